@@ -1,0 +1,1 @@
+"""The embedded world: Atlas, its generator, its training and its small weights."""

@@ -1,0 +1,1 @@
+"""The language model and the NLI model: sampling, likelihoods, equivalence."""

@@ -1,0 +1,93 @@
+"""One exception tree for the whole package.
+
+SemcalError
+├── UsageError            an option or argument that makes no sense (exit code 2)
+├── InputError            a value that cannot be used (also a ValueError)
+│   └── RowError          one row of a file, with its line number
+├── ModelError            a checkpoint that cannot be loaded or used
+├── FitError              a fit that has nothing to learn from
+├── StoreError            a file of ours that is damaged or belongs to something else
+└── MissingExtraError     an optional package that is not installed (also an ImportError)
+
+SemcalWarning (a UserWarning)
+└── UndefinedWarning      a number that is undefined for these data and is therefore null
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "FitError",
+    "InputError",
+    "MissingExtraError",
+    "ModelError",
+    "RowError",
+    "SemcalError",
+    "SemcalWarning",
+    "StoreError",
+    "UndefinedWarning",
+    "UsageError",
+]
+
+
+class SemcalError(Exception):
+    """Base of every error that semcal raises on purpose."""
+
+
+class UsageError(SemcalError):
+    """An option or argument that makes no sense."""
+
+
+class InputError(SemcalError, ValueError):
+    """A value that cannot be used; the message names it and the remedy."""
+
+
+class RowError(InputError):
+    """One row of a file that cannot be used.
+
+    Parameters
+    ----------
+    line : int
+        1-based line (or row) number in the file.
+    reason : str
+        What is wrong with it and what is expected.
+    """
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+        self.reason = reason
+
+
+class ModelError(SemcalError):
+    """A checkpoint that cannot be loaded or used."""
+
+
+class FitError(SemcalError):
+    """A fit that has nothing to learn from."""
+
+
+class StoreError(SemcalError):
+    """A file of ours that is damaged or belongs to something else."""
+
+
+class MissingExtraError(SemcalError, ImportError):
+    """An optional package that is not installed.
+
+    Parameters
+    ----------
+    package : str
+        The package that could not be imported.
+    extra : str
+        The extra of semcal that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; install it with: pip install 'semcal[{extra}]'")
+
+
+class SemcalWarning(UserWarning):
+    """Base of every warning that semcal gives."""
+
+
+class UndefinedWarning(SemcalWarning):
+    """A number that is undefined for these data and is therefore null (NaN)."""

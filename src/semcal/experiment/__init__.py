@@ -1,0 +1,1 @@
+"""Runs: settings, store, evaluation of methods on data sets."""

@@ -1,0 +1,1 @@
+"""Calibration, discrimination and selective prediction on arrays."""

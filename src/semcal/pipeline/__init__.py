@@ -1,0 +1,1 @@
+"""One question or many: sample, cluster, measure, grade."""

@@ -1,0 +1,1 @@
+"""Questions and answers as text: data sets, splits, prompts, normal form, grading."""

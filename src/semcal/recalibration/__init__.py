@@ -1,0 +1,1 @@
+"""Recalibrators of token distributions: Base, SE, TS."""

@@ -1,0 +1,154 @@
+"""JSON Lines (design.md, file contracts): one object a line, a bad line reported and not fatal.
+
+JSON has no infinities: −inf is the string "-inf" and an undefined number is null.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from semcal.errors import InputError, RowError
+
+__all__ = ["Row", "dumps", "parse_float", "read_rows", "write_rows", "writing"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One object of a JSON Lines file with the 1-based number of its line."""
+
+    line: int
+    data: dict[str, Any]
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        if math.isinf(value):
+            return "-inf" if value < 0 else "inf"
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return _encodable(value.tolist())
+    return value
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """Return `value` as JSON: −inf as "-inf", NaN as null, numpy as plain numbers.
+
+    Examples
+    --------
+    >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
+    '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
+    """
+    return json.dumps(_encodable(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def parse_float(value: Any) -> float | None:
+    """Return the number that `dumps` wrote: null is None, "-inf" is −inf.
+
+    Raises
+    ------
+    InputError
+        If `value` is neither a number, null nor the string "-inf".
+
+    Examples
+    --------
+    >>> parse_float("-inf"), parse_float(-0.5), parse_float(None)
+    (-inf, -0.5, None)
+    """
+    if value is None:
+        return None
+    if value in ("-inf", "-Infinity"):
+        return -math.inf
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    raise InputError(f'expected a number, null or "-inf", got {value!r}')
+
+
+@contextmanager
+def _opened(source: str | Path) -> Iterator[BinaryIO]:
+    if str(source) == "-":
+        yield sys.stdin.buffer
+        return
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+        yield handle  # type: ignore[misc]
+
+
+def _parse(number: int, raw: bytes) -> Row | RowError:
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        return RowError(number, f"not JSON ({error}): every line must hold one JSON object")
+    if not isinstance(data, dict):
+        return RowError(number, f"expected a JSON object, got {type(data).__name__}")
+    return Row(number, data)
+
+
+def read_rows(source: str | Path) -> Iterator[Row | RowError]:
+    """Yield every line of a JSON Lines file as a `Row`, or as the `RowError` that it is.
+
+    Parameters
+    ----------
+    source : str or Path
+        A file (gzip when it ends in .gz) or "-" for standard input. Blank lines are skipped.
+
+    Raises
+    ------
+    InputError
+        If there is no such file.
+    """
+    with _opened(source) as handle:
+        for number, raw in enumerate(handle, start=1):
+            if raw.strip():
+                yield _parse(number, raw)
+
+
+@contextmanager
+def writing(target: str | Path | None) -> Iterator[TextIO]:
+    """Open `target` for text so that it appears whole or not at all; None is standard output.
+
+    The text goes to a temporary name beside it, is flushed to disk and renamed; an error
+    inside the block leaves an older file as it was.
+    """
+    if target is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    path = Path(target)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON object a line to `target` (see `writing`)."""
+    with writing(target) as handle:
+        for row in rows:
+            handle.write(dumps(row) + "\n")

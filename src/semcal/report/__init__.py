@@ -1,0 +1,1 @@
+"""Tables, figures and the self-contained page of a run."""

@@ -1,0 +1,1 @@
+"""Formulas of semantic confidence on arrays: measures, entropies, clusters from a relation."""

@@ -1,0 +1,17 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def semcal_data() -> Path:
+    """The folder of public development data; tests that need it are skipped without it."""
+    folder = os.environ.get("SEMCAL_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("set SEMCAL_DATA to the folder of development data")
+    return Path(folder)
