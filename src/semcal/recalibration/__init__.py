@@ -1,1 +1,18 @@
-"""Recalibrators of token distributions: Base, SE, TS."""
+"""Recalibrators of token distributions (spec section 6): Base, SE and TS."""
+
+from semcal.recalibration.exact import Certificate
+from semcal.recalibration.saving import Provenance, Saved, from_pretrained, save_pretrained
+from semcal.recalibration.temperature import SE, Base, Recalibrator, Temperature, TemperatureScaling
+
+__all__ = [
+    "SE",
+    "Base",
+    "Certificate",
+    "Provenance",
+    "Recalibrator",
+    "Saved",
+    "Temperature",
+    "TemperatureScaling",
+    "from_pretrained",
+    "save_pretrained",
+]

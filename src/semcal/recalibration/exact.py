@@ -1,0 +1,142 @@
+"""The exact fit of one temperature (spec section 6, solver `exact`).
+
+The loss is convex in β = 1/T, so Newton steps inside a shrinking bracket reach its minimum;
+slope and curvature come from a pass over the tokens:
+
+    loss'(β) = Σ w (E_β[z] − c),    loss''(β) = Σ w Var_β[z].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from semcal.recalibration.losses import TokenTerms
+
+__all__ = ["T_MAX", "T_MIN", "Certificate", "Sums", "minimise", "sums_at"]
+
+T_MIN, T_MAX = 0.05, 20.0
+#: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
+TOLERANCE = 1e-8
+MAX_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Weighted sums over tokens at one β: their weight, the loss, its slope and its curvature in β."""
+
+    n: float
+    loss: float
+    slope: float
+    curvature: float
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.n + other.n,
+            self.loss + other.loss,
+            self.slope + other.slope,
+            self.curvature + other.curvature,
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What shows that a fitted temperature is the optimum.
+
+    Attributes
+    ----------
+    temperature : float
+        The minimiser, clipped to [0.05, 20].
+    loss, loss_at_one : float
+        Mean loss per token (nats) at the minimiser and at T = 1.
+    gradient, curvature : float
+        First and second derivative of the mean loss with respect to 1/T at the minimiser.
+    at_bound : bool
+        True when the loss keeps falling beyond the bound at which T was clipped.
+    steps : int
+        Newton or bisection steps taken.
+    """
+
+    temperature: float
+    loss: float
+    loss_at_one: float
+    gradient: float
+    curvature: float
+    at_bound: bool
+    steps: int
+
+
+def sums_at(beta: float, terms: TokenTerms, sample_weight: torch.Tensor) -> Sums:
+    """Return the sums of one batch at inverse temperature `beta`."""
+    scaled = beta * terms.logits
+    log_partition = torch.logsumexp(scaled, 1)
+    p = torch.exp(scaled - log_partition[:, None])
+    z = terms.logits.masked_fill(terms.logits == -torch.inf, 0.0)  # p is 0 there
+    mean = (p * z).sum(1)
+    variance = (p * (z - mean[:, None]).square()).sum(1)
+    w = terms.weight * sample_weight
+    return Sums(
+        n=float(sample_weight.sum()),
+        loss=float((w * (log_partition - beta * terms.centre)).sum()),
+        slope=float((w * (mean - terms.centre)).sum()),
+        curvature=float((w * variance).sum()),
+    )
+
+
+def _step(beta: float, here: Sums, low: float, high: float) -> float:
+    """A Newton step in log β where it stays inside the bracket, else its geometric middle."""
+    slope, curvature = beta * here.slope, beta * beta * here.curvature + beta * here.slope
+    if curvature > 0:
+        exponent = -slope / curvature
+        if abs(exponent) < 10:
+            proposal = beta * math.exp(exponent)
+            if low < proposal < high:
+                return proposal
+    return math.sqrt(low * high)
+
+
+def minimise(evaluate: Callable[[float], Sums]) -> Certificate:
+    """Return the temperature in [0.05, 20] that minimises a convex loss of β = 1/T.
+
+    Parameters
+    ----------
+    evaluate : callable
+        β → the `Sums` over all tokens at that β.
+
+    Notes
+    -----
+    A loss that does not depend on T (all logits of every token equal) leaves T at 1.
+    """
+    one = evaluate(1.0)
+    low, high = 1 / T_MAX, 1 / T_MIN
+    beta, here, steps = 1.0, one, 0
+    if one.slope == 0:
+        return _certificate(beta, here, one, at_bound=False, steps=0)
+    bound = high if one.slope < 0 else low
+    at_bound = evaluate(bound)
+    if at_bound.slope * one.slope > 0:
+        return _certificate(bound, at_bound, one, at_bound=True, steps=1)
+    while steps < MAX_STEPS:
+        low, high = (beta, high) if here.slope < 0 else (low, beta)
+        proposal = _step(beta, here, low, high)
+        steps += 1
+        moved = abs(math.log(proposal / beta))
+        beta, here = proposal, evaluate(proposal)
+        if moved < TOLERANCE or here.slope == 0:
+            break
+    return _certificate(beta, here, one, at_bound=False, steps=steps)
+
+
+def _certificate(beta: float, here: Sums, one: Sums, *, at_bound: bool, steps: int) -> Certificate:
+    return Certificate(
+        temperature=1 / beta,
+        loss=here.loss / here.n,
+        loss_at_one=one.loss / one.n,
+        gradient=here.slope / here.n,
+        curvature=here.curvature / here.n,
+        at_bound=at_bound,
+        steps=steps,
+    )

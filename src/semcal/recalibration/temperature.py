@@ -1,0 +1,212 @@
+"""Recalibrators that divide all logits by one temperature: Base, SE and TS (spec section 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, Self
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from semcal.errors import FitError, InputError, UsageError
+from semcal.recalibration.exact import Certificate, Sums, minimise, sums_at
+from semcal.recalibration.losses import check_loss, token_terms
+
+__all__ = ["SE", "Base", "Batch", "Recalibrator", "Temperature", "TemperatureScaling"]
+
+#: Logits (N, V), targets (N,) and a weight for each token (N,).
+Batch = tuple[Tensor, Tensor, Tensor]
+#: Logits held in float64 at once while fitting.
+CHUNK = 4_000_000
+
+
+class Recalibrator(Protocol):
+    """A map from logits to the token distribution that is sampled and scored.
+
+    Every recalibrator keeps two promises: the result is a distribution over the whole vocabulary
+    (its exponentials sum to 1), and a row's result depends on that row alone.
+    """
+
+    @property
+    def method(self) -> str:
+        """The paper's name of the method: "Base", "SE", "TS"."""
+        ...
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Map logits (..., V) of any float dtype to float32 log-probabilities (..., V)."""
+        ...
+
+
+class Temperature:
+    """softmax(z / T) at a given temperature.
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0, finite.
+    method : str
+        The name under which results are reported.
+
+    Raises
+    ------
+    UsageError
+        If the temperature is not a positive finite number.
+
+    Examples
+    --------
+    >>> Temperature(2.0).log_probs(torch.tensor([0.0, 2 * math.log(3)])).exp()
+    tensor([0.2500, 0.7500])
+    """
+
+    def __init__(self, temperature: float, *, method: str = "T") -> None:
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise UsageError(f"a temperature is a positive number, got {temperature}")
+        self.temperature = float(temperature)
+        self._method = method
+
+    @property
+    def method(self) -> str:
+        """The name under which results are reported."""
+        return self._method
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return log softmax(logits / T) in float32, shape unchanged."""
+        return torch.log_softmax(logits.float() / self.temperature, dim=-1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(temperature={self.temperature:.6g})"
+
+
+class Base(Temperature):
+    """The model's own distribution, T = 1."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0, method="Base")
+
+
+class SE(Temperature):
+    """The temperature usual for semantic entropy, T = 0.5 (Kuhn et al., 2023)."""
+
+    def __init__(self) -> None:
+        super().__init__(0.5, method="SE")
+
+
+class TemperatureScaling:
+    """Temperature scaling (TS): one temperature, fitted exactly.
+
+    Parameters
+    ----------
+    loss : {"NLL", "SS"}
+        Negative log-likelihood, or selective smoothing.
+    alpha : float, optional
+        The α of selective smoothing, between 0 and 1; the paper tries 0.1, 0.25, 0.5 and 0.75.
+
+    Attributes
+    ----------
+    temperature_ : float
+        The fitted T, in [0.05, 20].
+    certificate_ : Certificate
+        Loss before and after, gradient and curvature at the optimum, whether T was clipped.
+    n_tokens_ : int
+        Tokens of positive weight that the fit has seen.
+
+    Examples
+    --------
+    A model that says 9 : 1 and is right three times in four is cured by T = 2:
+
+    >>> logits = torch.tensor([[math.log(9.0), 0.0]] * 4)
+    >>> ts = TemperatureScaling(loss="NLL").fit(logits, [0, 0, 0, 1])
+    >>> round(ts.temperature_, 6)
+    2.0
+    """
+
+    method = "TS"
+
+    def __init__(self, loss: str = "NLL", alpha: float | None = None) -> None:
+        check_loss(loss, alpha)
+        self.loss = loss
+        self.alpha = alpha
+
+    def fit(
+        self, logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, *, weights: ArrayLike | None = None
+    ) -> Self:
+        """Fit T to logits and the tokens that were to be predicted.
+
+        Parameters
+        ----------
+        logits : array or tensor, shape (N, V)
+            Logits of the frozen model at answer positions.
+        targets : array or tensor, shape (N,)
+            Token ids.
+        weights : array, shape (N,), optional
+            Non-negative weight of each token; all 1 by default.
+
+        Returns
+        -------
+        Self
+            Fitted.
+
+        Raises
+        ------
+        InputError
+            If shapes, targets, weights or logits cannot be used; the message names the token.
+        FitError
+            If there is no token of positive weight.
+        """
+        z, y = torch.as_tensor(logits), torch.as_tensor(targets).long()
+        w = (
+            torch.ones(z.shape[0], dtype=torch.float64)
+            if weights is None
+            else torch.as_tensor(weights).double()
+        )
+        return self.fit_batches(lambda: iter([(z, y, w)]))
+
+    def fit_batches(self, batches: Callable[[], Iterable[Batch]]) -> Self:
+        """Fit T to batches that can be gone through again and again (one pass for each Newton step).
+
+        Parameters
+        ----------
+        batches : callable
+            Returns an iterable of (logits (N, V), targets (N,), weights (N,)) tensors; memory holds one
+            batch at a time.
+        """
+        seen = {"tokens": 0}
+
+        def evaluate(beta: float) -> Sums:
+            total, seen["tokens"] = Sums(0.0, 0.0, 0.0, 0.0), 0
+            for logits, targets, weights in _chunks(batches()):
+                total += sums_at(
+                    beta, token_terms(logits, targets, loss=self.loss, alpha=self.alpha), weights
+                )
+                seen["tokens"] += int((weights > 0).sum())
+            if total.n == 0:
+                raise FitError("there is no answer token to fit a temperature to; give labelled questions")
+            return total
+
+        self.certificate_: Certificate = minimise(evaluate)
+        self.temperature_: float = self.certificate_.temperature
+        self.n_tokens_: int = seen["tokens"]
+        return self
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return log softmax(logits / T) in float32, shape unchanged; FitError before `fit`."""
+        if not hasattr(self, "temperature_"):
+            raise FitError("this TemperatureScaling has no temperature yet; call fit first")
+        return Temperature(self.temperature_).log_probs(logits)
+
+    def __repr__(self) -> str:
+        fitted = f", temperature_={self.temperature_:.6g}" if hasattr(self, "temperature_") else ""
+        return f"TemperatureScaling(loss={self.loss!r}, alpha={self.alpha}{fitted})"
+
+
+def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Cut batches so that the float64 copies of a chunk stay small."""
+    for logits, targets, weights in batches:
+        if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
+            raise InputError("weights must be one finite non-negative number for each token")
+        size = max(1, CHUNK // max(1, logits.shape[-1])) if logits.ndim == 2 else len(targets)
+        for start in range(0, len(targets), size):
+            stop = start + size
+            yield logits[start:stop], targets[start:stop], weights[start:stop].double()

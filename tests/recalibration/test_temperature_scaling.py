@@ -1,0 +1,182 @@
+"""TS against known truth, a literal transcription of the losses, and SciPy's minimiser."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from semcal.errors import FitError, InputError, UsageError
+from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
+
+POINTS = [("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75)]
+
+
+def draws(seed: int, n: int = 400, size: int = 30, temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, and targets drawn from them at `temperature`."""
+    rng = np.random.default_rng(seed)
+    z = 3 * rng.standard_normal((n, size))
+    p = np.exp(log_softmax(z / temperature, axis=1))
+    return z, (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+
+
+def transcribed_loss(
+    temperature: float, z: np.ndarray, y: np.ndarray, loss: str, alpha: float | None
+) -> float:
+    """The paper's two equations, token by token."""
+    total = 0.0
+    for row, target in zip(z, y):
+        log_p = log_softmax(row / temperature)
+        if loss == "NLL":
+            total += -log_p[target]
+        elif int(np.argmax(row)) == target:
+            total += -(1 - alpha) * log_p[target]
+        else:
+            total += -(alpha / len(row)) * sum(log_p)
+    return total / len(z)
+
+
+@pytest.mark.parametrize(("loss", "alpha"), POINTS)
+def test_the_fit_is_the_minimum_that_scipy_finds_of_the_literal_loss(loss: str, alpha: float | None) -> None:
+    z, y = draws(0, n=150, temperature=2.0)
+    fitted = TemperatureScaling(loss, alpha).fit(z, y)
+    found = minimize_scalar(
+        lambda x: transcribed_loss(math.exp(x), z, y, loss, alpha),
+        bounds=(math.log(0.05), math.log(20)),
+        options={"xatol": 1e-9},
+    )
+    assert math.log(fitted.temperature_) == pytest.approx(found.x, abs=1e-5)
+    assert fitted.certificate_.loss == pytest.approx(found.fun, abs=1e-9)
+    assert fitted.certificate_.loss_at_one == pytest.approx(
+        transcribed_loss(1.0, z, y, loss, alpha), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize(("loss", "alpha"), POINTS)
+def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha: float | None) -> None:
+    from semcal.recalibration.exact import sums_at
+    from semcal.recalibration.losses import token_terms
+
+    z, y = (torch.as_tensor(a) for a in draws(1, n=50))
+    beta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    log_p = torch.log_softmax(z * beta, 1)
+    hit = z.argmax(1) == y
+    nll = -log_p.gather(1, y[:, None])[:, 0]
+    value = nll if loss == "NLL" else torch.where(hit, (1 - alpha) * nll, -alpha * log_p.mean(1))
+    (slope,) = torch.autograd.grad(value.sum(), beta, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope, beta)
+    sums = sums_at(0.7, token_terms(z, y, loss=loss, alpha=alpha), torch.ones(50, dtype=torch.float64))
+    assert sums.slope == pytest.approx(slope.item(), rel=1e-10)
+    assert sums.curvature == pytest.approx(curvature.item(), rel=1e-10)
+
+
+@pytest.mark.parametrize("truth", [0.5, 1.0, 1.6, 4.0])
+def test_the_temperature_that_drew_the_labels_is_recovered(truth: float) -> None:
+    found = [
+        TemperatureScaling().fit(*draws(seed, n=2000, temperature=truth)).temperature_ for seed in range(12)
+    ]
+    error = np.std(found, ddof=1)
+    assert abs(np.mean(found) - truth) < 4 * error / math.sqrt(len(found))
+
+
+@settings(max_examples=40, deadline=None)
+@given(scale=st.floats(0.2, 5), shift=st.floats(-50, 50), seed=st.integers(0, 99))
+def test_scaling_the_logits_scales_the_temperature_and_a_shift_changes_nothing(
+    scale: float, shift: float, seed: int
+) -> None:
+    z, y = draws(seed, n=60, size=8, temperature=1.3)
+    plain = TemperatureScaling().fit(z, y)
+    moved = TemperatureScaling().fit(scale * z + shift, y)
+    if not (plain.certificate_.at_bound or moved.certificate_.at_bound):
+        assert math.log(moved.temperature_) == pytest.approx(math.log(scale * plain.temperature_), abs=1e-6)
+
+
+def test_integer_weights_are_repetitions_and_weight_zero_is_absence() -> None:
+    z, y = draws(3, n=40)
+    weights = np.arange(40) % 3
+    weighted = TemperatureScaling("SS", 0.25).fit(z, y, weights=weights)
+    repeated = TemperatureScaling("SS", 0.25).fit(np.repeat(z, weights, axis=0), np.repeat(y, weights))
+    assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-7)
+    assert weighted.n_tokens_ == int((weights > 0).sum())
+
+
+def test_batches_and_one_array_give_the_same_temperature() -> None:
+    z, y = (torch.as_tensor(a) for a in draws(4))
+    w = torch.ones(len(y))
+    parts = TemperatureScaling().fit_batches(
+        lambda: ((z[i : i + 7], y[i : i + 7], w[i : i + 7]) for i in range(0, 400, 7))
+    )
+    assert parts.temperature_ == pytest.approx(TemperatureScaling().fit(z, y).temperature_, rel=1e-9)
+
+
+def test_a_model_that_is_always_right_is_clipped_to_the_lower_bound_and_says_so() -> None:
+    z = np.eye(5)[[0, 1, 2, 3]] * 4
+    fitted = TemperatureScaling().fit(z, [0, 1, 2, 3])
+    assert (fitted.temperature_, fitted.certificate_.at_bound) == (pytest.approx(0.05), True)
+
+
+def test_a_model_that_is_always_wrong_is_clipped_to_the_upper_bound_and_says_so() -> None:
+    z = np.eye(5)[[0, 1, 2, 3]] * 4
+    fitted = TemperatureScaling().fit(z, [1, 2, 3, 4])
+    assert (fitted.temperature_, fitted.certificate_.at_bound) == (pytest.approx(20.0), True)
+
+
+def test_a_loss_that_does_not_depend_on_temperature_leaves_it_at_one() -> None:
+    fitted = TemperatureScaling().fit(np.zeros((3, 4)), [0, 1, 2])
+    assert (fitted.temperature_, fitted.certificate_.at_bound) == (1.0, False)
+
+
+def test_tokens_that_cannot_occur_do_not_disturb_nll() -> None:
+    z, y = draws(5, size=6)
+    padded = np.concatenate([z, np.full((len(z), 2), -np.inf)], axis=1)
+    assert TemperatureScaling().fit(padded, y).temperature_ == pytest.approx(
+        TemperatureScaling().fit(z, y).temperature_, rel=1e-9
+    )
+
+
+def test_bad_input_is_named() -> None:
+    z, y = draws(6, n=5, size=4)
+    with pytest.raises(InputError, match="target 4 of token 2 is outside the vocabulary of 4"):
+        TemperatureScaling().fit(z, [0, 1, 4, 0, 0])
+    with pytest.raises(InputError, match="token 3 hold NaN"):
+        TemperatureScaling().fit(np.where(np.arange(5)[:, None] == 3, np.nan, z), y)
+    with pytest.raises(InputError, match="token 1 is infinite at every T"):
+        TemperatureScaling().fit(np.where(np.eye(5, 4, k=-1) == 1, -np.inf, z), np.zeros(5, int))
+    with pytest.raises(InputError, match="expected logits"):
+        TemperatureScaling().fit(z[0], y)
+    with pytest.raises(InputError, match="weights"):
+        TemperatureScaling().fit(z, y, weights=[1, 1, -1, 1, 1])
+    with pytest.raises(FitError, match="no answer token"):
+        TemperatureScaling().fit(z, y, weights=np.zeros(5))
+    with pytest.raises(UsageError, match="did you mean 'NLL'"):
+        TemperatureScaling("NL")
+    with pytest.raises(UsageError, match="SS needs an alpha"):
+        TemperatureScaling("SS")
+    with pytest.raises(FitError, match="call fit first"):
+        TemperatureScaling().log_probs(torch.zeros(2))
+    for temperature in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(UsageError, match="positive number"):
+            Temperature(temperature)
+
+
+@pytest.mark.parametrize(
+    "recalibrator", [Base(), SE(), Temperature(1.7), TemperatureScaling().fit(*draws(7))]
+)
+def test_every_recalibrator_gives_a_distribution_and_keeps_the_order_of_tokens(recalibrator) -> None:
+    logits = torch.as_tensor(draws(8, n=20)[0])
+    log_p = recalibrator.log_probs(logits)
+    assert log_p.dtype == torch.float32
+    assert torch.allclose(log_p.exp().sum(-1), torch.ones(20), atol=1e-5)
+    assert torch.equal(log_p.argsort(-1), logits.float().argsort(-1))
+    assert torch.equal(recalibrator.log_probs(logits[3]), log_p[3])
+
+
+def test_se_is_base_with_logits_doubled() -> None:
+    logits = torch.as_tensor(draws(9, n=3)[0])
+    assert torch.allclose(SE().log_probs(logits), Base().log_probs(2 * logits), atol=1e-6)

@@ -1,0 +1,74 @@
+"""JSON Lines: bad lines are reported, numbers survive, files are whole or absent."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.errors import InputError, RowError
+from semcal.records import Row, dumps, parse_float, read_rows, write_rows
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(rows=st.lists(st.dictionaries(st.text(), VALUES, max_size=4), max_size=4))
+def test_rows_come_back_as_they_went(tmp_path_factory, rows) -> None:
+    path = tmp_path_factory.mktemp("rows") / "x.jsonl"
+    write_rows(path, rows)
+    assert [row.data for row in read_rows(path)] == rows
+
+
+def test_bad_lines_are_reported_with_their_number_and_the_rest_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n{"a": \n[1]\n{"a": "\xff"}\n{"a": 2}')
+    rows = list(read_rows(path))
+    assert [row for row in rows if isinstance(row, Row)] == [Row(1, {"a": 1}), Row(6, {"a": 2})]
+    errors = [row for row in rows if isinstance(row, RowError)]
+    assert [error.line for error in errors] == [3, 4, 5]
+    assert [text in str(error) for text, error in zip(["not JSON", "got list", "not UTF-8"], errors)] == [
+        True
+    ] * 3
+
+
+def test_gzip_and_standard_input_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gzip.open(tmp_path / "x.jsonl.gz", "wb") as handle:
+        handle.write(b'{"a": 1}\n')
+    assert list(read_rows(tmp_path / "x.jsonl.gz")) == [Row(1, {"a": 1})]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 2}\n')))
+    assert list(read_rows("-")) == [Row(1, {"a": 2})]
+    with pytest.raises(InputError, match="no such file"):
+        list(read_rows(tmp_path / "absent"))
+
+
+def test_infinite_and_undefined_numbers_have_a_spelling() -> None:
+    assert dumps([-math.inf, math.nan, np.float32(0.5), np.arange(2)]) == '["-inf", null, 0.5, [0, 1]]'
+    assert parse_float("-inf") == -math.inf
+    assert parse_float(None) is None
+    for bad in ("x", True, [1]):
+        with pytest.raises(InputError, match="expected a number"):
+            parse_float(bad)
+
+
+def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    write_rows(path, [{"a": 1}])
+
+    def rows():
+        yield {"a": 2}
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_rows(path, rows())
+    assert [row.data for row in read_rows(path)] == [{"a": 1}]
+    assert [file.name for file in tmp_path.iterdir()] == ["x.jsonl"]
