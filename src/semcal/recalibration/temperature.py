@@ -156,11 +156,7 @@ class TemperatureScaling:
             If there is no token of positive weight.
         """
         z, y = torch.as_tensor(logits), torch.as_tensor(targets).long()
-        w = (
-            torch.ones(z.shape[0], dtype=torch.float64)
-            if weights is None
-            else torch.as_tensor(weights).double()
-        )
+        w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
         return self.fit_batches(lambda: iter([(z, y, w)]))
 
     def fit_batches(self, batches: Callable[[], Iterable[Batch]]) -> Self:
