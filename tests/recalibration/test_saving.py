@@ -11,7 +11,7 @@ import pytest
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration import Provenance, TemperatureScaling, from_pretrained, save_pretrained
 
-PROVENANCE = Provenance("tiny", "abc123", "p0", "made-up", "d0", 3, 0, {"torch": "2"})
+PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_comes_back(saved: Path) -> None:
-    first = from_pretrained(saved.parent)
-    assert first.provenance == PROVENANCE
-    assert first.recalibrator.loss == "SS"
-    assert first.recalibrator.temperature_ == json.loads(saved.read_text())["temperature"]
-    assert first.recalibrator.certificate_.temperature == first.recalibrator.temperature_
+    recalibrator, provenance = from_pretrained(saved.parent)
+    assert provenance == PROVENANCE
+    assert (recalibrator.loss, recalibrator.alpha) == ("SS", 0.25)
+    assert recalibrator.temperature_ == json.loads(saved.read_text())["temperature"]
+    assert recalibrator.certificate_.temperature == recalibrator.temperature_
 
 
 def test_an_edited_temperature_is_refused(saved: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 def test_another_model_or_prompt_is_refused(saved: Path) -> None:
-    kept = from_pretrained(saved.parent)
+    _, kept = from_pretrained(saved.parent)
     kept.check(model="renamed", revision="abc123", prompt_hash="p0")
     with pytest.raises(UsageError, match="fitted on tiny"):
         kept.check(model="tiny", revision="other")

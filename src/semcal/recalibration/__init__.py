@@ -1,7 +1,7 @@
 """Recalibrators of token distributions (spec section 6): Base, SE and TS."""
 
 from semcal.recalibration.exact import Certificate
-from semcal.recalibration.saving import Provenance, Saved, from_pretrained, save_pretrained
+from semcal.recalibration.saving import Provenance, from_pretrained, save_pretrained
 from semcal.recalibration.temperature import SE, Base, Recalibrator, Temperature, TemperatureScaling
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Certificate",
     "Provenance",
     "Recalibrator",
-    "Saved",
     "Temperature",
     "TemperatureScaling",
     "from_pretrained",

@@ -14,7 +14,7 @@ from semcal.recalibration.exact import Certificate
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.records import dumps, writing
 
-__all__ = ["FILE", "Provenance", "Saved", "from_pretrained", "save_pretrained"]
+__all__ = ["FILE", "Provenance", "from_pretrained", "save_pretrained"]
 
 FILE = "calibration.json"
 SCHEMA = 1
@@ -29,8 +29,10 @@ class Provenance:
     ----------
     model, revision : str
         Name of the language model and the revision of its weights.
+    prompt : mapping
+        The system message and the few-shot examples; whoever samples must use the same.
     prompt_hash : str
-        Hash of the system message, the few-shot examples and the template.
+        Hash of the token ids that stand before every question.
     data : str
         Where the labelled questions came from.
     data_hash : str
@@ -45,30 +47,22 @@ class Provenance:
 
     model: str
     revision: str
+    prompt: Mapping[str, Any]
     prompt_hash: str
     data: str
     data_hash: str
     n_questions: int
     seed: int = 0
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A recalibrator as it was kept, with what it was fitted on."""
-
-    recalibrator: TemperatureScaling
-    provenance: Provenance
+    versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def check(self, *, model: str, revision: str, prompt_hash: str | None = None) -> None:
-        """Raise UsageError unless the recalibrator was fitted on these weights (and prompt, if given)."""
-        fitted = self.provenance
-        if fitted.revision != revision:
+        """Raise UsageError unless this is what was fitted on: these weights (and this prompt, if given)."""
+        if self.revision != revision:
             raise UsageError(
-                f"the recalibrator was fitted on {fitted.model} (revision {fitted.revision[:12]}), "
+                f"the recalibrator was fitted on {self.model} (revision {self.revision[:12]}), "
                 f"not on {model} (revision {revision[:12]}); {_REMEDY}"
             )
-        if prompt_hash is not None and fitted.prompt_hash != prompt_hash:
+        if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
                 "the recalibrator was fitted with another prompt (system message, few-shot examples "
                 f"or template); {_REMEDY}"
@@ -131,7 +125,7 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def from_pretrained(directory: str | Path) -> Saved:
+def from_pretrained(directory: str | Path) -> tuple[TemperatureScaling, Provenance]:
     """Read what `save_pretrained` wrote.
 
     Raises
@@ -146,4 +140,4 @@ def from_pretrained(directory: str | Path) -> Saved:
     recalibrator.certificate_ = Certificate(**content["certificate"])
     recalibrator.temperature_ = content["temperature"]
     recalibrator.n_tokens_ = content["n_tokens"]
-    return Saved(recalibrator, Provenance(**content["provenance"]))
+    return recalibrator, Provenance(**content["provenance"])

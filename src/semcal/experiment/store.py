@@ -1,0 +1,85 @@
+"""Finished blocks of a run (design.md, store): named by what they are made of, whole or absent.
+
+A block is a JSON Lines file whose last line holds the number of its rows and their checksum. Its name is
+the hash of (stage, settings, inputs), so a block that exists is done and one that no longer fits is
+simply not looked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from semcal.errors import StoreError
+from semcal.records import Row, dumps, read_rows, writing
+
+__all__ = ["Store", "digest"]
+
+Rows = list[dict[str, Any]]
+
+
+def digest(value: Any) -> str:
+    """Return a hash (32 hex digits) of anything JSON can hold, the same on every machine."""
+    text = json.dumps(json.loads(dumps(value)), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Store:
+    """The finished blocks of one run folder.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder; blocks lie under `blocks/<stage>/`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, stage: str, key: Mapping[str, Any]) -> Path:
+        """Where the block of `stage` made of `key` lies."""
+        return self.root / "blocks" / stage / f"{digest({'stage': stage, **key})}.jsonl"
+
+    def rows(
+        self, stage: str, key: Mapping[str, Any], compute: Callable[[], Sequence[Mapping[str, Any]]]
+    ) -> Rows:
+        """Return the rows of a block, computing and keeping them if they are not there yet.
+
+        Parameters
+        ----------
+        stage : str
+            Name of the stage.
+        key : mapping
+            Everything that the rows depend on: settings and inputs (or their hashes).
+        compute : callable
+            Makes the rows.
+
+        Raises
+        ------
+        StoreError
+            If the block is there but damaged.
+        """
+        path = self.path(stage, key)
+        if not path.exists():
+            lines = [dumps(row) for row in compute()]
+            with writing(path) as handle:
+                handle.writelines(line + "\n" for line in [*lines, dumps({"block": _seal(lines)})])
+        return _read_sealed(path)
+
+
+def _seal(lines: Sequence[str]) -> dict[str, Any]:
+    return {"rows": len(lines), "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+
+
+def _read_sealed(path: Path) -> Rows:
+    parsed = list(read_rows(path))
+    rows = [row.data for row in parsed if isinstance(row, Row)]
+    seal = rows.pop().get("block") if rows else None
+    if len(rows) + 1 != len(parsed) or seal != _seal([dumps(row) for row in rows]):
+        raise StoreError(
+            f"the block {path} is damaged or was edited; delete it and run the same command again"
+        )
+    return rows
