@@ -1,1 +1,25 @@
-"""Formulas of semantic confidence on arrays: measures, entropies, clusters from a relation."""
+"""From clusters of sampled answers to confidences: the seven measures, entropies, clusters of a relation."""
+
+from __future__ import annotations
+
+from semcal.semantics.entropies import (
+    number_of_clusters,
+    predictive_entropy,
+    semantic_entropy_monte_carlo,
+    semantic_entropy_rao_blackwell,
+)
+from semcal.semantics.measures import MEASURES, SemanticConfidence, confidence, confidences
+from semcal.semantics.relations import components, greedy
+
+__all__ = [
+    "MEASURES",
+    "SemanticConfidence",
+    "components",
+    "confidence",
+    "confidences",
+    "greedy",
+    "number_of_clusters",
+    "predictive_entropy",
+    "semantic_entropy_monte_carlo",
+    "semantic_entropy_rao_blackwell",
+]

@@ -1,0 +1,196 @@
+"""Entropies that the field compares with: predictive entropy, number of meanings, estimates of semantic
+entropy.
+
+The semantic entropy of a measure is :attr:`semcal.semantics.SemanticConfidence.entropy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from semcal.semantics.measures import confidence
+from semcal.semantics.ragged import (
+    Clusters,
+    Floats,
+    Ints,
+    LogLikelihoods,
+    cumulative,
+    draws_in_cluster_order,
+    flat_lengths,
+    flat_log_likelihoods,
+    lay_out,
+)
+
+__all__ = [
+    "number_of_clusters",
+    "predictive_entropy",
+    "semantic_entropy_monte_carlo",
+    "semantic_entropy_rao_blackwell",
+]
+
+
+def predictive_entropy(
+    log_likelihoods: LogLikelihoods,
+    *,
+    lengths: Sequence[Sequence[int]] | None = None,
+    ids: Sequence[str] | None = None,
+) -> Floats:
+    r"""Monte-Carlo estimate of the entropy over token sequences, length-normalised or not.
+
+    .. math:: \widehat{H} = -\frac{1}{m} \sum_{i=1}^m u_i
+              \qquad\text{or, with lengths,}\qquad -\frac{1}{m} \sum_{i=1}^m L_i u_i
+
+    The first is the length-normalised predictive entropy of Malinin and Gales; with `lengths` the
+    length-normalised log-likelihoods become those of whole sequences again, and with them the plain one.
+
+    Parameters
+    ----------
+    log_likelihoods : sequence of Q lists of m floats
+        Length-normalised, natural logarithm.
+    lengths : sequence of Q lists of m ints, optional
+        Number of tokens of each draw (end of turn included), positive.
+    ids : sequence of Q str, optional
+        Names of the questions, for messages.
+
+    Returns
+    -------
+    ndarray of float64, shape (Q,)
+        Nats per token, or with `lengths` nats; +inf where a draw has likelihood 0.
+
+    Raises
+    ------
+    InputError
+        A log-likelihood that is NaN, above 1e-6, or -inf for every draw of a question; a length below 1.
+
+    References
+    ----------
+    Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
+
+    Examples
+    --------
+    >>> predictive_entropy([[-0.5, -0.1], [-2.0]])
+    array([0.3, 2. ])
+    >>> predictive_entropy([[-0.5, -0.1], [-2.0]], lengths=[[2, 4], [3]])
+    array([0.7, 6. ])
+    """
+    values, m = flat_log_likelihoods(log_likelihoods, ids)
+    if lengths is not None:
+        values = values * flat_lengths(lengths, m, ids)
+    return -np.add.reduceat(values, cumulative(m)[:-1]) / m if len(m) else values
+
+
+def number_of_clusters(clusters: Clusters, *, ids: Sequence[str] | None = None) -> Ints:
+    """Number of distinct meanings of each question's answers.
+
+    Parameters
+    ----------
+    clusters : sequence of Q lists of clusters, each a list of draw indices
+        Per question a partition of 0..m-1.
+    ids : sequence of Q str, optional
+        Names of the questions, for messages.
+
+    Returns
+    -------
+    ndarray of int, shape (Q,)
+
+    Raises
+    ------
+    InputError
+        Clusters that are no partition.
+
+    Examples
+    --------
+    >>> number_of_clusters([[[0, 1], [2]], [[0]]])
+    array([2, 1])
+    """
+    return np.diff(lay_out(clusters, ids).offsets)
+
+
+def semantic_entropy_rao_blackwell(
+    clusters: Clusters, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
+) -> Floats:
+    r"""Rao-Blackwell estimate of semantic entropy from the likelihoods of whole sequences.
+
+    .. math:: \widehat{SE} = -\sum_{C} P(C) \log P(C), \qquad
+              P(C) = \frac{\sum_{i \in C} p(y_i \mid x)}{\sum_{j=1}^m p(y_j \mid x)}
+
+    The expectation over clusters is summed with the clusters' probabilities instead of their sampled
+    frequencies.
+
+    Parameters
+    ----------
+    clusters : sequence of Q lists of clusters, each a list of draw indices
+        Per question a partition of 0..m-1.
+    sequence_log_likelihoods : sequence of Q lists of m floats
+        :math:`\log p(y_i \mid x)`, natural logarithm, usually not length-normalised (with length-normalised
+        values this is the entropy of L-SC).
+    ids : sequence of Q str, optional
+        Names of the questions, for messages.
+
+    Returns
+    -------
+    ndarray of float64, shape (Q,)
+        Nats.
+
+    Raises
+    ------
+    InputError
+        As :func:`semcal.semantics.confidence`.
+
+    References
+    ----------
+    Farquhar, Kossen, Kuhn and Gal (2024), Detecting hallucinations in large language models using semantic
+    entropy, Nature 630, equation 5.
+
+    Examples
+    --------
+    >>> semantic_entropy_rao_blackwell([[[0, 1], [2]]], [[-1.0, -1.0, -1.0]]).round(4)
+    array([0.6365])
+    """
+    return confidence(clusters, sequence_log_likelihoods, measure="L-SC", ids=ids).entropy
+
+
+def semantic_entropy_monte_carlo(
+    clusters: Clusters, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
+) -> Floats:
+    r"""Monte-Carlo estimate of semantic entropy from the likelihoods of whole sequences.
+
+    .. math:: \widehat{SE} = -\frac{1}{m} \sum_{i=1}^m \log P(C(i))
+
+    with C(i) the cluster of draw i and P as in :func:`semantic_entropy_rao_blackwell`: the expectation over
+    clusters is the average over the draws. (Kuhn et al. average over the distinct clusters instead of over
+    the draws.)
+
+    Parameters
+    ----------
+    clusters, sequence_log_likelihoods, ids
+        As in :func:`semantic_entropy_rao_blackwell`.
+
+    Returns
+    -------
+    ndarray of float64, shape (Q,)
+        Nats; +inf where a cluster holds nothing but draws of likelihood 0.
+
+    Raises
+    ------
+    InputError
+        As :func:`semcal.semantics.confidence`.
+
+    References
+    ----------
+    Farquhar, Kossen, Kuhn and Gal (2024), Nature 630; Kuhn, Gal and Farquhar (2023), Semantic Uncertainty,
+    ICLR.
+
+    Examples
+    --------
+    >>> semantic_entropy_monte_carlo([[[0, 1], [2]]], [[-1.0, -1.0, -1.0]]).round(4)
+    array([0.6365])
+    """
+    layout = lay_out(clusters, ids)
+    values = draws_in_cluster_order(layout, sequence_log_likelihoods, ids)
+    log_sum = layout.log_sum(values)
+    top = layout.question_max(log_sum)
+    log_total = top + np.log(layout.question_sum(np.exp(log_sum - layout.spread(top))))
+    return log_total - layout.question_sum(layout.size * log_sum) / layout.m

@@ -1,0 +1,296 @@
+"""The seven semantic confidence measures (paper, section "Semantic confidence").
+
+A measure gives each cluster of a question a log-score from a few sufficient statistics; a softmax over the
+question's clusters makes it a distribution. Everything stays in log space, so that log-likelihoods of -10000
+do no harm.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr
+
+from semcal.errors import UndefinedWarning, UsageError
+from semcal.semantics.ragged import (
+    Clusters,
+    Floats,
+    Ints,
+    Layout,
+    LogLikelihoods,
+    draws_in_cluster_order,
+    lay_out,
+    name_question,
+)
+
+__all__ = ["MEASURES", "SemanticConfidence", "confidence", "confidences"]
+
+#: The measures by the paper's names, in its order.
+MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC")
+
+#: Cluster probabilities this close to the largest are tied with it: rounding must not choose the answer.
+TIE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class SemanticConfidence:
+    """Distributions over the meanings of Q questions under one measure (K clusters in all).
+
+    Attributes
+    ----------
+    measure : str
+        Its name.
+    probabilities : ndarray of float64, shape (K,)
+        One distribution per question, question after question; NaN where the measure is null.
+    offsets : ndarray of int, shape (Q + 1,)
+        The clusters of question q are ``probabilities[offsets[q]:offsets[q + 1]]``.
+    confidence : ndarray of float64, shape (Q,)
+        The largest cluster probability; NaN where the measure is null.
+    top_cluster : ndarray of int, shape (Q,)
+        Index of that cluster within its question, -1 where the measure is null. Ties (within 1e-9) go to the
+        cluster that appeared first, the one with the smallest draw index.
+    entropy : ndarray of float64, shape (Q,)
+        Shannon entropy of the distribution in nats (semantic entropy); NaN where the measure is null.
+    """
+
+    measure: str
+    probabilities: Floats
+    offsets: Ints
+    confidence: Floats
+    top_cluster: Ints
+    entropy: Floats
+
+    def per_question(self) -> list[Floats]:
+        """The distributions as one array a question."""
+        return np.split(self.probabilities, self.offsets[1:-1]) if len(self.confidence) else []
+
+
+@dataclass(frozen=True)
+class _Statistics:
+    """What the log-scores are made of, one value a cluster."""
+
+    log_size: Floats  # log n
+    log_share: Floats  # log(n / m)
+    log_sum: Floats  # logsumexp(u)
+    sum_log: Floats  # sum(u)
+    entropy: Floats  # H(q), q_i = l_i / s(C)
+
+
+_SCORES: dict[str, Callable[[_Statistics, float], Floats]] = {
+    "L-SC": lambda c, _: c.log_sum,
+    "ML-SC": lambda c, _: c.log_sum - c.log_size,
+    "B-SC": lambda c, _: c.sum_log + c.log_share,
+    "T-SC": lambda c, a: (c.sum_log + c.log_share) / a,
+    "IC-SC": lambda c, _: c.log_sum - c.entropy,
+    "G-SC": lambda c, a: c.log_share + a * c.sum_log,
+}
+
+
+def confidence(
+    clusters: Clusters,
+    log_likelihoods: LogLikelihoods | None = None,
+    *,
+    measure: str = "E-SC",
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    ids: Sequence[str] | None = None,
+) -> SemanticConfidence:
+    r"""Distribution over the meanings of each question's answers under one measure.
+
+    With draws :math:`i \in C`, their length-normalised log-likelihoods :math:`u_i`, likelihoods :math:`l_i =
+    e^{u_i}`, :math:`n = |C|`, m draws of the question, :math:`s(C) = \sum_i l_i` and H the entropy of
+    :math:`q_i = l_i / s(C)`, the unnormalised log-scores are
+
+    ===== ======================================
+    E-SC  :math:`\log n`
+    L-SC  :math:`\log s(C)`
+    ML-SC :math:`\log s(C) - \log n`
+    B-SC  :math:`\sum_i u_i + \log(n/m)`
+    T-SC  :math:`(\sum_i u_i + \log(n/m)) / a`
+    IC-SC :math:`\log s(C) - H(q)`
+    G-SC  :math:`\log(n/m) + a \sum_i u_i`
+    ===== ======================================
+
+    and the distribution is their softmax over the clusters of the question. E-SC is computed as n/m itself,
+    so equal counts give equal confidences to the last bit.
+
+    Parameters
+    ----------
+    clusters : sequence of Q lists of clusters, each a list of draw indices
+        Per question a partition of 0..m-1; m may differ from question to question.
+    log_likelihoods : sequence of Q lists of m floats, or array of shape (Q, m), optional
+        Length-normalised, natural logarithm; -inf is a draw of likelihood 0. Not needed for E-SC.
+    measure : str
+        One of :data:`MEASURES`.
+    t_alpha, g_alpha : float
+        The parameter a of T-SC (below 1 is sharper) and of G-SC (weight of the likelihood); positive.
+    ids : sequence of Q str, optional
+        Names of the questions, for messages.
+
+    Returns
+    -------
+    SemanticConfidence
+
+    Raises
+    ------
+    InputError
+        Clusters that are no partition; a log-likelihood that is NaN, above 1e-6, or -inf for every draw of a
+        question.
+    UsageError
+        An unknown measure, a parameter that is not positive, or a measure that needs log-likelihoods without
+        them.
+
+    Warns
+    -----
+    UndefinedWarning
+        Under this measure every cluster of some question scores -inf; the question is null (NaN, top cluster
+        -1).
+
+    Notes
+    -----
+    One cluster has confidence 1 under every measure; m = 1 is legal. A draw of likelihood 0 counts in E-SC
+    and adds nothing to s(C) or to H (0 log 0 = 0); a product over a cluster that holds it (B-SC, T-SC, G-SC)
+    is 0. IC-SC is the self-weighted geometric mean of the members' likelihoods: n equal draws of likelihood l
+    score l. B-SC, T-SC and G-SC multiply likelihoods, so they punish large clusters.
+
+    References
+    ----------
+    Lamb, Ivanova, Torr and Rudner (2026), Improving Semantic Uncertainty Quantification in Language Model
+    Question-Answering via Token-Level Temperature Scaling, AISTATS. E-SC: Farquhar et al. (2024), Nature 630.
+    L-SC: Kuhn, Gal and Farquhar (2023), ICLR.
+
+    Examples
+    --------
+    >>> result = confidence([[[0, 1], [2]]], [[-0.1, -0.3, -2.0]], measure="L-SC")
+    >>> result.probabilities.round(3)
+    array([0.924, 0.076])
+    >>> result.confidence.round(3), result.top_cluster, result.entropy.round(3)
+    (array([0.924]), array([0]), array([0.269]))
+    """
+    options = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    return confidences(clusters, log_likelihoods, measures=(measure,), ids=ids, **options)[measure]
+
+
+def confidences(
+    clusters: Clusters,
+    log_likelihoods: LogLikelihoods | None = None,
+    *,
+    measures: Sequence[str] = MEASURES,
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    ids: Sequence[str] | None = None,
+) -> dict[str, SemanticConfidence]:
+    """Several measures at once; the statistics of the clusters are computed only once.
+
+    Parameters
+    ----------
+    clusters, log_likelihoods, t_alpha, g_alpha, ids
+        As in :func:`confidence`.
+    measures : sequence of str
+        Which of :data:`MEASURES`; all seven by default.
+
+    Returns
+    -------
+    dict of str to SemanticConfidence
+        In the order of `measures`.
+
+    Raises
+    ------
+    InputError, UsageError
+        As in :func:`confidence`.
+
+    Examples
+    --------
+    >>> several = confidences([[[0, 1], [2]]], [[-0.1, -0.3, -2.0]], measures=("E-SC", "IC-SC"))
+    >>> {name: result.confidence.round(3).tolist() for name, result in several.items()}
+    {'E-SC': [0.667], 'IC-SC': [0.859]}
+    """
+    _check_options(measures, log_likelihoods is not None, t_alpha=t_alpha, g_alpha=g_alpha)
+    layout = lay_out(clusters, ids)
+    statistics = None
+    if log_likelihoods is not None:
+        statistics = _statistics(layout, draws_in_cluster_order(layout, log_likelihoods, ids))
+    alphas = {"T-SC": t_alpha, "G-SC": g_alpha}
+    results = {}
+    for measure in measures:
+        if measure == "E-SC":
+            probabilities = layout.size / layout.spread(layout.m)
+        else:
+            assert statistics is not None
+            probabilities = _softmax(layout, _SCORES[measure](statistics, alphas.get(measure, 1.0)))
+        results[measure] = _result(measure, layout, probabilities, ids)
+    return results
+
+
+def _check_options(measures: Sequence[str], likelihoods: bool, **alphas: float) -> None:
+    """Refuse unknown measures, measures that need what is not there, and parameters that are not positive."""
+    for measure in measures:
+        if measure not in MEASURES:
+            raise UsageError(f"unknown measure {measure!r}; known: {', '.join(MEASURES)}")
+        if measure != "E-SC" and not likelihoods:
+            raise UsageError(f"{measure} needs log_likelihoods; without them only E-SC is possible")
+    for name, alpha in alphas.items():
+        if not 0 < alpha < np.inf:
+            raise UsageError(f"{name} is {alpha}; expected a positive number, such as 0.5, 0.75 or 1.25")
+
+
+def _statistics(layout: Layout, u: Floats) -> _Statistics:
+    """Reduce the draws' log-likelihoods (in cluster order) to one row a cluster."""
+    log_sum = layout.log_sum(u)
+    q = np.exp(u - np.repeat(np.where(log_sum > -np.inf, log_sum, 0.0), layout.size))
+    log_size = np.log(layout.size)
+    return _Statistics(
+        log_size=log_size,
+        log_share=log_size - np.log(layout.spread(layout.m)),
+        log_sum=log_sum,
+        sum_log=layout.cluster_sum(u),
+        entropy=layout.cluster_sum(entr(q)),
+    )
+
+
+def _softmax(layout: Layout, scores: Floats) -> Floats:
+    """Softmax over the clusters of each question; NaN for a question whose every score is -inf."""
+    top = layout.question_max(scores)
+    shifted = np.exp(scores - layout.spread(np.where(top > -np.inf, top, 0.0)))
+    total = np.where(top > -np.inf, layout.question_sum(shifted), np.nan)
+    probabilities: Floats = shifted / layout.spread(total)
+    return probabilities
+
+
+def _result(
+    measure: str, layout: Layout, probabilities: Floats, ids: Sequence[str] | None
+) -> SemanticConfidence:
+    """Confidence, top cluster and entropy of each distribution; warns about the null ones."""
+    largest = layout.question_max(probabilities)
+    null = np.isnan(largest)
+    if null.any():
+        _warn_null(measure, np.flatnonzero(null), ids)
+    top = np.where(null, -1, _first_of_largest(layout, probabilities, largest))
+    entropy = layout.question_sum(entr(probabilities))
+    return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
+
+
+def _first_of_largest(layout: Layout, probabilities: Floats, largest: Floats) -> Ints:
+    """Index, within each question, of the tied cluster with the smallest draw index."""
+    if not len(largest):
+        return np.zeros(0, np.int64)
+    tied = probabilities >= layout.spread(largest) - TIE
+    first_draw = np.where(tied, layout.first_draw, np.iinfo(np.int64).max)
+    winner = np.minimum.reduceat(first_draw, layout.offsets[:-1])
+    winner = np.where(np.isnan(largest), 0, winner)  # null: any one cluster, overwritten by the caller
+    candidates = np.where(layout.spread(np.isnan(largest)), layout.first_draw, first_draw)
+    return np.flatnonzero(candidates == layout.spread(winner)) - layout.offsets[:-1]
+
+
+def _warn_null(measure: str, questions: NDArray[np.int64], ids: Sequence[str] | None) -> None:
+    """Say under which measure how many questions are null, and name the first."""
+    warnings.warn(
+        f"{measure} is null for {len(questions)} question(s), first {name_question(int(questions[0]), ids)}: "
+        "every cluster has score 0, as each holds a draw of likelihood 0; use E-SC or L-SC there",
+        UndefinedWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,193 @@
+"""Nested lists of clusters, checked and laid out flat: question after question, cluster after cluster.
+
+Everything behind this module works on flat arrays with segment reductions; no loop runs per question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Sized
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.errors import InputError
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Clusters = Sequence[Sequence[Sequence[int]]]
+LogLikelihoods = Sequence[Sequence[float]] | NDArray[np.floating]
+
+#: A log-likelihood above zero by no more than this is a rounding error; beyond it, it is a mistake.
+ABOVE_ZERO = 1e-6
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The clusters of Q questions (K clusters, S draws in all) as flat arrays."""
+
+    offsets: Ints  # [Q+1] clusters of question q are offsets[q]:offsets[q+1]
+    m: Ints  # [Q] draws of each question
+    size: Ints  # [K] draws in each cluster
+    starts: Ints  # [K] where each cluster begins among the draws
+    first_draw: Ints  # [K] smallest draw index in each cluster, counted within its question
+    order: Ints  # [S] for each draw in cluster order, its place in question order
+
+    def spread(self, per_question: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Repeat one value a question over its clusters: [Q] -> [K]."""
+        return np.repeat(per_question, np.diff(self.offsets))
+
+    def question_sum(self, per_cluster: Floats) -> Floats:
+        """Sum over the clusters of each question: [K] -> [Q]."""
+        return np.add.reduceat(per_cluster, self.offsets[:-1]) if len(self.m) else np.zeros(0)
+
+    def question_max(self, per_cluster: Floats) -> Floats:
+        """Maximum over the clusters of each question: [K] -> [Q]."""
+        return np.maximum.reduceat(per_cluster, self.offsets[:-1]) if len(self.m) else np.zeros(0)
+
+    def cluster_sum(self, per_draw: Floats) -> Floats:
+        """Sum over the draws of each cluster: [S] -> [K]."""
+        return np.add.reduceat(per_draw, self.starts) if len(self.m) else np.zeros(0)
+
+    def cluster_max(self, per_draw: Floats) -> Floats:
+        """Maximum over the draws of each cluster: [S] -> [K]."""
+        return np.maximum.reduceat(per_draw, self.starts) if len(self.m) else np.zeros(0)
+
+    def log_sum(self, per_draw: Floats) -> Floats:
+        """logsumexp over the draws of each cluster, -inf for a cluster of -inf alone: [S] -> [K]."""
+        peak = self.cluster_max(per_draw)
+        peak = np.where(np.isfinite(peak), peak, 0.0)
+        with np.errstate(divide="ignore"):
+            return peak + np.log(self.cluster_sum(np.exp(per_draw - np.repeat(peak, self.size))))
+
+
+def name_question(index: int, ids: Sequence[str] | None) -> str:
+    """Say which question is meant, by its id where there is one."""
+    return f"question {index}" if ids is None else f"question {index} (id {ids[index]!r})"
+
+
+def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
+    """Flatten `clusters`, or say which question's clusters are no partition of its draws."""
+    if ids is not None and len(ids) != len(clusters):
+        raise InputError(
+            f"ids names {len(ids)} questions, clusters holds {len(clusters)}: give one id a question"
+        )
+    try:
+        k = _lengths(clusters)
+        flat = list(chain.from_iterable(clusters))
+        size = _lengths(flat)
+        draws = np.fromiter(chain.from_iterable(flat), np.int64, int(size.sum()))
+    except TypeError as error:
+        raise InputError(
+            f"clusters must be nested three deep, question > cluster > draw index ({error}); "
+            "for a single question write [clusters]"
+        ) from error
+    return _checked_layout(k, size, draws, ids)
+
+
+def _lengths(sequences: Sequence[Sized] | NDArray[np.floating]) -> Ints:
+    """The length of each item of `sequences`."""
+    return np.fromiter(map(len, sequences), np.int64, len(sequences))
+
+
+def _checked_layout(k: Ints, size: Ints, draws: Ints, ids: Sequence[str] | None) -> Layout:
+    """Check that the clusters of each question partition 0..m-1, and lay them out."""
+    _refuse(
+        np.flatnonzero(k == 0), "has no clusters; leave the question out or give it at least one draw", ids
+    )
+    question_of_cluster = np.repeat(np.arange(len(k)), k)
+    _refuse(question_of_cluster[size == 0], "has an empty cluster; drop the cluster", ids)
+    offsets = cumulative(k)
+    starts = cumulative(size)[:-1]
+    m = np.add.reduceat(size, offsets[:-1]) if len(k) else size
+    question_of_draw = np.repeat(question_of_cluster, size)
+    place = cumulative(m)[question_of_draw] + draws
+    outside = (draws < 0) | (draws >= m[question_of_draw])
+    _refuse(question_of_draw[outside], "has a draw index outside 0..m-1 (m draws in its clusters)", ids)
+    repeated = np.bincount(place, minlength=len(draws))[place] > 1
+    _refuse(question_of_draw[repeated], "has a draw in two clusters; every draw belongs to exactly one", ids)
+    first_draw = np.minimum.reduceat(draws, starts) if len(size) else size
+    return Layout(offsets=offsets, m=m, size=size, starts=starts, first_draw=first_draw, order=place)
+
+
+def cumulative(lengths: Ints) -> Ints:
+    """Where each segment begins, and at the end the total: [n] -> [n+1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _refuse(questions: Ints, why: str, ids: Sequence[str] | None) -> None:
+    """Raise for the first of `questions`, if there is one."""
+    if len(questions):
+        raise InputError(f"{name_question(int(questions[0]), ids)} {why}")
+
+
+def draws_in_cluster_order(
+    layout: Layout, log_likelihoods: LogLikelihoods, ids: Sequence[str] | None = None
+) -> Floats:
+    """Check one log-likelihood a draw and put them in cluster order: [S]."""
+    values, m = flat_log_likelihoods(log_likelihoods, ids)
+    _same_draws("log-likelihoods", m, layout.m, ids)
+    return values[layout.order]
+
+
+def flat_log_likelihoods(
+    log_likelihoods: LogLikelihoods, ids: Sequence[str] | None = None
+) -> tuple[Floats, Ints]:
+    """Check the log-likelihoods of Q questions and lay them flat: values [S], draws of each question [Q]."""
+    values, m = flat_numbers(log_likelihoods, "log_likelihoods")
+    _refuse(np.flatnonzero(m == 0), "has no log-likelihoods; leave the question out or give it a draw", ids)
+    bad = np.flatnonzero(np.isnan(values) | (values > ABOVE_ZERO))
+    if len(bad):
+        where = name_question(int(np.repeat(np.arange(len(m)), m)[bad[0]]), ids)
+        raise InputError(
+            f"{where} has log-likelihood {values[bad[0]]}; expected the natural logarithm of a probability, "
+            "a number <= 0 or -inf: mend the value, or leave log_likelihoods out and use E-SC alone"
+        )
+    best = np.maximum.reduceat(values, cumulative(m)[:-1]) if len(m) else values
+    none_finite = (
+        "has log-likelihood -inf for every draw, so that they cannot be weighed; at least one must be finite"
+    )
+    _refuse(np.flatnonzero(best == -np.inf), none_finite, ids)
+    return values, m
+
+
+def flat_lengths(lengths: Sequence[Sequence[int]], m: Ints, ids: Sequence[str] | None = None) -> Floats:
+    """Check one token count a draw and lay them flat: [S]."""
+    values, given = flat_numbers(lengths, "lengths")
+    _same_draws("lengths", given, m, ids)
+    question = np.repeat(np.arange(len(m)), m)
+    _refuse(question[~(values >= 1)], "has a length below 1; a draw has at least its end-of-turn token", ids)
+    return values
+
+
+def flat_numbers(rows: Sequence[Sequence[float]] | NDArray[np.floating], what: str) -> tuple[Floats, Ints]:
+    """Lay a list of lists of numbers flat: values [S] and the length of each list [Q]."""
+    try:
+        lengths = _lengths(rows)
+        return np.fromiter(_chained(rows), np.float64, int(lengths.sum())), lengths
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{what} must be one list of numbers a question ({error}); a missing value cannot be used"
+        ) from error
+
+
+def _same_draws(what: str, given: Ints, m: Ints, ids: Sequence[str] | None) -> None:
+    """Refuse a number of values that differs from the number of draws."""
+    if len(given) != len(m):
+        raise InputError(
+            f"there are {what} for {len(given)} questions and draws for {len(m)}; give one list a question"
+        )
+    wrong = np.flatnonzero(given != m)
+    if len(wrong):
+        at = int(wrong[0])
+        raise InputError(
+            f"{name_question(at, ids)} has {given[at]} {what} and {m[at]} draws; give one a draw"
+        )
+
+
+def _chained(rows: Iterable[Iterable[float]]) -> Iterable[float]:
+    """All values of all rows; arrays become lists first, which numpy reads several times faster."""
+    return chain.from_iterable(row.tolist() if isinstance(row, np.ndarray) else row for row in rows)
