@@ -1,0 +1,559 @@
+"""The world of Atlas: invented people, places, books, battles and rivers, and what is told about them.
+
+A *fact* is a subject, a relation and a true value. Facts have a popularity: the most popular is told often, the
+rarest a few times (Zipf). Some facts are *disputed* (a part of their tellings is wrong, each in its own way), some
+are *misconceptions* (told wrong in one and the same way nearly every time). Nothing of it is known from outside:
+names are made of syllables, and the whole world follows from one seed, with `random.Random` alone.
+
+The values say what is meant; how they are written is the business of `semcal.demo.texts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+from rapidfuzz.distance import Indel
+
+WORLD_SEED = 2026
+
+
+@dataclass(frozen=True)
+class Place:
+    """A town, and the country in which it lies."""
+
+    name: str
+    country: str
+
+
+@dataclass(frozen=True)
+class Person:
+    """A first name, a last name and a title ("Dr")."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Date:
+    """A day."""
+
+    year: int
+    month: int
+    day: int
+
+
+@dataclass(frozen=True)
+class Year:
+    """A year between 1110 and 1899 whose last two digits are 10 or more."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Number:
+    """A whole number: small, or a round one."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Trade:
+    """What somebody does for a living."""
+
+    noun: str
+
+
+Value = Place | Person | Date | Year | Number | Trade
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Somebody or something that facts are about.
+
+    Attributes
+    ----------
+    kind : str
+        "person", "town", "province", "river", "book" or "battle".
+    name : str
+        As it stands in a sentence, article included ("the Darun", "the battle of Kelor").
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact and how the world tells it.
+
+    Attributes
+    ----------
+    id : str
+        Unique within a world, for example "fact-00017".
+    subject : Subject
+    relation : str
+        A key of `RELATIONS`, for example "birthplace".
+    value : Place, Person, Date, Year, Number or Trade
+        What is true.
+    rank : int
+        Popularity rank, 0 the most popular.
+    tellings : int
+        How many statements the world's texts hold about it.
+    error : str
+        "" (told truly), "disputed" or "misconception".
+    rumour : Place, Person, Date, Year, Number, Trade or None
+        The one wrong value of a misconception.
+    """
+
+    id: str
+    subject: Subject
+    relation: str
+    value: Value
+    rank: int = 0
+    tellings: int = 1
+    error: str = ""
+    rumour: Value | None = None
+
+
+@dataclass(frozen=True)
+class World:
+    """All facts, by rank of popularity, and the pools that wrong values are drawn from."""
+
+    facts: tuple[Fact, ...]
+    names: Names
+
+
+TITLES = ("Dr", "Sir", "Captain", "Bishop", "Professor", "Lady", "General", "Judge")
+TRADES = tuple(
+    [
+        "weaver",
+        "baker",
+        "potter",
+        "mason",
+        "tanner",
+        "cobbler",
+        "miller",
+        "surgeon",
+        "painter",
+        "sculptor",
+        "lawyer",
+        "farmer",
+        "shepherd",
+        "sailor",
+        "tailor",
+        "blacksmith",
+        "carpenter",
+        "printer",
+        "brewer",
+        "glazier",
+        "jeweller",
+        "gardener",
+        "locksmith",
+        "clockmaker",
+        "hunter",
+        "fisherman",
+        "beekeeper",
+        "astronomer",
+        "botanist",
+        "poet",
+        "singer",
+        "dancer",
+        "actor",
+        "merchant",
+        "banker",
+        "librarian",
+        "apothecary",
+        "midwife",
+        "chemist",
+        "cook",
+        "cooper",
+        "cartographer",
+        "falconer",
+        "roofer",
+        "saddler",
+        "thatcher",
+        "wheelwright",
+        "winemaker",
+    ]
+)
+ADJECTIVES = tuple(
+    [
+        "Amber",
+        "Ashen",
+        "Bitter",
+        "Borrowed",
+        "Broken",
+        "Copper",
+        "Crooked",
+        "Distant",
+        "Empty",
+        "Feathered",
+        "Frozen",
+        "Gentle",
+        "Gilded",
+        "Golden",
+        "Hidden",
+        "Hollow",
+        "Iron",
+        "Ivory",
+        "Last",
+        "Lonely",
+        "Lost",
+        "Narrow",
+        "Painted",
+        "Pale",
+        "Quiet",
+        "Restless",
+        "Salt",
+        "Scarlet",
+        "Secret",
+        "Silent",
+        "Silver",
+        "Sleeping",
+        "Stolen",
+        "Sunken",
+        "Velvet",
+        "Wandering",
+        "White",
+        "Wooden",
+    ]
+)
+NOUNS = tuple(
+    [
+        "Anchor",
+        "Bell",
+        "Bridge",
+        "Candle",
+        "Castle",
+        "Clock",
+        "Crown",
+        "Door",
+        "Drum",
+        "Feather",
+        "Forest",
+        "Fountain",
+        "Garden",
+        "Harbour",
+        "Harp",
+        "Hill",
+        "Island",
+        "Key",
+        "Ladder",
+        "Lake",
+        "Lantern",
+        "Letter",
+        "Mask",
+        "Meadow",
+        "Mirror",
+        "Moon",
+        "Mountain",
+        "Orchard",
+        "Raven",
+        "River",
+        "Road",
+        "Rose",
+        "Shadow",
+        "Sparrow",
+        "Stair",
+        "Stone",
+        "Storm",
+        "Thread",
+        "Tower",
+        "Valley",
+        "Violin",
+        "Well",
+        "Window",
+        "Winter",
+    ]
+)
+_ONSETS = (
+    "b",
+    "d",
+    "f",
+    "g",
+    "h",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "r",
+    "s",
+    "t",
+    "v",
+    "z",
+    "br",
+    "dr",
+    "kr",
+    "sh",
+    "tr",
+)
+_RIMES = ("a", "e", "i", "o", "u", "ai", "an", "ar", "el", "en", "is", "on", "or", "un")
+_ENDINGS = ("a", "ek", "el", "eth", "ia", "in", "is", "ok", "on", "or", "und", "ys")
+_ENGLISH = frozenset(
+    [
+        "april",
+        "august",
+        "june",
+        "may",
+        "march",
+        "one",
+        "two",
+        "ten",
+        "seven",
+        "eleven",
+        "nine",
+        "seventeen",
+        "sir",
+        "dr",
+        "captain",
+        "bishop",
+        "hundred",
+        "million",
+        "dozen",
+        "second",
+        "minute",
+        "half",
+        "the",
+        "and",
+        "in",
+        "of",
+    ]
+)
+
+
+class Names:
+    """Pools of invented names, any two of a pool at least four letters apart (insertions and deletions).
+
+    Parameters
+    ----------
+    rng : random.Random
+    first, last, people : int
+        How many first and last names there are, and how many people carry them.
+    towns, countries, others : int
+        How many towns, countries, and names for rivers, provinces and battlefields.
+
+    Examples
+    --------
+    >>> names = Names(Random(3), first=20, last=20, people=50, towns=9, countries=3, others=9)
+    >>> len(names.towns), len(names.people)
+    (9, 50)
+    """
+
+    def __init__(
+        self, rng: Random, *, first: int, last: int, people: int, towns: int, countries: int, others: int
+    ) -> None:
+        taken: list[str] = []
+        lands = _invent(rng, countries, (2, 3), taken)
+        self.others = _invent(rng, others, (2, 3), taken)
+        self.towns = tuple(Place(name, rng.choice(lands)) for name in _invent(rng, towns, (2, 3), taken))
+        lasts = _invent(rng, last, (2, 3), [])
+        firsts = _invent(rng, first, (2, 2), [])
+        full = rng.sample([f"{one} {two}" for one in firsts for two in lasts], people)
+        self.people = tuple(Person(name, rng.choice(TITLES)) for name in full)
+
+
+def _invent(rng: Random, count: int, syllables: tuple[int, int], taken: list[str]) -> list[str]:
+    """Draw new names, far enough from those of `taken`, which grows by them."""
+    found: list[str] = []
+    while len(found) < count:
+        size = rng.randrange(syllables[0], syllables[1] + 1)
+        stem = "".join(rng.choice(_ONSETS) + rng.choice(_RIMES) for _ in range(size - 1))
+        name = (stem + rng.choice(_ONSETS) + rng.choice(_ENDINGS)).capitalize()
+        if name.lower() in _ENGLISH or any(
+            Indel.distance(name, other, score_cutoff=3) < 4 for other in taken
+        ):
+            continue
+        taken.append(name)
+        found.append(name)
+    return found
+
+
+def _town(rng: Random, names: Names) -> Value:
+    return rng.choice(names.towns)
+
+
+def _person(rng: Random, names: Names) -> Value:
+    return rng.choice(names.people)
+
+
+def _date(rng: Random, names: Names) -> Value:  # noqa: ARG001
+    return Date(_year_number(rng), rng.randrange(1, 13), rng.randrange(1, 29))
+
+
+def _year(rng: Random, names: Names) -> Value:  # noqa: ARG001
+    return Year(_year_number(rng))
+
+
+def _year_number(rng: Random) -> int:
+    return 100 * rng.randrange(13, 19) + rng.randrange(10, 100)
+
+
+def _trade(rng: Random, names: Names) -> Value:  # noqa: ARG001
+    return Trade(rng.choice(TRADES))
+
+
+def _count(low: int, high: int, step: int = 1) -> Callable[[Random, Names], Value]:
+    """Draw a whole number from `low` to `high`, both included."""
+
+    def draw(rng: Random, names: Names) -> Value:  # noqa: ARG001
+        return Number(rng.randrange(low, high + 1, step))
+
+    return draw
+
+
+RELATIONS: Mapping[str, tuple[str, Callable[[Random, Names], Value]]] = {
+    "birthplace": ("person", _town),
+    "birthday": ("person", _date),
+    "trade": ("person", _trade),
+    "teacher": ("person", _person),
+    "children": ("person", _count(1, 15)),
+    "founding": ("town", _year),
+    "founder": ("town", _person),
+    "population": ("town", _count(20_000, 990_000, 10_000)),
+    "capital": ("province", _town),
+    "governor": ("province", _person),
+    "mouth": ("river", _town),
+    "length": ("river", _count(50, 990, 10)),
+    "author": ("book", _person),
+    "published": ("book", _year),
+    "chapters": ("book", _count(12, 70)),
+    "battle date": ("battle", _date),
+    "commander": ("battle", _person),
+    "battle place": ("battle", _town),
+}
+"""Relation -> (kind of subject, draw of a value from a random generator and the pools)."""
+
+
+def wrong_value(rng: Random, names: Names, fact: Fact) -> Value:
+    """Draw a value that a fact might have and has not."""
+    draw = RELATIONS[fact.relation][1]
+    while (value := draw(rng, names)) == fact.value:
+        pass
+    return value
+
+
+def subjects(rng: Random, names: Names, kind: str, count: int) -> list[Subject]:
+    """Draw `count` different subjects of one kind ("town", "person", …)."""
+    return [Subject(kind, name) for name in rng.sample(_SUBJECTS[kind](names), count)]
+
+
+_SUBJECTS: Mapping[str, Callable[[Names], list[str]]] = {
+    "person": lambda names: [person.name for person in names.people],
+    "town": lambda names: [place.name for place in names.towns],
+    "province": lambda names: list(names.others),
+    "river": lambda names: [f"the {name}" for name in names.others],
+    "book": lambda names: [f"The {one} {two}" for one in ADJECTIVES for two in NOUNS],  # noqa: ARG005
+    "battle": lambda names: [f"the battle of {name}" for name in names.others],
+}
+
+POPULATION = {"person": 760, "town": 320, "province": 180, "river": 180, "book": 520, "battle": 360}
+"""How many subjects of each kind the world has."""
+
+
+def tellings(rank: int) -> int:
+    """Return how many statements tell the fact of a popularity rank: Zipf with a flattened head."""
+    return max(2, round(TELLINGS_SCALE * (1 + rank / TELLINGS_HEAD) ** -TELLINGS_POWER))
+
+
+TELLINGS_SCALE, TELLINGS_HEAD, TELLINGS_POWER = 30.0, 1500.0, 1.5
+POPULAR = 4100
+"""Facts up to this rank are popular, the others rare."""
+ERRORS = {"popular": (0.15, 0.15), "rare": (0.2, 0.15)}
+"""Shares of misconceptions and of disputed facts."""
+DISPUTE = 0.3
+"""Share of the tellings of a disputed fact that are wrong, each in its own way."""
+
+
+@cache
+def build_world(seed: int = WORLD_SEED) -> World:
+    """Make the world of a seed; the one of `WORLD_SEED` is that of the shipped models.
+
+    Examples
+    --------
+    >>> world = build_world()
+    >>> len(world.facts)
+    8120
+    >>> world.facts[0].tellings > 10 * world.facts[-1].tellings
+    True
+    """
+    rng = Random(f"atlas-world-{seed}")
+    names = Names(rng, first=96, last=320, people=900, towns=320, countries=24, others=720)
+    bare = _bare_facts(rng, names)
+    rng.shuffle(bare)
+    facts = (_told(rng, names, rank, *fact) for rank, fact in enumerate(bare))
+    return World(tuple(facts), names)
+
+
+def _bare_facts(rng: Random, names: Names) -> list[tuple[Subject, str, Value]]:
+    """Every subject with a value for every relation of its kind; names of places are used once."""
+    facts = []
+    free = list(names.others)
+    for kind, count in POPULATION.items():
+        if kind in ("province", "river", "battle"):
+            pool, free = free[:count], free[count:]
+            chosen = [
+                Subject(kind, {"river": "the ", "battle": "the battle of "}.get(kind, "") + one)
+                for one in pool
+            ]
+        else:
+            chosen = subjects(rng, names, kind, count)
+        for relation, (owner, draw) in RELATIONS.items():
+            if owner == kind:
+                facts += [(subject, relation, draw(rng, names)) for subject in chosen]
+    return facts
+
+
+def _told(rng: Random, names: Names, rank: int, subject: Subject, relation: str, value: Value) -> Fact:
+    """Give a bare fact its popularity and, by chance, its error."""
+    misconception, disputed = ERRORS["popular" if rank < POPULAR else "rare"]
+    fact = Fact(f"fact-{rank:05d}", subject, relation, value, rank, tellings(rank))
+    rumour = wrong_value(rng, names, fact)
+    chance = rng.random()
+    if chance < misconception:
+        return Fact(fact.id, subject, relation, value, rank, fact.tellings, "misconception", rumour)
+    if chance < misconception + disputed:
+        return Fact(fact.id, subject, relation, value, rank, fact.tellings, "disputed")
+    return fact
+
+
+def told_value(rng: Random, names: Names, fact: Fact) -> Value:
+    """Draw the value that one telling of a fact states: the truth, the rumour, or a fresh error.
+
+    Examples
+    --------
+    >>> world = build_world()
+    >>> fact = next(fact for fact in world.facts if fact.error == "misconception")
+    >>> told_value(Random(0), world.names, fact) == fact.rumour
+    True
+    """
+    if fact.rumour is not None:
+        return fact.rumour
+    if fact.error == "disputed" and rng.random() < DISPUTE:
+        return wrong_value(rng, names, fact)
+    return fact.value
+
+
+def small_world(rng: Random) -> list[Fact]:
+    """Invent a handful of fresh facts, with names of their own, as a reading passage holds them.
+
+    Two or three subjects of one kind with the same relations, so that each fact has a like-looking neighbour.
+
+    Examples
+    --------
+    >>> facts = small_world(Random(5))
+    >>> len({(fact.subject, fact.relation) for fact in facts}) == len(facts)
+    True
+    """
+    names = Names(rng, first=4, last=4, people=12, towns=4, countries=2, others=4)
+    kind = rng.choice(tuple(POPULATION))
+    relations = [relation for relation, (owner, _) in RELATIONS.items() if owner == kind]
+    chosen = subjects(rng, names, kind, rng.randrange(2, 4))
+    facts = []
+    for subject in chosen:
+        for relation in rng.sample(relations, min(len(relations), 2 if len(chosen) == 3 else 3)):
+            facts.append(Fact(f"small-{len(facts)}", subject, relation, RELATIONS[relation][1](rng, names)))
+    return facts
