@@ -1,0 +1,95 @@
+"""From prompts to batches: the shared prefix, what a question holds of its own, and what fits into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from semcal.engine.language_model import Prompt
+from semcal.engine.network import Forest, Network
+from semcal.errors import InputError
+
+__all__ = ["batches", "check_prompts", "common_prefix", "pad"]
+
+
+def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
+    """Length of the longest common prefix.
+
+    Examples
+    --------
+    >>> common_prefix([(1, 2, 3), (1, 2, 4, 5)])
+    2
+    """
+    first, last = min(sequences), max(sequences)  # the two that differ first in lexical order
+    for position, (a, b) in enumerate(zip(first, last)):
+        if a != b:
+            return position
+    return min(len(first), len(last))
+
+
+def check_prompts(prompts: Sequence[Prompt], *, longest_answers: Sequence[int], limit: int | None) -> None:
+    """Raise InputError, naming the question, for a prompt that is empty or does not fit the model."""
+    for prompt, answer in zip(prompts, longest_answers, strict=True):
+        length = len(prompt.token_ids)
+        if length == 0:
+            raise InputError(
+                f"question {prompt.question_id!r}: the prompt has no tokens; at least one is needed"
+            )
+        if limit is not None and length + answer > limit:
+            raise InputError(
+                f"question {prompt.question_id!r}: {length} prompt tokens and {answer} for the answer are more than "
+                f"the {limit} that the model can hold; shorten its context, the few-shot examples or the answer"
+            )
+
+
+def batches(
+    network: Network, prompts: Sequence[Prompt], *, room: Sequence[int], budget: int
+) -> Iterator[tuple[list[int], Forest]]:
+    """Cut prompts into batches of like length; each comes with a forest that holds the prefix of all.
+
+    Parameters
+    ----------
+    network : Network
+        The model.
+    prompts : sequence of Prompt
+        All prompts of a call; they are checked.
+    room : sequence of int
+        For each prompt, how many tokens beyond the prompt its row may come to hold.
+    budget : int
+        Bytes that the keys and values of a batch may take.
+
+    Yields
+    ------
+    tuple of list of int and Forest
+        Indices of the prompts of the batch, and their forest, one row each.
+    """
+    if not prompts:
+        return
+    shortest = min(len(prompt.token_ids) for prompt in prompts)
+    shared = min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
+    trunk = Forest(network, prompts[0].token_ids[:shared], rows=1)
+    sizes = [len(prompt.token_ids) + extra for prompt, extra in zip(prompts, room)]
+    order = sorted(range(len(prompts)), key=lambda i: (sizes[i], i))
+    for batch in _cut(order, cost=lambda i: sizes[i] * network.bytes_per_token, budget=budget):
+        yield batch, Forest(network, trunk, rows=len(batch))
+
+
+def _cut(order: Sequence[int], *, cost: Callable[[int], int], budget: int) -> Iterator[list[int]]:
+    """Cut an order of ascending cost into runs whose size times largest cost stays within the budget."""
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(batch) + 1) * cost(i) > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Rows of tokens as one matrix (B, n), zeros behind the shorter ones, and their lengths (B,)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths

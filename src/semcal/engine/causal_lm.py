@@ -1,0 +1,364 @@
+"""`CausalLanguageModel`: any causal checkpoint of transformers behind the `LanguageModel` protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semcal.engine.batches import batches, check_prompts
+from semcal.engine.chat import chat_format
+from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.language_model import Features, Generation, Progress, Prompt
+from semcal.engine.network import Network
+from semcal.engine.randomness import uniforms
+from semcal.engine.sampling import Choose, Walk, walk
+from semcal.engine.scoring import answer_states
+from semcal.errors import InputError, UsageError
+from semcal.qa.prompts import Turn
+from semcal.recalibration import Recalibrator
+
+__all__ = ["CausalLanguageModel"]
+
+MEMORY_BUDGET = 2**28
+"""Bytes that the keys and values of one batch may take by default (256 MiB on a CPU; 16 times that on a GPU)."""
+
+_Answers = Sequence[Sequence[tuple[int, ...]]]
+
+
+class CausalLanguageModel:
+    """A causal language model with its tokenizer.
+
+    `load_model` makes one from a directory or a hub id; make it yourself from a model in memory.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A causal language model. It is put into eval mode and its parameters are frozen.
+    tokenizer : transformers.PreTrainedTokenizerBase
+        Its tokenizer.
+    name : str
+        For records and messages.
+    revision : str
+        For records.
+    memory_budget : int, optional
+        Bytes that the keys and values of one batch may take; it decides how many questions a batch holds.
+
+    Raises
+    ------
+    ModelError
+        If the engine does not reproduce the model's logits.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, name: str, revision: str = "", memory_budget: int | None = None
+    ) -> None:
+        self.name = name
+        self.revision = revision
+        self.tokenizer = tokenizer
+        self.network = Network(model)
+        self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
+        on_cpu = self.network.device.type == "cpu"
+        self.memory_budget = memory_budget or (MEMORY_BUDGET if on_cpu else 16 * MEMORY_BUDGET)
+
+    def __repr__(self) -> str:
+        return f"CausalLanguageModel({self.name!r}, revision={self.revision!r})"
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn as a prompt that is ready for the answer.
+
+        Parameters
+        ----------
+        chat : sequence of Turn
+            The conversation.
+
+        Returns
+        -------
+        tuple of int
+            Token ids: the chat template's own (or plain text where there is none), with one BOS at most.
+
+        Raises
+        ------
+        ModelError
+            If the chat template refuses the turns.
+        """
+        return self.format.encode(chat)
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
+        """Encode a given answer to `chat`, its end of turn included once.
+
+        Parameters
+        ----------
+        chat : sequence of Turn
+            As for `encode`.
+        answer : str
+            The assistant's turn.
+
+        Returns
+        -------
+        tuple of int
+            The token ids that follow those of ``encode(chat)``.
+        """
+        return self.format.encode_answer(chat, answer)
+
+    def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored.
+
+        Parameters
+        ----------
+        generation : Generation
+            A sampled answer.
+        end : int
+            Where its raw text is cut.
+
+        Returns
+        -------
+        tuple of int
+            The sampled tokens as far as the cut leaves them whole; a remaining piece is encoded anew.
+        """
+        return self.format.complete(generation, end)
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[Recalibrator],
+        m: int = 10,
+        seed: int = 0,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[list[list[Generation]]]:
+        """Draw `m` answers to each prompt under each recalibrator.
+
+        Plain multinomial sampling over the whole vocabulary, with the uniforms of `semcal.engine.randomness`: the
+        same for every recalibrator, and independent of batches and of the other questions.
+
+        Parameters
+        ----------
+        prompts : sequence of Prompt
+            The questions. What all their prompts begin with runs once, the rest of each once.
+        recalibrators : sequence of Recalibrator
+            Each gets its own draws; the prompts run once for all.
+        m : int
+            Draws per question and recalibrator.
+        seed : int
+            The run.
+        max_new_tokens : int
+            Limit of an answer's length, end of turn included.
+        progress : callable, optional
+            Called with the number of questions finished so far.
+
+        Returns
+        -------
+        list of list of list of Generation
+            ``[recalibrator][prompt][draw]``.
+
+        Raises
+        ------
+        InputError
+            For a prompt that is empty or too long for the model; it names the question.
+        ModelError
+            If probabilities are not finite.
+        """
+        _at_least_one(m=m, max_new_tokens=max_new_tokens)
+
+        def draws(prompt: Prompt) -> np.ndarray[Any, np.dtype[np.float64]]:
+            return uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
+
+        results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
+        for batch, walked in self._walks(
+            prompts, draws, recalibrators, inverse_cdf, max_new_tokens, progress
+        ):
+            for r, b in np.ndindex(len(recalibrators), len(batch)):
+                results[r][batch[b]] = [self._generation(walked, (r, b, j)) for j in range(m)]
+        return results
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: Recalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt with the most likely token at every step; of equal ones the first in the vocabulary.
+
+        Parameters and errors are those of `sample`.
+
+        Returns
+        -------
+        list of Generation
+            One per prompt.
+        """
+        _at_least_one(max_new_tokens=max_new_tokens)
+        results: list[Generation | None] = [None] * len(prompts)
+
+        def draws(_: Prompt) -> np.ndarray[Any, np.dtype[np.float64]]:
+            return np.zeros((1, max_new_tokens))
+
+        for batch, walked in self._walks(
+            prompts, draws, [recalibrator], most_likely, max_new_tokens, progress
+        ):
+            for b, i in enumerate(batch):
+                results[i] = self._generation(walked, (0, b, 0))
+        return [result for result in results if result is not None]
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        *,
+        recalibrator: Recalibrator,
+        progress: Progress | None = None,
+    ) -> list[list[tuple[float, ...]]]:
+        """Log-probability of every token of given answers; answers to one prompt share its pass.
+
+        Parameters
+        ----------
+        prompts : sequence of Prompt
+            The questions.
+        answers : sequence of sequence of tuple of int
+            Per prompt the token ids of its answers, as `encode_answer` and `complete` give them.
+        recalibrator : Recalibrator
+            The distribution.
+        progress : callable, optional
+            Called with the number of questions finished so far.
+
+        Returns
+        -------
+        list of list of tuple of float
+            ``[prompt][answer]``: natural log-probabilities, one per token.
+
+        Raises
+        ------
+        InputError
+            For a question that does not fit the model; it names the question.
+        """
+        results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
+        for batch, states, node in self._answer_states(prompts, answers, progress):
+            targets = torch.tensor([token for i in batch for answer in answers[i] for token in answer])
+            scored = iter(self._log_probs(states, node, targets, recalibrator).tolist())
+            for i in batch:
+                results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
+        return results
+
+    def features(
+        self, prompts: Sequence[Prompt], answers: _Answers, *, progress: Progress | None = None
+    ) -> Features:
+        """Last hidden states at the positions that predict the tokens of given answers.
+
+        Parameters and errors are those of `score`.
+
+        Returns
+        -------
+        Features
+            By prompt, answer and position; ``logits(features.states)`` are the logits of the targets.
+        """
+        parts: list[Tensor] = [torch.zeros((0, 0))] * len(prompts)
+        for batch, states, node in self._answer_states(prompts, answers, progress):
+            counts = [sum(map(len, answers[i])) for i in batch]
+            for i, part in zip(batch, states.float().cpu()[node].split(counts)):
+                parts[i] = part
+        index = [
+            (i, a, token) for i, given in enumerate(answers) for a, ids in enumerate(given) for token in ids
+        ]
+        question, answer, targets = torch.tensor(index, dtype=torch.long).reshape(-1, 3).T.contiguous()
+        states = torch.cat([part for part in parts if len(part)] or [torch.zeros((0, 0))])
+        return Features(states=states, targets=targets, question=question, answer=answer)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Turn last hidden states into logits with the model's own head, soft-capping and scaling included.
+
+        Parameters
+        ----------
+        states : torch.Tensor
+            (N, d), as `features` gives them.
+
+        Returns
+        -------
+        torch.Tensor
+            (N, V) float32, on the model's device.
+        """
+        return self.network.logits(states)
+
+    def _walks(
+        self,
+        prompts: Sequence[Prompt],
+        draws: Any,
+        recalibrators: Sequence[Recalibrator],
+        choose: Choose,
+        max_new_tokens: int,
+        progress: Progress | None,
+    ) -> Iterator[tuple[list[int], Walk]]:
+        check_prompts(prompts, longest_answers=[max_new_tokens] * len(prompts), limit=self.network.limit)
+        done = 0
+        room = [max_new_tokens * 8] * len(prompts)
+        for batch, forest in batches(self.network, prompts, room=room, budget=self.memory_budget):
+            u = np.stack([draws(prompts[i]) for i in batch])
+            ids = [prompts[i].token_ids for i in batch]
+            yield (
+                batch,
+                walk(forest, ids, u, recalibrators=recalibrators, stops=self.format.stops, choose=choose),
+            )
+            done += len(batch)
+            if progress is not None:
+                progress(done)
+
+    def _answer_states(
+        self, prompts: Sequence[Prompt], answers: _Answers, progress: Progress | None
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        if len(answers) != len(prompts):
+            raise InputError(
+                f"{len(prompts)} prompts, but answers for {len(answers)}; give one list per prompt"
+            )
+        longest = [max(map(len, given), default=0) for given in answers]
+        check_prompts(prompts, longest_answers=longest, limit=self.network.limit)
+        done = 0
+        room = [sum(map(len, given)) for given in answers]
+        for batch, forest in batches(self.network, prompts, room=room, budget=self.memory_budget):
+            ids = [prompts[i].token_ids for i in batch]
+            found = answer_states(forest, ids, [answers[i] for i in batch])
+            yield batch, found.states, found.node
+            done += len(batch)
+            if progress is not None:
+                progress(done)
+
+    def _log_probs(self, states: Tensor, node: Tensor, targets: Tensor, recalibrator: Recalibrator) -> Tensor:
+        """Log-probability of each target at its state; logits exist for a limited number of states at a time."""
+        result = torch.zeros(len(node))
+        rows = self.network.rows_at_a_time
+        for start in range(0, len(states), rows):
+            scored = recalibrator.log_probs(self.logits(states[start : start + rows]))
+            here = (node >= start) & (node < start + rows)
+            at = (node[here] - start).to(scored.device), targets[here].to(scored.device)
+            result[here] = scored[at].float().cpu()
+        return result
+
+    def _generation(self, walked: Walk, at: tuple[int, int, int]) -> Generation:
+        tokens = walked.tokens[at]
+        count = int((tokens >= 0).sum())
+        ids = tuple(tokens[:count].tolist())
+        return Generation(
+            text=self.format.text(ids),
+            token_ids=ids,
+            token_log_probs=tuple(walked.log_probs[at][:count].tolist()),
+            finished=ids[-1] in self.format.stops,
+        )
+
+
+def _at_least_one(**options: int) -> None:
+    for name, value in options.items():
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
+
+
+def _end_of_text(model: Any, tokenizer: Any) -> set[int]:
+    """The tokens that end a text: of the generation config, the config and the tokenizer."""
+    found: set[int] = set()
+    for source in (model.generation_config, model.config, tokenizer):
+        eos = getattr(source, "eos_token_id", None)
+        found |= set(eos if isinstance(eos, (list, tuple)) else [eos])
+    return {int(token) for token in found if token is not None}

@@ -1,0 +1,154 @@
+"""What a language model is to semcal: a protocol, and the small frozen records that go in and come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from semcal.qa.prompts import Turn
+    from semcal.recalibration import Recalibrator
+
+__all__ = ["Features", "Generation", "LanguageModel", "Progress", "Prompt"]
+
+Progress = Callable[[int], None]
+"""Called now and then with the number of questions finished so far."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A whole encoded prompt, ready for the answer's first token.
+
+    Attributes
+    ----------
+    question_id : str
+        Names the question in errors, and is what its random numbers are derived from.
+    token_ids : tuple of int
+        One BOS at most, then everything up to where the answer begins.
+    """
+
+    question_id: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generated answer.
+
+    Attributes
+    ----------
+    text : str
+        The decoded answer without special tokens and without the end of turn.
+    token_ids : tuple of int
+        The drawn tokens, the end of turn included when it was drawn.
+    token_log_probs : tuple of float
+        Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
+    finished : bool
+        Whether the end of turn was drawn; otherwise the token limit came first.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Features:
+    """Last hidden states at the N positions that predict answer tokens, by prompt, answer and position.
+
+    Attributes
+    ----------
+    states : torch.Tensor
+        (N, d) float32, what the model's head turns into logits.
+    targets : torch.Tensor
+        (N,) int64, the answer token at each position.
+    question : torch.Tensor
+        (N,) int64, index of the prompt.
+    answer : torch.Tensor
+        (N,) int64, index of the answer among those of its prompt.
+    """
+
+    states: torch.Tensor
+    targets: torch.Tensor
+    question: torch.Tensor
+    answer: torch.Tensor
+
+
+class LanguageModel(Protocol):
+    """A language model that can be sampled, scored and looked into; `load_model` makes one from a checkpoint."""
+
+    @property
+    def name(self) -> str:
+        """Hub id or directory name."""
+
+    @property
+    def revision(self) -> str:
+        """Commit on the hub, or hash of the files of a directory."""
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn as a prompt that is ready for the answer."""
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
+        """Encode a given answer to `chat`, its end of turn included once."""
+
+    def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored."""
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[Recalibrator],
+        m: int = 10,
+        seed: int = 0,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[list[list[Generation]]]:
+        """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: Recalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt with the most likely token at every step."""
+
+    def beam(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: Recalibrator,
+        num_beams: int = 4,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt by beam search."""
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        recalibrator: Recalibrator,
+        progress: Progress | None = None,
+    ) -> list[list[tuple[float, ...]]]:
+        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+
+    def features(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        progress: Progress | None = None,
+    ) -> Features:
+        """Last hidden states at the positions that predict the tokens of given answers."""
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Turn last hidden states (N, d) into logits (N, V), float32."""

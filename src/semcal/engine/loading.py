@@ -1,0 +1,206 @@
+"""`load_model`: a language model from a directory or the hub, with errors that say what to do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+
+from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.errors import ModelError, UsageError
+
+__all__ = ["choose_device", "files_hash", "load_model"]
+
+_WEIGHTS = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model*.bin.index.json",
+)
+
+
+def load_model(
+    path_or_id: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+) -> CausalLanguageModel:
+    """Load a causal language model with its tokenizer.
+
+    What the checkpoint's generation config says about temperature, top-p, top-k or repetition penalty is not
+    applied; its end-of-text tokens are.
+
+    Parameters
+    ----------
+    path_or_id : str or Path
+        A directory in the format of `transformers`, or an id on the Hugging Face hub.
+    device : str or torch.device, optional
+        Where it runs. Default: a CUDA GPU, else Apple's, else the CPU.
+    dtype : str or torch.dtype, optional
+        "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU, "auto" elsewhere.
+    revision : str, optional
+        Branch, tag or commit on the hub.
+
+    Returns
+    -------
+    CausalLanguageModel
+        Its `name` is the id or the directory's name; its `revision` is the hub's commit or "sha256:…" over the
+        configuration and weight files of a directory.
+
+    Raises
+    ------
+    ModelError
+        If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a causal
+        language model.
+    UsageError
+        For a device or dtype that does not exist.
+    """
+    where = choose_device(device)
+    source, name = _locate(path_or_id)
+    options = {"revision": revision} if revision else {}
+    what = f"cannot load the language model {name!r}"
+    config = _attempt(
+        f"{what}: its configuration", transformers.AutoConfig.from_pretrained, source, **options
+    )
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{what}: {config.model_type} is an encoder-decoder, a causal language model is needed"
+        )
+    tokenizer = _attempt(
+        f"{what}: its tokenizer", transformers.AutoTokenizer.from_pretrained, source, **options
+    )
+    with _no_progress_bar():
+        model, report = _attempt(
+            f"{what}: its weights",
+            transformers.AutoModelForCausalLM.from_pretrained,
+            source,
+            dtype=_dtype(dtype, where),
+            output_loading_info=True,
+            **options,
+        )
+    _check_complete(what, report)
+    found = (
+        files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
+    )
+    language_model = CausalLanguageModel(model.to(where), tokenizer, name=name, revision=found)
+    _reset_generation_config(model)
+    return language_model
+
+
+def choose_device(device: str | torch.device | None = None) -> torch.device:
+    """The device asked for, or else the best there is.
+
+    Examples
+    --------
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if device is not None:
+        try:
+            return torch.device(device)
+        except RuntimeError as error:
+            raise UsageError(f"no device {device!r}; give 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def files_hash(directory: Path) -> str:
+    """sha256 over configuration and weight files, their names included."""
+    files = {path for pattern in ("config.json", *_WEIGHTS) for path in directory.glob(pattern)}
+    whole = hashlib.sha256()
+    for path in sorted(files):
+        with path.open("rb") as file:
+            whole.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return f"sha256:{whole.hexdigest()}"
+
+
+def _locate(path_or_id: str | Path) -> tuple[str, str]:
+    """What to hand to transformers, and what to call it."""
+    text = str(path_or_id)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{text} holds no config.json; give the directory of a transformers checkpoint")
+        return str(path), path.resolve().name
+    if (
+        isinstance(path_or_id, Path)
+        or text.startswith((".", "~", "/"))
+        or text.count("/") != 1
+        or path.exists()
+    ):
+        if isinstance(path_or_id, str) and "/" not in text and not path.exists():
+            return text, text  # the hub's oldest models have no owner: "gpt2"
+        raise ModelError(
+            f"no such directory: {text}; give a checkpoint's directory or a hub id such as owner/model"
+        )
+    return text, text
+
+
+def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch.dtype:
+    if dtype is None:
+        return torch.float32 if device.type == "cpu" else "auto"
+    if isinstance(dtype, torch.dtype) or dtype == "auto":
+        return dtype
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise UsageError(f"no dtype {dtype!r}; give 'float32', 'bfloat16', 'float16' or 'auto'")
+    return found
+
+
+def _attempt(what: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
+    """Call a loader of transformers and put its errors into words."""
+    try:
+        return load(source, **options)
+    except SafetensorError as error:
+        raise ModelError(
+            f"{what}: a safetensors file is damaged ({error}); fetch or save it again"
+        ) from error
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{what}: {reason[:500]}{_advice(source, reason)}") from error
+
+
+def _advice(source: str, reason: str) -> str:
+    if Path(source).is_dir():
+        return ""
+    return (
+        " (it is no directory here, so the Hugging Face hub was asked; if the hub cannot be reached, give the path of "
+        "a directory)"
+    )
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """No bar of transformers for reading weights; downloads keep theirs."""
+    shown = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def _check_complete(what: str, report: Any) -> None:
+    """Weights that the files lack would be random numbers."""
+    lacking = sorted(report.get("missing_keys", ()))
+    if lacking:
+        raise ModelError(
+            f"{what}: the files lack {len(lacking)} of its weights ({', '.join(lacking[:3])}, …); "
+            "it is incomplete, or not a causal language model"
+        )
+
+
+def _reset_generation_config(model: Any) -> None:
+    """Leave the checkpoint's sampling settings behind; its special tokens stay."""
+    old = model.generation_config
+    kept = {name: getattr(old, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    model.generation_config = transformers.GenerationConfig(**kept)

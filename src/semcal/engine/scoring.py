@@ -1,0 +1,105 @@
+"""Given answers in one pass: prompt and answers of a question form a tree, of which every node runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semcal.engine.batches import pad
+from semcal.engine.network import Forest
+
+__all__ = ["AnswerStates", "answer_states"]
+
+
+@dataclass(frozen=True)
+class AnswerStates:
+    """States that predict the tokens of a batch's answers.
+
+    Attributes
+    ----------
+    states : torch.Tensor
+        (F, d), one for each distinct beginning of an answer.
+    node : torch.Tensor
+        (N,) int64, for each answer token, by question, answer and position, the state that predicts it.
+    """
+
+    states: Tensor
+    node: Tensor
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A question's own tokens: `own` of the prompt, then one for each distinct beginning of its answers.
+
+    `parent` is the slot that each token follows; `predicts` lists, for the answers' tokens in order, the slot whose
+    state predicts them.
+    """
+
+    own: int
+    tokens: list[int]
+    parent: list[int]
+    predicts: list[int]
+
+
+def _tree(own: Sequence[int], answers: Sequence[Sequence[int]]) -> _Tree:
+    """Merge the answers' common beginnings; an answer's last token predicts nothing and need not run."""
+    tokens, parent = list(own), list(range(-1, len(own) - 1))
+    children: dict[tuple[int, int], int] = {}
+    predicts = []
+    for answer in answers:
+        slot = len(own) - 1
+        for i, token in enumerate(answer):
+            predicts.append(slot)
+            if i == len(answer) - 1:
+                break
+            if (slot, token) not in children:
+                children[slot, token] = len(tokens)
+                tokens.append(token)
+                parent.append(slot)
+            slot = children[slot, token]
+    return _Tree(len(own), tokens, parent, predicts)
+
+
+def answer_states(
+    forest: Forest, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
+) -> AnswerStates:
+    """States at the positions that predict the tokens of given answers.
+
+    Parameters
+    ----------
+    forest : Forest
+        One row per question, holding the shared prefix. It is used up.
+    prompts : sequence of sequence of int
+        Per question all tokens of the prompt.
+    answers : sequence of sequence of sequence of int
+        Per question the token ids of each answer.
+    """
+    before = forest.prefix
+    trees = [_tree(prompt[before:], given) for prompt, given in zip(prompts, answers)]
+    token_ids, _ = pad([tree.tokens for tree in trees])
+    visible, depth = _sight(trees, token_ids.shape[1])
+    seen = torch.ones((*token_ids.shape, before), dtype=torch.bool)
+    states = forest.grow(token_ids, before + depth, torch.cat([seen, visible], -1))
+    slot = torch.tensor(
+        [row * token_ids.shape[1] + slot for row, tree in enumerate(trees) for slot in tree.predicts],
+        dtype=torch.long,
+    )
+    distinct, node = torch.unique(slot, return_inverse=True)
+    return AnswerStates(states.flatten(0, 1)[distinct.to(states.device)], node)
+
+
+def _sight(trees: Sequence[_Tree], width: int) -> tuple[Tensor, Tensor]:
+    """Who sees whom among own tokens (B, n, n): itself and its ancestors; and how deep each stands (B, n)."""
+    visible = np.tile(np.tri(width, dtype=bool), (len(trees), 1, 1))
+    depth = np.tile(np.arange(width), (len(trees), 1))
+    for row, tree in enumerate(trees):
+        for slot in range(tree.own, len(tree.tokens)):
+            visible[row, slot] = visible[row, tree.parent[slot]]
+            visible[row, slot, slot] = True
+            depth[row, slot] = depth[row, tree.parent[slot]] + 1
+        depth[row, len(tree.tokens) :] = 0
+    return torch.from_numpy(visible), torch.from_numpy(depth)

@@ -1,0 +1,118 @@
+"""Tiny random checkpoints with a BPE tokenizer trained in code, for tests that need a real model directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+FAMILIES = ("llama", "mistral", "qwen2", "gpt2")
+SPECIAL = ["<pad>", "<s>", "</s>", "<|turn|>", "<|end|>"]
+
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|turn|>{{ message['role'] }}\n{{ message['content'] | trim }}<|end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+)
+TEMPLATE_WITHOUT_SYSTEM = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "<|turn|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+)
+
+CORPUS = [
+    "Answer each question with the bare answer only, ending in a full stop.",
+    "Question: Who painted the lighthouse of Orvane?\nAnswer: Mira Talso.\n\nQuestion: When was it built?\nAnswer: 1875.",
+    "Question: Which river runs through Belmar?\nAnswer: The Sull.\n\nQuestion: How many arches has its bridge?",
+    "Context: The mill of Tarn was built by Odo Brand in 1620. It burnt down twice.\n\nQuestion: Who built the mill?",
+    "user assistant system Tell me yes no one two three four five six seven eight nine ten",
+]
+
+
+def tokenizer(*, template: str | None = TEMPLATE, adds_bos: bool = False, bos: bool = True) -> Any:
+    """A byte-level BPE tokenizer of some 400 tokens."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(CORPUS, trainer)
+    if adds_bos:
+        bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        bos_token="<s>" if bos else None,
+        eos_token="</s>",
+        pad_token="<pad>",
+        additional_special_tokens=["<|turn|>", "<|end|>"],
+    )
+    fast.chat_template = template
+    return fast
+
+
+def model(family: str, *, vocabulary: int = 400, tied: bool = False, seed: int = 0, limit: int = 512) -> Any:
+    """A small random model whose distributions are far from uniform."""
+    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "llama": (LlamaConfig, LlamaForCausalLM, {}),
+        "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
+        "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+        "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
+        "gemma2": (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 8, "sliding_window": 512}),
+        "cohere": (CohereConfig, CohereForCausalLM, {"logit_scale": 0.3}),
+        "granite": (GraniteConfig, GraniteForCausalLM, {"logits_scaling": 4.0}),
+    }
+    config_class, model_class, extra = kinds[family]
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": limit,
+        "initializer_range": 0.2,
+    }
+    if family == "gpt2":
+        shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": limit, "initializer_range": 0.2}
+    config = config_class(
+        vocab_size=vocabulary,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        tie_word_embeddings=tied,
+        **shape,
+        **extra,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return model_class(config).eval()
+
+
+def save(directory: Path, family: str = "llama", *, template: str | None = TEMPLATE, **options: Any) -> Path:
+    """Save a tiny checkpoint with its tokenizer as a plain Hugging Face directory."""
+    fast = tokenizer(template=template)
+    model(family, vocabulary=len(fast), **options).save_pretrained(directory)
+    fast.save_pretrained(directory)
+    return directory
