@@ -8,7 +8,13 @@ array([0.667, 0.333])
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from semcal import errors, metrics, recalibration
+    from semcal.engine import load_model
+    from semcal.pipeline import SemanticUQ, fit
+    from semcal.semantics import confidence, confidences
 
 __version__ = "0.1.0"
 
@@ -23,7 +29,17 @@ _ADDRESSES = {
     "recalibration": "",
 }
 
-__all__ = [*_ADDRESSES, "__version__"]
+__all__ = [
+    "SemanticUQ",
+    "__version__",
+    "confidence",
+    "confidences",
+    "errors",
+    "fit",
+    "load_model",
+    "metrics",
+    "recalibration",
+]
 
 
 def __getattr__(name: str) -> Any:

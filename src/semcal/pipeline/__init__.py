@@ -1,1 +1,55 @@
-"""One question or many: sample, cluster, measure, grade."""
+"""One question or many: sample, cluster, measure, grade; and the fit of a temperature. Imports are lazy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from semcal.pipeline.cluster import cluster_rows
+    from semcal.pipeline.fitting import Fit, fit
+    from semcal.pipeline.grade import EntailmentGrader, grade_row
+    from semcal.pipeline.measure import measure_rows
+    from semcal.pipeline.prompting import Asking
+    from semcal.pipeline.sample import Sampled, sample_questions
+    from semcal.pipeline.uq import Answer, Meaning, SemanticUQ
+
+_ADDRESSES = {
+    "Answer": "uq",
+    "Asking": "prompting",
+    "EntailmentGrader": "grade",
+    "Fit": "fitting",
+    "Meaning": "uq",
+    "Sampled": "sample",
+    "SemanticUQ": "uq",
+    "cluster_rows": "cluster",
+    "fit": "fitting",
+    "grade_row": "grade",
+    "measure_rows": "measure",
+    "sample_questions": "sample",
+}
+
+__all__ = [
+    "Answer",
+    "Asking",
+    "EntailmentGrader",
+    "Fit",
+    "Meaning",
+    "Sampled",
+    "SemanticUQ",
+    "cluster_rows",
+    "fit",
+    "grade_row",
+    "measure_rows",
+    "sample_questions",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ADDRESSES:
+        raise AttributeError(f"module 'semcal.pipeline' has no attribute {name!r}")
+    return getattr(import_module(f"semcal.pipeline.{_ADDRESSES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

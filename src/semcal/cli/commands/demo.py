@@ -1,0 +1,124 @@
+"""`semcal demo`: the main job on the embedded model, from questions to a report."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli.console import complain, progress, say
+from semcal.cli.loading import ATLAS, open_equivalence, open_model
+from semcal.cli.options import (
+    DeviceOption,
+    DryRunOption,
+    DtypeOption,
+    FreshOption,
+    JsonOption,
+    LimitOption,
+    QuietOption,
+    SamplesOption,
+    SeedOption,
+    VerboseOption,
+)
+from semcal.records import dumps
+
+__all__ = ["command"]
+
+#: Longest generation of the embedded model, whose small vocabulary spells a date in words in many tokens.
+MAX_NEW_TOKENS = 24
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder.")] = Path("runs/demo"),
+    m: SamplesOption = 10,
+    seed: SeedOption = 0,
+    limit: LimitOption = None,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    dry_run: DryRunOption = False,
+    fresh: FreshOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Compare Base, SE and TS on three question sets of the embedded world, and write a report.
+
+    For each set: a temperature is fitted on its 2000 calibration questions; ten answers to each of its
+    500 test questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning,
+    measured and graded. With --limit N, N questions of each part are used. Interrupt it as you like: the
+    same command goes on where it was.
+    """
+    from semcal.demo.questions import SETS, load_set
+    from semcal.experiment.comparison import Comparison
+    from semcal.experiment.settings import Settings
+    from semcal.report import build
+
+    sets = [_limited(load_set(name), limit) for name in SETS]
+    if dry_run:
+        return _plan(sets, m, out)
+    if fresh and out.exists():
+        _forget(out)
+    start = time.monotonic()
+    settings = Settings(
+        m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
+    )
+    comparison = Comparison(
+        model=open_model(ATLAS, device=device, dtype=dtype),
+        equivalence=open_equivalence(ATLAS, device=device, cache=out / "verdicts.sqlite"),
+        out=out,
+        settings=settings,
+        progress=progress,
+    )
+    results = comparison.run(sets)
+    page = build(out)
+    if json or not sys.stdout.isatty():
+        typer.echo(dumps(results))
+    if not json:
+        _show(results)
+    say(f"report: {page}  ({time.monotonic() - start:.0f} s)")
+    if verbose:
+        for stage, seconds in comparison.clock.seconds.items():
+            complain(f"  {stage:<18} {seconds:6.1f} s")
+    return 0
+
+
+def _limited(one: Any, limit: int | None) -> Any:
+    if limit is None:
+        return one
+    return replace(one, calibration_train=one.calibration_train[:limit], test=one.test[:limit])
+
+
+def _forget(out: Path) -> None:
+    """Remove a run folder of ours, and nothing else."""
+    if (out / "settings.json").exists():
+        shutil.rmtree(out)
+
+
+def _plan(sets: list[Any], m: int, out: Path) -> int:
+    for one in sets:
+        complain(
+            f"{one.name}: fit on {len(one.calibration_train)} questions; {m} answers at 3 temperatures "
+            f"to each of {len(one.test)} questions ({3 * m * len(one.test)} answers)"
+        )
+    complain(f"writes {out}/results.json, samples/, recalibrators/ and report.html")
+    return 0
+
+
+def _show(results: dict[str, Any]) -> None:
+    """Print the table and what happened, on stdout at a terminal and on stderr beside JSON."""
+    from rich.console import Console
+
+    from semcal.cli.tables import comparison_table
+    from semcal.report import in_words
+
+    console = Console(stderr=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
+    for metric in ("ace", "auroc"):
+        console.print(comparison_table(results, metric))
+        console.print()
+    for line in in_words(results):
+        console.print(line, markup=False, highlight=False)

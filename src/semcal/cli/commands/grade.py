@@ -1,0 +1,56 @@
+"""`semcal grade`: answers to right or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli.loading import open_grader
+from semcal.cli.options import (
+    CacheOption,
+    DeviceOption,
+    EquivalenceOption,
+    JsonOption,
+    LimitOption,
+    OutOption,
+    QuietOption,
+    RowsArgument,
+    SeedOption,
+    VerboseOption,
+)
+from semcal.cli.streams import checked, run_rows
+from semcal.records import Row, read_rows
+
+__all__ = ["command"]
+
+
+def command(
+    file: RowsArgument,
+    grader: Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")] = "rules",
+    rouge: Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")] = False,
+    equivalence: EquivalenceOption = None,
+    cache: CacheOption = None,
+    seed: SeedOption = 0,
+    limit: LimitOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Say whether answers are right, and by which rule.
+
+    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
+    with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
+    Adds correct and rule, for clusters by measure.
+    """
+    from semcal.pipeline.grade import check_gradable, grade_row
+
+    judge = open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
+
+    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+        return [grade_row(row.data, grader=judge, seed=seed) for row in rows]
+
+    return run_rows(checked(read_rows(file), check_gradable), out, work=work, label="grade", limit=limit)

@@ -1,0 +1,85 @@
+"""`semcal metrics`: confidences and correctness to numbers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli.console import say
+from semcal.cli.options import (
+    JsonOption,
+    LimitOption,
+    OutOption,
+    QuietOption,
+    RowsArgument,
+    SeedOption,
+    VerboseOption,
+)
+from semcal.cli.streams import BadRows, checked
+from semcal.errors import InputError
+from semcal.records import Row, dumps, read_rows, writing
+
+__all__ = ["command"]
+
+
+def command(
+    file: RowsArgument,
+    measure: Annotated[list[str] | None, typer.Option(help="Only this measure; may be repeated.")] = None,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of ECE and ACE.")] = 15,
+    ci: Annotated[
+        bool, typer.Option("--ci", help="Add standard errors and 95 % intervals over questions.")
+    ] = False,
+    seed: SeedOption = 0,
+    limit: LimitOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Measure calibration, discrimination and selective accuracy.
+
+    Reads rows {confidence, correct}, or both by measure as semcal grade writes them. What is undefined
+    is null. A row whose measure is null does not count for that measure, and it is said how many.
+    """
+    from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
+
+    bad = BadRows()
+    rows = list(_collect(checked(read_rows(file), check_assessable), bad, limit))
+    if not rows:
+        raise InputError(
+            f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
+        )
+    results = []
+    for name, scores in scores_by_measure(rows, measure).items():
+        if scores.undefined:
+            say(f"metrics: {scores.undefined} rows have no {name} and do not count for it")
+        results.append(
+            ({} if name is None else {"measure": name}) | assess(scores, bins=bins, ci=ci, seed=seed)
+        )
+    if json or out is not None or not sys.stdout.isatty():
+        with writing(out) as handle:
+            handle.writelines(dumps(result) + "\n" for result in results)
+    else:
+        _show(results)
+    return bad.exit_code()
+
+
+def _collect(rows: Iterable[Row | Any], bad: BadRows, limit: int | None) -> Iterable[Mapping[str, Any]]:
+    kept = 0
+    for row in rows:
+        if not isinstance(row, Row):
+            bad.report(row)
+        elif limit is None or kept < limit:
+            kept += 1
+            yield row.data
+
+
+def _show(results: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+
+    from semcal.cli.tables import metrics_table
+
+    Console().print(metrics_table(results))

@@ -1,0 +1,134 @@
+"""`semcal sample`: questions to sampled answers with their likelihoods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli.console import complain, progress, say
+from semcal.cli.loading import open_few_shot, open_model, open_recalibrator
+from semcal.cli.options import (
+    DeviceOption,
+    DryRunOption,
+    DtypeOption,
+    FewShotOption,
+    ForceOption,
+    FreshOption,
+    JsonOption,
+    LimitOption,
+    MaxNewTokensOption,
+    ModelOption,
+    OutOption,
+    QuietOption,
+    RowsArgument,
+    SamplesOption,
+    SeedOption,
+    VerboseOption,
+)
+from semcal.cli.streams import run_rows
+from semcal.qa.datasets import Question, read_questions
+
+__all__ = ["RecalibratorOption", "TemperatureOption", "command"]
+
+#: Questions sampled together; fixed, so that interrupting and resuming changes nothing.
+BLOCK = 64
+
+RecalibratorOption = Annotated[
+    Path | None, typer.Option("--recalibrator", metavar="DIR", help="Made by semcal fit.")
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option("--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE."),
+]
+
+
+def command(
+    file: RowsArgument,
+    model: ModelOption,
+    m: SamplesOption = 10,
+    seed: SeedOption = 0,
+    recalibrator: RecalibratorOption = None,
+    temperature: TemperatureOption = None,
+    max_new_tokens: MaxNewTokensOption = None,
+    few_shot: FewShotOption = None,
+    force: ForceOption = False,
+    limit: LimitOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    dry_run: DryRunOption = False,
+    fresh: FreshOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Sample answers to questions, with their likelihoods.
+
+    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the
+    generations with their tokens and log-probabilities, and what is scored: samples (first answers)
+    and log_likelihoods (length-normalised, natural logarithm). With --out, finished blocks are kept
+    when it is interrupted, and the same command goes on from there.
+    """
+    from semcal.cli.resuming import Resumable
+    from semcal.pipeline.sample import sample_questions
+    from semcal.pipeline.uq import default_max_new_tokens
+
+    if dry_run:
+        return _plan(file, m, limit)
+    language_model = open_model(model, device=device, dtype=dtype)
+    method, asking = open_recalibrator(
+        language_model,
+        directory=recalibrator,
+        temperature=temperature,
+        few_shot=open_few_shot(few_shot),
+        force=force,
+    )
+    key = {
+        "model": language_model.revision,
+        "recalibrator": repr(method),
+        "prompt": asking.hash(language_model),
+        "m": m,
+        "seed": seed,
+        "max_new_tokens": max_new_tokens,
+        "dtype": dtype,
+    }
+    kept = Resumable(out, key, fresh=fresh)
+
+    def draw(questions: Sequence[Question]) -> list[dict[str, Any]]:
+        with progress("sample", len(questions)) as update:
+            (sampled,) = sample_questions(
+                language_model,
+                questions,
+                recalibrators=[method],
+                asking=asking,
+                m=m,
+                seed=seed,
+                max_new_tokens=max_new_tokens
+                or default_max_new_tokens(open_book=any(q.context is not None for q in questions)),
+                progress=update,
+            )
+        return [{**_row(q), **one.fields()} for q, one in zip(questions, sampled)]
+
+    def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
+        return kept.rows([_row(q) for q in questions], lambda: draw(questions))
+
+    if verbose:
+        say(f"sample: {language_model.name} {language_model.revision[:12]}, {method!r}")
+    code = run_rows(read_questions(file), out, work=work, label="sample", block=BLOCK, limit=limit)
+    kept.finish()
+    return code
+
+
+def _row(question: Question) -> dict[str, Any]:
+    context = {} if question.context is None else {"context": question.context}
+    answers = {"answers": list(question.answers)} if question.answers else {}
+    return {"id": question.id, "question": question.question, **context, **answers, **question.extra}
+
+
+def _plan(file: str, m: int, limit: int | None) -> int:
+    questions = [q for q in read_questions(file) if isinstance(q, Question)][:limit]
+    complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
+    return 0

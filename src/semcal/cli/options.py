@@ -1,0 +1,89 @@
+"""The options that commands share, each defined once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from semcal.cli.console import set_quiet
+
+__all__ = [
+    "CacheOption",
+    "DeviceOption",
+    "DryRunOption",
+    "DtypeOption",
+    "EquivalenceOption",
+    "FewShotOption",
+    "ForceOption",
+    "FreshOption",
+    "GAlphaOption",
+    "JsonOption",
+    "LimitOption",
+    "LinkageOption",
+    "MaxNewTokensOption",
+    "MergeRefusalsOption",
+    "ModelOption",
+    "OutOption",
+    "QuietOption",
+    "RowsArgument",
+    "SamplesOption",
+    "SeedOption",
+    "TAlphaOption",
+    "VerboseOption",
+]
+
+
+def _quietly(value: bool) -> bool:
+    set_quiet(value)
+    return value
+
+
+RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
+SeedOption = Annotated[int, typer.Option(help="A run is a seed.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many rows.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Write here instead of stdout; the file appears whole or not at all."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]
+VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
+]
+DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Apply a recalibrator that was fitted on another model or prompt.")
+]
+ModelOption = Annotated[
+    str,
+    typer.Option("--model", metavar="DIR", help="Hugging Face directory or id; atlas is the embedded model."),
+]
+EquivalenceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="exact, or a sequence-classification (NLI) directory or id; atlas is the embedded one.",
+    ),
+]
+LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
+MergeRefusalsOption = Annotated[bool, typer.Option("--merge-refusals", help="Count refusals as one meaning.")]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="FILE", help="Keep NLI verdicts in this file for later runs."),
+]
+FewShotOption = Annotated[
+    Path | None,
+    typer.Option("--few-shot", metavar="FILE", help="Answered questions to put before each question."),
+]
+MaxNewTokensOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Longest generation: 10 tokens closed book, 32 open book by default."),
+]
+SamplesOption = Annotated[int, typer.Option("--m", min=1, help="Answers to sample for each question.")]
+TAlphaOption = Annotated[float, typer.Option("--t-alpha", help="The parameter a of T-SC.")]
+GAlphaOption = Annotated[float, typer.Option("--g-alpha", help="The parameter a of G-SC.")]

@@ -1,0 +1,45 @@
+"""Finished blocks of a long row command, kept beside its --out file until that is whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from semcal.experiment.store import Store
+
+__all__ = ["Resumable"]
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Resumable:
+    """Keeps the finished blocks of one command under `<out>.unfinished/`; without `out` it keeps nothing.
+
+    Parameters
+    ----------
+    out : Path or None
+        The command's --out.
+    settings : mapping
+        Everything but the rows that results depend on.
+    fresh : bool
+        Forget what an earlier call has left.
+    """
+
+    def __init__(self, out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> None:
+        self._folder = None if out is None else out.with_name(out.name + ".unfinished")
+        self._settings = settings
+        if fresh:
+            self.finish()
+
+    def rows(self, inputs: Rows, compute: Callable[[], Rows]) -> list[dict[str, Any]]:
+        """Return the results of a block of input rows, from disk where they are there already."""
+        if self._folder is None:
+            return [dict(row) for row in compute()]
+        return Store(self._folder).rows("rows", {"settings": self._settings, "inputs": list(inputs)}, compute)
+
+    def finish(self) -> None:
+        """Remove what was kept: the --out file is whole now."""
+        if self._folder is not None and self._folder.exists():
+            shutil.rmtree(self._folder)

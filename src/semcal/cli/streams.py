@@ -1,0 +1,123 @@
+"""Rows through a command: bad ones reported and passed over, good ones worked on in blocks, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from semcal.cli.console import complain, progress, say
+from semcal.errors import InputError, RowError
+from semcal.qa.datasets import Question
+from semcal.records import Row, dumps, writing
+
+__all__ = ["BadRows", "checked", "run_rows"]
+
+Data = Mapping[str, Any]
+#: What a command works on: a row of a file, or a question.
+Item = TypeVar("Item", Row, Question)
+
+
+class BadRows:
+    """Counts rows that could not be used, and says why on stderr."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def report(self, error: InputError) -> None:
+        """Print the reason on stderr."""
+        self.count += 1
+        complain(str(error))
+
+    def exit_code(self) -> int:
+        """0 when every row was good, else 1 with a count on stderr."""
+        if self.count:
+            rows = "row was" if self.count == 1 else "rows were"
+            complain(f"{self.count} bad {rows} left out; the rest is done")
+        return 1 if self.count else 0
+
+
+def checked(rows: Iterable[Row | RowError], check: Callable[[Data], object]) -> Iterator[Row | RowError]:
+    """Turn the rows that `check` refuses (InputError) into the errors that they are."""
+    for row in rows:
+        if isinstance(row, Row):
+            try:
+                check(row.data)
+            except InputError as error:
+                yield RowError(row.line, str(error))
+                continue
+        yield row
+
+
+def _good(items: Iterable[Item | RowError], bad: BadRows) -> Iterator[Item]:
+    for item in items:
+        if isinstance(item, RowError):
+            bad.report(item)
+        else:
+            yield item
+
+
+def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while block := list(islice(items, size)):
+        yield block
+
+
+def _named(item: Row | Question, error: InputError) -> InputError:
+    if isinstance(item, Row):
+        return RowError(item.line, str(error))
+    return InputError(f"question {item.id!r}: {error}")
+
+
+def _one_by_one(
+    block: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Data]], bad: BadRows
+) -> Iterator[Data]:
+    """Work through a block item by item, so that the one that fails is the only one lost."""
+    for item in block:
+        try:
+            yield from work([item])
+        except InputError as error:
+            bad.report(_named(item, error))
+
+
+def run_rows(
+    items: Iterable[Item | RowError],
+    out: Path | None,
+    *,
+    work: Callable[[Sequence[Item]], Sequence[Data]],
+    label: str,
+    block: int = 256,
+    limit: int | None = None,
+) -> int:
+    """Stream items through `work` to `out` (or stdout) and return the exit code.
+
+    Parameters
+    ----------
+    items : iterable of Row or Question, and RowError
+        The good ones are worked on, the others reported.
+    out : Path or None
+        A file, which appears whole or not at all; None is stdout.
+    work : callable
+        Maps a block of items to as many result rows, in the same order; may raise InputError.
+    label : str
+        What is being done, for the line of progress.
+    block : int
+        Items that are worked on together.
+    limit : int, optional
+        Stop after so many good items.
+    """
+    bad = BadRows()
+    done = 0
+    with writing(out) as handle, progress(label, limit) as update:
+        for part in _blocks(islice(_good(items, bad), limit), block):
+            try:
+                results = list(work(part))
+            except InputError:
+                results = list(_one_by_one(part, work, bad))
+            handle.writelines(dumps(result) + "\n" for result in results)
+            handle.flush()
+            done += len(part)
+            update(done)
+    if out is not None:
+        say(f"{label}: {done} rows in {out}")
+    return bad.exit_code()

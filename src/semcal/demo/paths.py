@@ -1,0 +1,24 @@
+"""Where the weights that come with the package lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["language_model_dir", "nli_model_dir", "recalibrator_dir"]
+
+_HERE = Path(__file__).parent
+
+
+def language_model_dir() -> Path:
+    """The Hugging Face directory of the embedded language model."""
+    return _HERE / "language_model"
+
+
+def nli_model_dir() -> Path:
+    """The Hugging Face directory of the embedded NLI model."""
+    return _HERE / "nli_model"
+
+
+def recalibrator_dir() -> Path:
+    """The recalibrator of the embedded language model, as `semcal fit` wrote it."""
+    return _HERE / "recalibrator"

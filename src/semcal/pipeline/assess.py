@@ -1,0 +1,130 @@
+"""Confidence and correctness of graded rows, by measure, and every metric of them (spec section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from semcal import metrics
+from semcal.errors import InputError
+from semcal.records import parse_float
+from semcal.registry import check_name
+
+__all__ = ["Scores", "assess", "check_assessable", "scores_by_measure"]
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Scores:
+    """What metrics are computed from, for one measure.
+
+    Attributes
+    ----------
+    confidence : list of float
+    correct : list of bool
+    entropy : list of float or None
+        Semantic entropies (nats), None where a row has none.
+    undefined : int
+        Rows whose confidence or correctness is null, which do not count.
+    """
+
+    confidence: list[float] = field(default_factory=list)
+    correct: list[bool] = field(default_factory=list)
+    entropy: list[float | None] = field(default_factory=list)
+    undefined: int = 0
+
+    def add(self, confidence: float | None, correct: bool | None, entropy: float | None) -> None:
+        """Count one row."""
+        if confidence is None or correct is None:
+            self.undefined += 1
+            return
+        self.confidence.append(confidence)
+        self.correct.append(correct)
+        self.entropy.append(entropy)
+
+
+def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
+    value = row.get(key)
+    return dict(value) if isinstance(value, Mapping) else {None: value}
+
+
+def check_assessable(row: Row) -> None:
+    """Raise InputError unless the row holds confidence and correct, flat or by measure."""
+    for key in ("confidence", "correct"):
+        if key not in row:
+            raise InputError(f"no {key!r}; run `semcal measure` and `semcal grade` first, or add it")
+    confidence, correct = _by_measure(row, "confidence"), _by_measure(row, "correct")
+    if confidence.keys() != correct.keys():
+        raise InputError(
+            "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
+        )
+    for name, value in confidence.items():
+        number = parse_float(value)
+        if number is not None and not -1e-6 <= number <= 1 + 1e-6:
+            raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {value!r}")
+        if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
+            raise InputError(f"'correct'{_of(name)} must be true or false, got {correct[name]!r}")
+
+
+def _of(name: str | None) -> str:
+    return "" if name is None else f" of {name}"
+
+
+def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) -> dict[str | None, Scores]:
+    """Gather confidence, correctness and entropy of rows by measure; flat rows go under None.
+
+    Parameters
+    ----------
+    rows : iterable of mappings
+        Each accepted by `check_assessable`.
+    chosen : sequence of str, optional
+        Only these measures.
+
+    Raises
+    ------
+    UsageError
+        If a chosen measure is in no row.
+    """
+    found: dict[str | None, Scores] = {}
+    for row in rows:
+        correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
+        for name, confidence in _by_measure(row, "confidence").items():
+            truth = correct[name]
+            found.setdefault(name, Scores()).add(
+                parse_float(confidence),
+                None if truth is None else bool(truth),
+                parse_float(entropy.get(name)),
+            )
+    if chosen:
+        known = [name for name in found if name is not None]
+        return {check_name(name, known, what="measure"): found[name] for name in chosen}
+    return found
+
+
+def assess(
+    scores: Scores, *, bins: int = 15, ci: bool = False, seed: int = 0, resamples: int = 1000
+) -> dict[str, Any]:
+    """Compute every metric, and on demand standard errors and intervals over questions.
+
+    Returns
+    -------
+    dict
+        The metrics of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
+        paper's SE_conf) where every row has an entropy; with `ci` also `se` and `interval` (95 %,
+        bias-corrected bootstrap over questions) by metric. All null where no row is defined.
+    """
+    if not scores.confidence:
+        return {"n": 0}
+    result: dict[str, Any] = dict(metrics.summary(scores.confidence, scores.correct, bins=bins))
+    entropies = [value for value in scores.entropy if value is not None]
+    if len(entropies) == len(scores.correct):
+        result["entropy_auroc"] = metrics.auroc([-value for value in entropies], scores.correct)
+    if ci:
+        spread = metrics.bootstrap(
+            scores.confidence, scores.correct, bins=bins, seed=seed, resamples=resamples
+        )
+        result["se"] = {name: one.standard_error for name, one in spread.items()}
+        result["interval"] = {name: [one.low, one.high] for name, one in spread.items()}
+    return result

@@ -1,0 +1,59 @@
+"""Clusters of rows of sampled answers (spec section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from semcal.engine.clustering import cluster_answers
+from semcal.engine.equivalence import Equivalence
+from semcal.pipeline.rows import identity, question_of, samples_of
+from semcal.qa.normal_form import normal_form
+
+__all__ = ["check_clusterable", "cluster_rows"]
+
+
+def check_clusterable(row: Mapping[str, Any]) -> None:
+    """Raise InputError unless the row can be clustered."""
+    identity(row)
+    question_of(row)
+    samples_of(row)
+
+
+def cluster_rows(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    equivalence: Equivalence,
+    linkage: str = "components",
+    merge_refusals: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[dict[str, Any]], int]:
+    """Add `normal_forms` and `clusters` to rows, and return them with the number of NLI calls made.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        With `question` and `samples`; texts are taken as they are and never cut.
+    equivalence : Equivalence
+        Decides whether one answer entails another.
+    linkage : {"components", "greedy"}
+        How pairs become clusters.
+    merge_refusals : bool
+        Count all refusals to answer as one meaning.
+    progress : callable, optional
+        Called with the number of questions that are settled.
+    """
+    forms = [[normal_form(text) for text in samples_of(row)] for row in rows]
+    clustering = cluster_answers(
+        [question_of(row) for row in rows],
+        forms,
+        equivalence,
+        linkage=linkage,
+        merge_refusals=merge_refusals,
+        progress=progress,
+    )
+    added = [
+        {**row, "normal_forms": form, "clusters": clusters}
+        for row, form, clusters in zip(rows, forms, clustering.clusters)
+    ]
+    return added, clustering.calls

@@ -1,0 +1,158 @@
+"""A temperature from labelled questions: one pass of the frozen model, then the exact solve (spec 6)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from semcal.engine.language_model import Features, LanguageModel
+from semcal.errors import FitError
+from semcal.pipeline.prompting import Asking
+from semcal.qa.datasets import Question, load_questions
+from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
+from semcal.recalibration.temperature import Batch
+from semcal.records import dumps
+
+__all__ = ["Fit", "calibration_features", "data_hash", "fit", "fit_features"]
+
+#: Answer positions whose logits are held at once.
+POSITIONS = 2048
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted recalibrator, what it was fitted on, and the prompt that goes with it.
+
+    Attributes
+    ----------
+    recalibrator : TemperatureScaling
+        Fitted: `recalibrator.temperature_`.
+    provenance : Provenance
+        Model, prompt, data and versions.
+    asking : Asking
+        The few-shot examples that stood before every question.
+    """
+
+    recalibrator: TemperatureScaling
+    provenance: Provenance
+    asking: Asking
+
+    @property
+    def temperature(self) -> float:
+        """The fitted temperature."""
+        return self.recalibrator.temperature_
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write `directory`/calibration.json, which `semcal ask --recalibrator` reads."""
+        return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
+
+
+def data_hash(questions: Sequence[Question]) -> str:
+    """Hash of ids, questions, passages and reference answers, in order."""
+    content = [[q.id, q.question, q.context, list(q.answers)] for q in questions]
+    return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]
+
+
+def calibration_features(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    asking: Asking,
+    progress: Callable[[int], None] | None = None,
+) -> Features:
+    """Run the frozen model once over the reference answers of the questions.
+
+    Raises
+    ------
+    FitError
+        If there is no question, or one has no reference answer.
+    """
+    if not questions:
+        raise FitError("there are no labelled questions to fit a temperature to")
+    for question in questions:
+        if not question.answers:
+            raise FitError(
+                f"question {question.id!r} has no reference answer; every calibration question needs one"
+            )
+    answers = [asking.answers(model, question) for question in questions]
+    return model.features(asking.prompts(model, questions), answers, progress=progress)
+
+
+def _answer_weights(features: Features) -> torch.Tensor:
+    """Weight of each token: the references of a question share one unit of weight per token equally."""
+    references = torch.zeros(int(features.question.max()) + 1, dtype=torch.float64)
+    references.scatter_reduce_(0, features.question, 1.0 + features.answer.double(), "amax")
+    return 1.0 / references[features.question]
+
+
+def fit_features(
+    model: LanguageModel, features: Features, *, loss: str = "NLL", alpha: float | None = None
+) -> TemperatureScaling:
+    """Fit TS to stored features; the head of the model turns them into logits a few at a time."""
+    weights = _answer_weights(features)
+
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(features.targets), POSITIONS):
+            part = slice(start, start + POSITIONS)
+            logits = model.logits(features.states[part])
+            yield logits, features.targets[part].to(logits.device), weights[part].to(logits.device)
+
+    return TemperatureScaling(loss=loss, alpha=alpha).fit_batches(batches)
+
+
+def fit(
+    model: LanguageModel,
+    questions: Sequence[Question] | str | Path,
+    *,
+    few_shot: Sequence[Question] = (),
+    loss: str = "NLL",
+    alpha: float | None = None,
+    data: str | None = None,
+    versions: dict[str, str | None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Fit:
+    """Fit one temperature to labelled questions.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The frozen model.
+    questions : sequence of Question, or a file
+        Labelled questions; a few hundred are enough. All reference answers of a question count, with
+        equal weights that add up to one question.
+    few_shot : sequence of Question
+        Examples that stand before every question, while fitting and afterwards.
+    loss : {"NLL", "SS"}
+        Negative log-likelihood, or selective smoothing with its `alpha`.
+    data : str, optional
+        Where the questions come from, for the record; the file's name by default.
+    versions : dict, optional
+        Package versions for the record.
+    progress : callable, optional
+        Called with the number of questions that the model has read.
+
+    Returns
+    -------
+    Fit
+        With `temperature`, `recalibrator` and `save_pretrained`.
+    """
+    if isinstance(questions, (str, Path)):
+        data, questions = data or str(Path(questions).name), load_questions(questions)
+    asking = Asking(tuple(few_shot))
+    features = calibration_features(model, questions, asking=asking, progress=progress)
+    recalibrator = fit_features(model, features, loss=loss, alpha=alpha)
+    provenance = Provenance(
+        model=model.name,
+        revision=model.revision,
+        prompt=asking.describe(),
+        prompt_hash=asking.hash(model),
+        data=data or "questions given in Python",
+        data_hash=data_hash(questions),
+        n_questions=len(questions),
+        versions=versions or {},
+    )
+    return Fit(recalibrator, provenance, asking)

@@ -1,0 +1,108 @@
+"""Correctness of rows (spec section 7): of given predictions, or of each measure's top cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from semcal.engine.clustering import cluster_answers
+from semcal.engine.equivalence import Equivalence
+from semcal.pipeline.rows import (
+    answers_of,
+    clusters_of,
+    identity,
+    predictions_of,
+    samples_of,
+    top_clusters_of,
+)
+from semcal.qa.grading import Grade, Grader, members_to_grade
+from semcal.qa.normal_form import normal_form
+
+__all__ = ["EntailmentGrader", "check_gradable", "grade_row"]
+
+
+class EntailmentGrader:
+    """A prediction is right when it and a reference entail each other (spec section 7, `nli`).
+
+    Parameters
+    ----------
+    equivalence : Equivalence
+        Decides entailment; equal normal forms always agree, different dates or numbers never.
+
+    Examples
+    --------
+    >>> from semcal.engine import load_equivalence
+    >>> EntailmentGrader(load_equivalence("exact")).grade("How many?", ["Twenty."], ["20"])
+    Grade(correct=True, rule='nli')
+    """
+
+    def __init__(self, equivalence: Equivalence) -> None:
+        self.equivalence = equivalence
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return whether any prediction means the same as any reference."""
+        right = any(
+            self._same(question, normal_form(prediction), normal_form(reference))
+            for prediction in predictions
+            for reference in references
+        )
+        return Grade(right, "nli" if right else "none")
+
+    def _same(self, question: str, prediction: str, reference: str) -> bool:
+        if not prediction or not reference:
+            return False
+        (clusters,) = cluster_answers([question], [[prediction, reference]], self.equivalence).clusters
+        return len(clusters) == 1
+
+
+def check_gradable(row: Mapping[str, Any]) -> None:
+    """Raise InputError unless the row can be graded."""
+    identity(row)
+    answers_of(row)
+    if predictions_of(row) is None:
+        top_clusters_of(row, len(clusters_of(row, len(samples_of(row)))))
+
+
+def grade_row(row: Mapping[str, Any], *, grader: Grader, seed: int = 0) -> dict[str, Any]:
+    """Add `correct` and `rule` to a row.
+
+    Parameters
+    ----------
+    row : mapping
+        With `answers` and either `prediction`, or `samples`, `clusters` and `top_cluster`.
+    grader : Grader
+        What decides whether a text is a right answer.
+    seed : int
+        Chooses the members of a cluster that are looked at; the choice depends on the seed, the
+        question's id and the cluster alone.
+
+    Returns
+    -------
+    dict
+        For predictions `correct: bool` and `rule: str`. For clusters `correct` and `rule` by measure
+        (null where the measure is), and `cluster_correct`, a bool for each cluster.
+
+    Raises
+    ------
+    InputError
+        If a field is missing or malformed.
+    """
+    question = str(row.get("question", ""))
+    references = answers_of(row)
+    predictions = predictions_of(row)
+    if predictions is not None:
+        grade = grader.grade(question, predictions, references)
+        return {**row, "correct": grade.correct, "rule": grade.rule}
+    samples = samples_of(row)
+    clusters = clusters_of(row, len(samples))
+    top = top_clusters_of(row, len(clusters))
+    grades = [
+        grader.grade(question, [samples[i] for i in chosen], references)
+        for chosen in (members_to_grade(c, seed=seed, question_id=identity(row)) for c in clusters)
+    ]
+    return {
+        **row,
+        "correct": {name: None if index is None else grades[index].correct for name, index in top.items()},
+        "rule": {name: None if index is None else grades[index].rule for name, index in top.items()},
+        "cluster_correct": [grade.correct for grade in grades],
+    }

@@ -1,0 +1,89 @@
+"""Confidences and entropies of clustered rows (spec sections 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of
+from semcal.semantics import MEASURES, SemanticConfidence, confidences
+
+__all__ = ["check_measurable", "measure_rows"]
+
+
+def check_measurable(row: Mapping[str, Any]) -> None:
+    """Raise InputError unless the row can be measured."""
+    clusters = clusters_of(row)
+    identity(row)
+    log_likelihoods = log_likelihoods_of(row, sum(map(len, clusters)))
+    if log_likelihoods is not None:
+        confidences([clusters], [log_likelihoods], measures=("L-SC",), ids=[identity(row)])
+
+
+def _columns(
+    result: SemanticConfidence,
+) -> list[tuple[list[float] | None, float | None, float | None, int | None]]:
+    """(probabilities, confidence, entropy, top cluster) of each question, None where undefined."""
+    columns: list[tuple[list[float] | None, float | None, float | None, int | None]] = []
+    for p, confidence, entropy, top in zip(
+        result.per_question(), result.confidence, result.entropy, result.top_cluster
+    ):
+        defined = not np.isnan(confidence)
+        columns.append(
+            (p.tolist(), float(confidence), float(entropy), int(top)) if defined else (None, None, None, None)
+        )
+    return columns
+
+
+def measure_rows(
+    rows: Sequence[Mapping[str, Any]], *, t_alpha: float = 0.5, g_alpha: float = 0.5
+) -> list[dict[str, Any]]:
+    """Add the seven measures to clustered rows, all rows at once.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        With `id`, `clusters` and `log_likelihoods` (a list, or null where they are not known: such a
+        row gets E-SC alone).
+    t_alpha, g_alpha : float
+        The parameter a of T-SC and of G-SC.
+
+    Returns
+    -------
+    list of dict
+        The rows with `confidences` (per cluster), `confidence`, `top_cluster` and `semantic_entropy`
+        (nats), each by measure; null where a measure is undefined.
+
+    Examples
+    --------
+    >>> row = {"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None}
+    >>> measure_rows([row])[0]["top_cluster"]
+    {'E-SC': 0}
+    """
+    clusters = [clusters_of(row) for row in rows]
+    known = [log_likelihoods_of(row, sum(map(len, c))) for row, c in zip(rows, clusters)]
+    added: list[dict[str, Any]] = [
+        {"confidences": {}, "confidence": {}, "top_cluster": {}, "semantic_entropy": {}} for _ in rows
+    ]
+    with_all = {i: u for i, u in enumerate(known) if u is not None}
+    without = [i for i, u in enumerate(known) if u is None]
+    for chosen, log_likelihoods in ((list(with_all), list(with_all.values())), (without, None)):
+        if not chosen:
+            continue
+        results = confidences(
+            [clusters[i] for i in chosen],
+            log_likelihoods,
+            measures=("E-SC",) if log_likelihoods is None else MEASURES,
+            t_alpha=t_alpha,
+            g_alpha=g_alpha,
+            ids=[identity(rows[i]) for i in chosen],
+        )
+        for name, result in results.items():
+            for i, (p, confidence, entropy, top) in zip(chosen, _columns(result)):
+                added[i]["confidences"][name] = p
+                added[i]["confidence"][name] = confidence
+                added[i]["top_cluster"][name] = top
+                added[i]["semantic_entropy"][name] = entropy
+    return [{**row, **extra} for row, extra in zip(rows, added)]

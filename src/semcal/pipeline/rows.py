@@ -1,0 +1,139 @@
+"""The fields of a row (design.md, file contracts), checked once and with a reason when they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from semcal.errors import InputError
+from semcal.records import parse_float
+
+__all__ = [
+    "answers_of",
+    "clusters_of",
+    "identity",
+    "log_likelihoods_of",
+    "predictions_of",
+    "question_of",
+    "samples_of",
+    "top_clusters_of",
+]
+
+Data = Mapping[str, Any]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _required(data: Data, key: str, made_by: str) -> Any:
+    if key not in data:
+        raise InputError(f"no {key!r}; {made_by}")
+    return data[key]
+
+
+def _strings(data: Data, key: str, made_by: str) -> list[str]:
+    value = _required(data, key, made_by)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InputError(f"{key!r} must be a list of strings, got {_shown(value)}")
+    return value
+
+
+def identity(data: Data) -> str:
+    """The row's id as text."""
+    value = _required(data, "id", "every row needs an id of its own")
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InputError(f"'id' must be a string or a whole number, got {_shown(value)}")
+    return str(value)
+
+
+def question_of(data: Data) -> str:
+    """The row's question."""
+    value = _required(data, "question", "every row needs its question")
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"'question' must be a text that is not empty, got {_shown(value)}")
+    return value
+
+
+def samples_of(data: Data) -> list[str]:
+    """The sampled answers, at least one; an answer may be empty."""
+    samples = _strings(data, "samples", "it holds the sampled answers, as `semcal sample` writes them")
+    if not samples:
+        raise InputError("'samples' is empty: at least one sampled answer is needed")
+    return samples
+
+
+def clusters_of(data: Data, m: int | None = None) -> list[list[int]]:
+    """The clusters: lists of sample indices that hold each of 0 … m − 1 once."""
+    value = _required(data, "clusters", "run `semcal cluster` first")
+    if not isinstance(value, list) or not all(isinstance(c, list) and c for c in value):
+        raise InputError(f"'clusters' must be a list of non-empty lists, got {_shown(value)}")
+    members = [member for cluster in value for member in cluster]
+    if not all(isinstance(member, int) and not isinstance(member, bool) for member in members):
+        raise InputError(f"'clusters' must hold sample indices (whole numbers), got {_shown(value)}")
+    expected = len(members) if m is None else m
+    if sorted(members) != list(range(expected)) or not members:
+        raise InputError(
+            f"'clusters' must hold every sample index from 0 to {expected - 1} once, got {_shown(value)}"
+        )
+    return value
+
+
+def log_likelihoods_of(data: Data, m: int) -> list[float] | None:
+    """The length-normalised log-likelihoods of m samples, or None where they are not known."""
+    value = data.get("log_likelihoods")
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != m:
+        raise InputError(f"'log_likelihoods' must hold {m} numbers, one a sample, got {_shown(value)}")
+    numbers = [parse_float(item) for item in value]
+    known = [number for number in numbers if number is not None]
+    return known if len(known) == m else None
+
+
+def answers_of(data: Data) -> list[str]:
+    """The reference answers, at least one."""
+    value = data.get("answers")
+    if isinstance(value, str):
+        return [value]
+    answers = _strings(data, "answers", "it holds the reference answers")
+    if not answers:
+        raise InputError("'answers' is empty: at least one reference answer is needed to grade")
+    return answers
+
+
+def predictions_of(data: Data) -> list[str] | None:
+    """The predictions to grade, or None where the row holds samples and clusters instead."""
+    if "prediction" not in data:
+        return None
+    value = data["prediction"]
+    if isinstance(value, str):
+        return [value]
+    predictions = _strings(data, "prediction", "")
+    if not predictions:
+        raise InputError("'prediction' is an empty list: give one prediction or more")
+    return predictions
+
+
+def top_clusters_of(data: Data, n_clusters: int) -> dict[str, int | None]:
+    """For each measure the index of its most confident cluster (null where it is undefined)."""
+    value = _required(data, "top_cluster", "run `semcal measure` first, or give a 'prediction'")
+    if not isinstance(value, dict):
+        raise InputError(f"'top_cluster' must map measures to cluster numbers, got {_shown(value)}")
+    for measure, index in value.items():
+        if index is not None and (not isinstance(index, int) or not 0 <= index < n_clusters):
+            raise InputError(
+                f"'top_cluster' of {measure} must be in 0 … {n_clusters - 1}, got {_shown(index)}"
+            )
+    return dict(value)
+
+
+def first_repeated(ids: Sequence[str]) -> str | None:
+    """The first id that occurs twice, or None."""
+    seen: set[str] = set()
+    for item in ids:
+        if item in seen:
+            return item
+        seen.add(item)
+    return None

@@ -1,0 +1,161 @@
+"""Sampled answers and their likelihoods (spec sections 4 and 5.1, 5.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from semcal.engine.language_model import Generation, LanguageModel, Prompt
+from semcal.pipeline.prompting import Asking
+from semcal.qa.datasets import Question
+from semcal.qa.first_answer import FirstAnswer, first_answer
+from semcal.recalibration import Recalibrator
+
+__all__ = ["Draw", "Sampled", "sample_questions"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One sampled answer.
+
+    Attributes
+    ----------
+    generation : Generation
+        What the model wrote.
+    text : str
+        Its first answer.
+    log_likelihood : float
+        Length-normalised log-likelihood of the first answer and the end of turn (nats per token).
+    likelihood : {"sampled", "rescored"}
+        Whether that came with the sampling or from a second pass.
+    """
+
+    generation: Generation
+    text: str
+    log_likelihood: float
+    likelihood: str
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The m draws of one question at one recalibrator."""
+
+    prompt: Prompt
+    draws: tuple[Draw, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that `semcal sample` adds to a row."""
+        return {
+            "prompt_token_ids": list(self.prompt.token_ids),
+            "generations": [draw.generation.text for draw in self.draws],
+            "token_ids": [list(draw.generation.token_ids) for draw in self.draws],
+            "token_log_probs": [list(draw.generation.token_log_probs) for draw in self.draws],
+            "samples": [draw.text for draw in self.draws],
+            "log_likelihoods": [draw.log_likelihood for draw in self.draws],
+            "likelihood": [draw.likelihood for draw in self.draws],
+        }
+
+
+def _mean(log_probs: Sequence[float]) -> float:
+    return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
+
+
+def _is_whole(generation: Generation, answer: FirstAnswer) -> bool:
+    """Whether the first answer is all that was generated, so that its likelihood is already known."""
+    return generation.finished and not generation.text[answer.end :].strip()
+
+
+def _drawn(generation: Generation) -> Draw:
+    """The draw as it stands before any second pass: NaN where one is needed."""
+    answer = first_answer(generation.text)
+    if _is_whole(generation, answer):
+        return Draw(generation, answer.text, _mean(generation.token_log_probs), "sampled")
+    return Draw(generation, answer.text, math.nan, "rescored")
+
+
+def _rescore(model: LanguageModel, sampled: Sequence[Sampled], recalibrator: Recalibrator) -> list[Sampled]:
+    """Score the draws that were cut or not finished, each distinct token sequence of a prompt once."""
+    wanted: dict[int, dict[tuple[int, ...], float]] = {}
+    keys: dict[tuple[int, int], tuple[int, ...]] = {}
+    for i, one in enumerate(sampled):
+        for j, draw in enumerate(one.draws):
+            if draw.likelihood == "rescored":
+                keys[i, j] = model.complete(draw.generation, first_answer(draw.generation.text).end)
+                wanted.setdefault(i, {})[keys[i, j]] = math.nan
+    if not wanted:
+        return list(sampled)
+    scores = model.score(
+        [sampled[i].prompt for i in wanted],
+        [list(tokens) for tokens in wanted.values()],
+        recalibrator=recalibrator,
+    )
+    for tokens, found in zip(wanted.values(), scores):
+        tokens.update(zip(list(tokens), map(_mean, found)))
+    return [
+        replace(
+            one,
+            draws=tuple(
+                replace(draw, log_likelihood=wanted[i][keys[i, j]]) if (i, j) in keys else draw
+                for j, draw in enumerate(one.draws)
+            ),
+        )
+        for i, one in enumerate(sampled)
+    ]
+
+
+def sample_questions(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    recalibrators: Sequence[Recalibrator],
+    asking: Asking | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int = 10,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[Sampled]]:
+    """Sample m answers to each question under each recalibrator, with their likelihoods.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        What answers.
+    questions : sequence of Question
+        With distinct ids: the random numbers of a question are derived from its id.
+    recalibrators : sequence of Recalibrator
+        All share one pass over the prompts and the same random numbers.
+    asking : Asking, optional
+        Few-shot examples; none by default.
+    m : int
+        Draws per question.
+    seed : int
+        A run is a seed.
+    max_new_tokens : int
+        Limit of a generation; what reaches it is scored again with an end of turn.
+    progress : callable, optional
+        Called with the number of questions that are finished.
+
+    Returns
+    -------
+    list of list of Sampled
+        ``[recalibrator][question]``.
+    """
+    prompts = (asking or Asking()).prompts(model, questions)
+    generated = model.sample(
+        prompts,
+        m=m,
+        seed=seed,
+        recalibrators=recalibrators,
+        max_new_tokens=max_new_tokens,
+        progress=progress,
+    )
+    return [
+        _rescore(
+            model,
+            [Sampled(prompt, tuple(map(_drawn, draws))) for prompt, draws in zip(prompts, per_prompt)],
+            recalibrator,
+        )
+        for recalibrator, per_prompt in zip(recalibrators, generated)
+    ]

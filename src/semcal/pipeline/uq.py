@@ -1,0 +1,227 @@
+"""Answers with calibrated semantic confidence: ask, or abstain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from semcal.engine.equivalence import Equivalence, load_equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.errors import InputError
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.fitting import Fit
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.sample import sample_questions
+from semcal.qa.datasets import Question
+from semcal.recalibration import Base, Recalibrator
+from semcal.registry import check_name
+from semcal.semantics import MEASURES
+
+__all__ = ["Answer", "Meaning", "SemanticUQ", "default_max_new_tokens", "representative"]
+
+
+def default_max_new_tokens(*, open_book: bool) -> int:
+    """The longest generation of preset `sound`: 10 tokens closed book, 32 open book."""
+    return 32 if open_book else 10
+
+
+def representative(samples: Sequence[str], cluster: Sequence[int]) -> str:
+    """Return the commonest wording of a cluster; of equally common ones the first."""
+    return Counter(samples[i] for i in cluster).most_common(1)[0][0]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One meaning among the sampled answers.
+
+    Attributes
+    ----------
+    text : str
+        Its commonest wording.
+    samples : tuple of str
+        All wordings that were sampled, with repetitions.
+    confidences : mapping of str to float or None
+        Its share under each measure.
+    """
+
+    text: str
+    samples: tuple[str, ...]
+    confidences: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one question.
+
+    Attributes
+    ----------
+    id, question : str
+        As asked.
+    measure : str
+        The measure that chose the answer.
+    text : str
+        The commonest wording of the most confident meaning under `measure`.
+    confidence : mapping of str to float or None
+        The largest share of a meaning, under each measure; `answer.confidence["L-SC"]`.
+    entropy : mapping of str to float or None
+        Semantic entropy (nats) under each measure.
+    meanings : tuple of Meaning
+        In order of confidence under `measure`.
+    row : mapping
+        Everything else, as `semcal sample | cluster | measure` would have written it.
+    """
+
+    id: str
+    question: str
+    measure: str
+    text: str
+    confidence: Mapping[str, float | None]
+    entropy: Mapping[str, float | None]
+    meanings: tuple[Meaning, ...]
+    row: Mapping[str, Any]
+
+    def abstains(self, below: float) -> bool:
+        """Whether the confidence under `measure` lies below `below` (or is undefined)."""
+        confidence = self.confidence[self.measure]
+        return confidence is None or confidence < below
+
+
+def _answer(row: Mapping[str, Any], measure: str) -> Answer:
+    names = list(row["confidences"])
+    meanings = [
+        Meaning(
+            representative(row["samples"], cluster),
+            tuple(row["samples"][i] for i in cluster),
+            {name: row["confidences"][name][k] if row["confidences"][name] else None for name in names},
+        )
+        for k, cluster in enumerate(row["clusters"])
+    ]
+    meanings.sort(key=lambda meaning: -(meaning.confidences[measure] or 0.0))
+    return Answer(
+        id=str(row["id"]),
+        question=row["question"],
+        measure=measure,
+        text=meanings[0].text,
+        confidence=row["confidence"],
+        entropy=row["semantic_entropy"],
+        meanings=tuple(meanings),
+        row=row,
+    )
+
+
+class SemanticUQ:
+    """Sample, cluster, measure: a language model that says how sure it is of what it means.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        From `semcal.load_model`, or a fake.
+    recalibrator : Fit or Recalibrator, optional
+        From `semcal.fit`; it brings its few-shot examples with it. The model's own distribution
+        (T = 1) by default.
+    equivalence : Equivalence or str
+        Decides which answers mean the same: "exact", or an NLI model or its directory.
+    few_shot : sequence of Question, optional
+        Answered examples before every question; by default those that the recalibrator was fitted with.
+    m : int
+        Draws per question.
+    seed : int
+        A run is a seed.
+    max_new_tokens : int, optional
+        Limit of a generation: 10 without a passage and 32 with one, by default.
+    linkage : {"components", "greedy"}
+        How pairs become clusters.
+    measure : str
+        The measure that chooses the answer.
+    t_alpha, g_alpha : float
+        The parameter of T-SC and of G-SC.
+
+    Raises
+    ------
+    UsageError
+        If the recalibrator was fitted on another model or with another prompt.
+
+    Examples
+    --------
+    >>> from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+    >>> model = FakeLanguageModel({"Who wrote it?": {"Ana Velis": 0.9, "Bo Tarn": 0.1}})
+    >>> answer = SemanticUQ(model, equivalence="exact").ask("Who wrote it?")
+    >>> answer.text, answer.confidence["E-SC"] >= 0.5
+    ('Ana Velis', True)
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        recalibrator: Fit | Recalibrator | None = None,
+        equivalence: Equivalence | str = "exact",
+        few_shot: Sequence[Question] | None = None,
+        m: int = 10,
+        seed: int = 0,
+        max_new_tokens: int | None = None,
+        linkage: str = "components",
+        measure: str = "E-SC",
+        t_alpha: float = 0.5,
+        g_alpha: float = 0.5,
+    ) -> None:
+        fitted = recalibrator if isinstance(recalibrator, Fit) else None
+        self.model = model
+        self.asking = fitted.asking if few_shot is None and fitted else Asking(tuple(few_shot or ()))
+        if fitted:
+            fitted.provenance.check(
+                model=model.name, revision=model.revision, prompt_hash=self.asking.hash(model)
+            )
+        self.recalibrator: Recalibrator = fitted.recalibrator if fitted else recalibrator or Base()  # type: ignore[assignment]
+        self.equivalence = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
+        self.m = m
+        self.seed = seed
+        self.max_new_tokens = max_new_tokens
+        self.linkage = linkage
+        self.measure = check_name(measure, MEASURES, what="measure")
+        self.t_alpha = t_alpha
+        self.g_alpha = g_alpha
+
+    def ask(self, question: str, *, context: str | None = None) -> Answer:
+        """Ask one question, with its passage if there is one.
+
+        The random numbers are derived from the seed and the question's text: the same question gets
+        the same answer again.
+        """
+        return self.ask_many([Question(question, question, (), context)])[0]
+
+    def ask_many(
+        self, questions: Sequence[Question], *, progress: Callable[[int], None] | None = None
+    ) -> list[Answer]:
+        """Ask many questions with distinct ids; open-book and closed-book questions may be mixed."""
+        repeated = first_repeated([question.id for question in questions])
+        if repeated is not None:
+            raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+        rows: dict[str, dict[str, Any]] = {}
+        for open_book in (False, True):
+            chosen = [q for q in questions if (q.context is not None) == open_book]
+            if chosen:
+                rows |= self._rows(chosen, open_book=open_book, progress=progress)
+        return [_answer(rows[question.id], self.measure) for question in questions]
+
+    def _rows(
+        self, questions: Sequence[Question], *, open_book: bool, progress: Callable[[int], None] | None
+    ) -> dict[str, dict[str, Any]]:
+        (sampled,) = sample_questions(
+            self.model,
+            questions,
+            recalibrators=[self.recalibrator],
+            asking=self.asking,
+            m=self.m,
+            seed=self.seed,
+            max_new_tokens=self.max_new_tokens or default_max_new_tokens(open_book=open_book),
+            progress=progress,
+        )
+        rows = [{"id": q.id, "question": q.question, **s.fields()} for q, s in zip(questions, sampled)]
+        rows, _ = cluster_rows(rows, equivalence=self.equivalence, linkage=self.linkage)
+        rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
+        return {row["id"]: row for row in rows}

@@ -1,0 +1,92 @@
+"""The five lines of Python that a practitioner writes."""
+
+from __future__ import annotations
+
+import pytest
+
+import semcal
+from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.errors import FitError, InputError, UsageError
+from semcal.pipeline import Fit
+from semcal.qa.datasets import Question
+
+TABLE = {
+    "Who wrote it?": {"Ana Velis.": 0.5, "Dr Ana Velis.": 0.3, "Bo Tarn.": 0.2},
+    "Who sang it?": {"Mira Oln.": 0.9, "Bo Tarn.": 0.1},
+}
+LABELLED = [Question("1", "Who wrote it?", ("Bo Tarn",)), Question("2", "Who sang it?", ("Mira Oln",))]
+
+
+@pytest.fixture
+def model() -> FakeLanguageModel:
+    return FakeLanguageModel(TABLE)
+
+
+def test_an_answer_names_its_meanings_and_their_shares(model) -> None:
+    same = FakeEquivalence([{"ana velis", "dr ana velis"}])
+    answer = semcal.SemanticUQ(model, equivalence=same, m=200, measure="L-SC").ask("Who wrote it?")
+    assert answer.text == "Ana Velis"
+    assert answer.confidence["E-SC"] == pytest.approx(0.8, abs=0.1)
+    assert [len(meaning.samples) for meaning in answer.meanings] == sorted(
+        (len(meaning.samples) for meaning in answer.meanings), reverse=True
+    )
+    for name, confidence in answer.confidence.items():
+        shares = [meaning.confidences[name] for meaning in answer.meanings]
+        assert sum(shares) == pytest.approx(1.0)
+        assert max(shares) == confidence
+    assert answer.abstains(below=0.99)
+    assert not answer.abstains(below=0.1)
+
+
+def test_the_same_question_gets_the_same_answer_alone_or_among_others(model) -> None:
+    uq = semcal.SemanticUQ(model, m=10)
+    many = uq.ask_many([Question(q, q) for q in TABLE])
+    assert [uq.ask(q).row["samples"] for q in TABLE] == [answer.row["samples"] for answer in many]
+
+
+def test_a_fit_raises_the_temperature_of_a_model_that_is_sure_and_wrong(model) -> None:
+    fitted = semcal.fit(model, LABELLED)
+    assert isinstance(fitted, Fit)
+    assert fitted.temperature > 1.2
+    assert fitted.recalibrator.certificate_.loss < fitted.recalibrator.certificate_.loss_at_one
+    base = semcal.SemanticUQ(model, m=300).ask("Who sang it?").confidence["E-SC"]
+    cooled = semcal.SemanticUQ(model, recalibrator=fitted, m=300).ask("Who sang it?").confidence["E-SC"]
+    assert cooled < base
+
+
+def test_all_references_share_the_weight_of_one_question(model) -> None:
+    twice = [Question("1", "Who wrote it?", ("Bo Tarn", "Ana Velis")), LABELLED[1]]
+    both = semcal.fit(model, twice).recalibrator.certificate_.loss_at_one
+    one, other = (
+        semcal.fit(model, [Question("1", "Who wrote it?", (answer,)), LABELLED[1]]).recalibrator.certificate_
+        for answer in twice[0].answers
+    )
+    assert both == pytest.approx((one.loss_at_one + other.loss_at_one) / 2, rel=1e-6)
+
+
+def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -> None:
+    from semcal.cli.loading import open_fit
+
+    few_shot = [Question("e", "What is it?", ("A book",))]
+    semcal.fit(model, LABELLED, few_shot=few_shot).save_pretrained(tmp_path)
+    again = open_fit(tmp_path)
+    assert [q.question for q in again.asking.few_shot] == ["What is it?"]
+    semcal.SemanticUQ(model, recalibrator=again)
+    with pytest.raises(UsageError, match="another prompt"):
+        semcal.SemanticUQ(model, recalibrator=again, few_shot=[])
+    with pytest.raises(UsageError, match="fitted on fake"):
+        semcal.SemanticUQ(FakeLanguageModel({"Who?": {"Bo": 1.0}}), recalibrator=again)
+
+
+def test_questions_to_fit_on_need_answers(model) -> None:
+    with pytest.raises(FitError, match="'2' has no reference answer"):
+        semcal.fit(model, [LABELLED[0], Question("2", "Who sang it?")])
+    with pytest.raises(FitError, match="no labelled questions"):
+        semcal.fit(model, [])
+
+
+def test_ids_must_be_distinct_and_measures_known(model) -> None:
+    with pytest.raises(InputError, match="'1' occurs twice"):
+        semcal.SemanticUQ(model).ask_many([LABELLED[0], LABELLED[0]])
+    with pytest.raises(UsageError, match="did you mean 'E-SC'"):
+        semcal.SemanticUQ(model, measure="E-CS")

@@ -1,0 +1,43 @@
+"""The package as a whole: cheap to import, complete, and honest about its names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import semcal
+
+HEAVY = ("torch", "transformers", "matplotlib", "pydantic", "pyarrow", "datasets")
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split() if done.stdout.strip() else [])
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert loaded_by("import semcal, semcal.errors, semcal.records, semcal.registry") == set()
+
+
+def test_importing_the_package_is_silent() -> None:
+    done = subprocess.run([sys.executable, "-c", "import semcal"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_help_loads_neither_torch_nor_transformers() -> None:
+    statement = "from semcal.cli.app import app\ntry: app(['--help'])\nexcept SystemExit: pass"
+    assert loaded_by(statement) == set()
+
+
+@pytest.mark.parametrize("name", semcal.__all__)
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(semcal, name) is not None
+    assert name in dir(semcal)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'confidense'"):
+        semcal.confidense  # noqa: B018
