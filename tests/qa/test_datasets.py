@@ -433,7 +433,7 @@ def test_any_other_hub_data_set_is_read_by_its_address(hub):
 def test_a_local_file_comes_before_the_hub(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "squad", [{"id": "mine", "question": "Who?"}])
-    assert load_questions("squad", format="jsonl")[0].id == "mine"
+    assert load_questions("squad")[0].id == "mine"
     assert hub.asked == []
 
 

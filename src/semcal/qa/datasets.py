@@ -42,8 +42,7 @@ class Question:
     question : str
         The question, on one line.
     answers : tuple of str
-        Reference answers without doublets, in the order of the source: the first one is what few-shot
-        examples show and what fits learn.
+        Reference answers without doublets, in the order of the source; few-shot examples show the first.
     context : str or None
         The passage, exactly as given.
     extra : mapping of str to object

@@ -64,7 +64,7 @@ BUILT_IN = {
 
 
 def find_format(path: Path) -> str:
-    """Return the format that the ending of `path` means.
+    """Return the format that the ending of `path` means; a name without one means JSON Lines.
 
     Raises
     ------
@@ -80,10 +80,10 @@ def find_format(path: Path) -> str:
     for form, endings in FORMATS.items():
         if name.endswith(endings):
             return form
+    if not Path(name).suffix:
+        return "jsonl"
     known = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-    raise InputError(
-        f"cannot tell the format of {path} from its name; known endings: {known}. Name it: format=…"
-    )
+    raise InputError(f"cannot tell the format of {path} from its name: rename it (known endings: {known})")
 
 
 def read_source_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row | RowError]:

@@ -1,0 +1,189 @@
+"""Grading and clustering measured against human judgements, as Markdown tables.
+
+    SEMCAL_DATA=<folder> python -m benchmarks.grading_quality
+
+The folder holds judged answers as JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and
+labelled pairs (`equivalence_pairs_from_labels_a`). docs/grading.md explains the tables.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from semcal.errors import RowError
+from semcal.qa.grading import RULES, RuleGrader, squad_f1
+from semcal.qa.normal_form import normal_form
+from semcal.records import read_rows
+
+Verdict = Callable[[str, Sequence[str]], bool]
+SOURCES = {"nq_open": "NQ", "triviaqa": "TriviaQA"}
+SYSTEMS = {"fid": "FiD", "gpt35": "GPT-3.5", "chatgpt": "ChatGPT", "gpt4": "GPT-4", "newbing": "BingChat"}
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One system's answer to one question, and what a human said about it."""
+
+    group: str
+    system: str
+    answer: str
+    references: tuple[str, ...]
+    correct: bool
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often a grader and the humans agree."""
+
+    n: int
+    false_positives: int
+    false_negatives: int
+
+    @property
+    def agreement(self) -> float:
+        return 1 - (self.false_positives + self.false_negatives) / self.n
+
+
+def main() -> int:
+    folder = os.environ.get("SEMCAL_DATA")
+    if not folder or not Path(folder).is_dir():
+        sys.exit("set SEMCAL_DATA to the folder of judged answers")
+    rows = list(judged_rows(Path(folder)))
+    for title, lines in (
+        ("Agreement with the humans", agreement_table(rows)),
+        ("Each rule alone, and one after another", rules_table(rows)),
+        ("Grading with and without the number and date normal forms", normal_forms_table(rows)),
+        ("Clustering labelled pairs by exact normal form", pairs_table(Path(folder))),
+    ):
+        print(f"### {title}\n", *lines, "", sep="\n")
+    return 0
+
+
+# The judged answers
+
+
+def judged_rows(folder: Path) -> Iterator[Judged]:
+    """Every answer with a clear human verdict."""
+    for row in _rows(folder / "evouna_a.jsonl.gz"):
+        if not row["improper"]:
+            yield _judged(SOURCES[row["dataset"]], SYSTEMS[row["system"]], row, row["human_correct"])
+    for row in _rows(folder / "nq301_human_a.jsonl.gz"):
+        yield _judged("NQ301", "12 systems", row, row["human_correct"])
+    for row in _rows(folder / "contextsl_human_a.jsonl.gz"):
+        if row["human_label"] in (0, 1):
+            yield _judged("ContextSL", "3 systems", row, row["human_label"] == 1)
+
+
+def _judged(group: str, system: str, row: dict[str, Any], correct: bool) -> Judged:
+    return Judged(group, system, row["answer"] or "", tuple(row["answers"]), correct)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for row in read_rows(path):
+        if isinstance(row, RowError):
+            raise row
+        yield row.data
+
+
+# What is compared
+
+
+@lru_cache(maxsize=1 << 16)
+def squad_normal_form(text: str) -> str:
+    """SQuAD's own normaliser: no case, no ASCII punctuation, no articles; numbers and dates as written."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def plain_rule(answer: str, references: Sequence[str]) -> bool:
+    """A reference inside the answer as whole words, or SQuAD F1 > 0.5."""
+    answer = squad_normal_form(answer)
+    forms = [form for form in map(squad_normal_form, references) if form]
+    return any(f" {form} " in f" {answer} " or squad_f1(answer.split(), form.split()) > 0.5 for form in forms)
+
+
+def by_rules(**options: Any) -> Verdict:
+    grader = RuleGrader(**options)
+    return lambda answer, references: grader.grade("", [answer], references).correct
+
+
+def tally(rows: Sequence[Judged], verdict: Verdict) -> Tally:
+    pairs = Counter((verdict(row.answer, row.references), row.correct) for row in rows)
+    return Tally(len(rows), pairs[True, False], pairs[False, True])
+
+
+def groups(rows: Sequence[Judged]) -> dict[tuple[str, str], list[Judged]]:
+    found: dict[tuple[str, str], list[Judged]] = {}
+    for row in rows:
+        found.setdefault((row.group, row.system), []).append(row)
+    return found
+
+
+# The tables
+
+
+def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> list[str]:
+    rule = ["---"] * 2 + ["---:"] * (len(header) - 2)
+    return [f"| {' | '.join(map(str, cells))} |" for cells in (header, rule, *body)]
+
+
+def agreement_table(rows: Sequence[Judged]) -> list[str]:
+    body, means = [], Counter[str]()
+    parts = groups(rows)
+    for (group, system), part in parts.items():
+        plain, ours = tally(part, plain_rule), tally(part, by_rules())
+        means.update(plain=plain.agreement / len(parts), ours=ours.agreement / len(parts))
+        body.append(_compared(group, system, len(part), plain.agreement, ours.agreement))
+    body.append(_compared("mean", "", len(rows), means["plain"], means["ours"]))
+    return _table(("data", "system", "answers", "plain rule", "semcal", "difference"), body)
+
+
+def _compared(group: str, system: str, n: int, before: float, after: float) -> tuple[object, ...]:
+    return group, system, n, f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"
+
+
+def rules_table(rows: Sequence[Judged]) -> list[str]:
+    every = (*RULES, "ROUGE-L")
+    asked = [("alone", rule, [rule]) for rule in every]
+    asked += [("up to", rule, list(every[: index + 1])) for index, rule in enumerate(every)]
+    body = [_counted(how, rule, tally(rows, by_rules(rules=rules))) for how, rule, rules in asked]
+    body.append(_counted("", "plain rule", tally(rows, plain_rule)))
+    header = ("asked", "rule", "agreement", "false positives", "false negatives")
+    return _table(header, body)
+
+
+def _counted(how: str, rule: str, found: Tally) -> tuple[object, ...]:
+    return how, rule, f"{found.agreement:.3f}", found.false_positives, found.false_negatives
+
+
+def normal_forms_table(rows: Sequence[Judged]) -> list[str]:
+    body = []
+    for (group, system), part in groups(rows).items():
+        without = tally(part, by_rules(normal_form=squad_normal_form))
+        body.append(_compared(group, system, len(part), without.agreement, tally(part, by_rules()).agreement))
+    return _table(("data", "system", "answers", "without", "with", "difference"), body)
+
+
+def pairs_table(folder: Path) -> list[str]:
+    """Pairs of answers to questions with one reference: both judged right (same), or only one of them."""
+    pairs = [row for row in _rows(folder / "equivalence_pairs_from_labels_a.jsonl.gz") if row["n_refs"] == 1]
+    body = []
+    for name, form in (("without", squad_normal_form), ("with", normal_form)):
+        found = Counter((form(row["a"]) == form(row["b"]), row["same"]) for row in pairs)
+        right = (found[True, True] + found[False, False]) / len(pairs)
+        body.append((name, len(pairs), found[True, True], found[True, False], f"{right:.4f}"))
+    return _table(("normal forms", "pairs", "joined rightly", "joined wrongly", "right"), body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,394 @@
+"""Is a prediction one of the references? The rules of spec.md, section 7, in their order.
+
+Texts are compared by their normal form. A rule only ever accepts, and a prediction is right if any
+rule accepts it against any reference; so neither the order of the references nor what was graded
+before plays a part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Protocol
+
+from rapidfuzz.fuzz import ratio
+
+from semcal.errors import InputError
+from semcal.qa.normal_form import normal_form as default_normal_form
+from semcal.registry import check_name
+
+__all__ = ["RULES", "Grade", "Grader", "RuleGrader", "members_to_grade", "rouge_l", "squad_f1"]
+
+RULES = ("equality", "containment", "date", "fuzzy", "F1")
+"""The rules that are asked by default, in this order; "ROUGE-L" is the optional sixth."""
+
+FUZZY_AT_LEAST, F1_ABOVE, ROUGE_ABOVE = 90.0, 0.5, 0.3
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A verdict and its reason.
+
+    Parameters
+    ----------
+    correct : bool
+        Whether a prediction is right.
+    rule : str
+        The rule that accepted it; "none" if none did, "empty" if there was no text to accept.
+    """
+
+    correct: bool
+    rule: str
+
+
+class Grader(Protocol):
+    """Whatever tells right answers from wrong ones."""
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return the verdict on `predictions`, of which one right one is enough."""
+        ...
+
+
+class RuleGrader:
+    """Grades by rules on the words alone, without a model.
+
+    In this order, each against every reference:
+
+    - *equality*: the normal forms are equal;
+    - *containment*: the reference stands in the prediction as whole words;
+    - *date*: it does so once the prediction's dates are cut to the granularity of the reference: the
+      reference "1988" accepts any date in 1988, "April 30" that day in any year;
+    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, and neither holds a numeral;
+    - *F1*: SQuAD's F1 of their words is above 0.5, and no numeral is wrong;
+    - *ROUGE-L* (optional): its F-measure is above 0.3, and no numeral is wrong.
+
+    Numerals are numbers, dates and Roman numerals, compared by value. One is wrong where each text has
+    one that the other lacks: "Henry VII" for "Henry VIII". A numeral that only one of them states (a year
+    in brackets) is no contradiction. The empty prediction is wrong, an empty reference matches nothing.
+
+    Parameters
+    ----------
+    rouge : bool
+        Whether ROUGE-L is asked as well.
+    rules : sequence of str
+        Which of `RULES` are asked, in which order.
+    normal_form : callable
+        Text → normal form; another one than semcal's is for comparisons.
+
+    Raises
+    ------
+    UsageError
+        If a rule is unknown.
+
+    Examples
+    --------
+    >>> grader = RuleGrader()
+    >>> grader.grade("When?", ["In December 1988."], ["1988"])
+    Grade(correct=True, rule='date')
+    >>> grader.grade("Who?", ["Henry VII"], ["Henry VIII"])
+    Grade(correct=False, rule='none')
+    """
+
+    def __init__(
+        self,
+        *,
+        rouge: bool = False,
+        rules: Sequence[str] = RULES,
+        normal_form: Callable[[str], str] = default_normal_form,
+    ) -> None:
+        self.rules = (*rules, "ROUGE-L") if rouge and "ROUGE-L" not in rules else tuple(rules)
+        self.normal_form = normal_form
+        self._accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return the verdict on `predictions`, of which one right one is enough.
+
+        Parameters
+        ----------
+        question : str
+            Not looked at by these rules.
+        predictions : sequence of str
+            One or several forms of the answer.
+        references : sequence of str
+            The right answers.
+
+        Raises
+        ------
+        InputError
+            If there is no prediction or no reference at all.
+        """
+        del question
+        _check_texts("predictions", predictions)
+        _check_texts("references", references)
+        known = [text for text in map(self._text, references) if text.form]
+        rule = "empty"
+        for prediction in map(self._text, predictions):
+            if prediction.form:
+                rule = self._rule(prediction, known)
+                if rule != "none":
+                    return Grade(True, rule)
+        return Grade(False, rule)
+
+    def _text(self, text: str) -> _Text:
+        return _prepared(text, self.normal_form)
+
+    def _rule(self, prediction: _Text, references: Iterable[_Text]) -> str:
+        """The first rule that accepts `prediction`, or "none"."""
+        for rule, accepts in self._accepts:
+            for reference in references:
+                if accepts(prediction, reference):
+                    return rule
+        return "none"
+
+
+def _check_texts(name: str, texts: Sequence[str]) -> None:
+    if isinstance(texts, str) or not texts:
+        raise InputError(f"{name} must be one or more texts in a list, got {texts!r}")
+
+
+# What the rules look at
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A normal form, and what is read off it when a rule first asks."""
+
+    form: str
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.form.split())
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        return Counter(self.words)
+
+    @cached_property
+    def padded(self) -> str:
+        return f" {self.form} "
+
+    @cached_property
+    def has_digit(self) -> bool:
+        return _DIGIT.search(self.form) is not None
+
+    @cached_property
+    def roman(self) -> Counter[str]:
+        """Roman numerals by value; "second" is the one ordinal that normal forms leave a word."""
+        values = (_roman_value(word) if _ROMAN.fullmatch(word) else "" for word in self.words)
+        return Counter([value for value in values if value] + ["2"] * self.counts["second"])
+
+    @cached_property
+    def numerals(self) -> Counter[str]:
+        """Every number, date and numeral by value: "8th", "viii" and "8" are one."""
+        digits = (_ORDINAL.sub("", word) for word in self.words if _DIGIT.search(word))
+        return Counter(digits) + self.roman
+
+    @cached_property
+    def dates(self) -> tuple[str, ...]:
+        """The dates that state a month or a day, in ISO form."""
+        return tuple(word for word in self.words if _ISO.fullmatch(word))
+
+    @cached_property
+    def coarser(self) -> tuple[str, ...]:
+        """The padded form with its dates cut to the month, and to the year."""
+        months = _ISO.sub(lambda found: found[0][:7], self.padded)
+        return months, _ISO.sub(lambda found: found[0][:4], self.padded)
+
+    @cached_property
+    def month_and_day(self) -> tuple[str, str] | None:
+        """("04", "30") of a text that is wholly "April 30"; ("04", "") of one that is wholly "April"."""
+        words = [word for word in self.words if word != "of"]
+        months = [word for word in words if word[:3] in _MONTHS and _MONTH.fullmatch(word)]
+        days = [found[1].zfill(2) for word in words if (found := _DAY.fullmatch(word))]
+        if len(months) != 1 or len(words) != 1 + len(days) or len(days) > 1:
+            return None
+        return f"{_MONTHS.index(months[0][:3]) + 1:02d}", "".join(days)
+
+
+_DIGIT = re.compile(r"\d")
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)$")
+_ROMAN = re.compile(r"(?!l$)(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")  # up to lxxxix; "c", "d", "mix" are words
+_ROMAN_LETTERS = {"i": 1, "v": 5, "x": 10, "l": 50}
+_ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = re.compile(
+    "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(t(ember)?)?|oct(ober)?"
+    "|nov(ember)?|dec(ember)?"
+)
+_DAY = re.compile(r"(0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?")
+
+
+def _roman_value(word: str) -> str:
+    values = [_ROMAN_LETTERS[letter] for letter in word]
+    following = [*values[1:], 0]
+    return str(sum(-value if value < after else value for value, after in zip(values, following)))
+
+
+@lru_cache(maxsize=1 << 16)
+def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
+    return _Text(normal_form(text))
+
+
+# The rules
+
+
+def _equality(prediction: _Text, reference: _Text) -> bool:
+    return prediction.form == reference.form
+
+
+def _containment(prediction: _Text, reference: _Text) -> bool:
+    return reference.padded in prediction.padded
+
+
+def _date(prediction: _Text, reference: _Text) -> bool:
+    if not prediction.dates:
+        return False
+    if reference.month_and_day is not None:
+        month, day = reference.month_and_day
+        return any(date[5:7] == month and (not day or date[8:] == day) for date in prediction.dates)
+    return any(reference.padded in form for form in prediction.coarser)
+
+
+def _fuzzy(prediction: _Text, reference: _Text) -> bool:
+    """Roman-looking words that stand in both alike ("Malcolm X") are no numerals in question."""
+    if prediction.has_digit or reference.has_digit:
+        return False
+    alike = ratio(prediction.form, reference.form, score_cutoff=FUZZY_AT_LEAST) >= FUZZY_AT_LEAST
+    return alike and prediction.roman == reference.roman
+
+
+def _f1(prediction: _Text, reference: _Text) -> bool:
+    return _f1_of_counts(prediction.counts, reference.counts) > F1_ABOVE and not _wrong(prediction, reference)
+
+
+def _rouge(prediction: _Text, reference: _Text) -> bool:
+    return rouge_l(prediction.words, reference.words) > ROUGE_ABOVE and not _wrong(prediction, reference)
+
+
+def _wrong(prediction: _Text, reference: _Text) -> bool:
+    """Whether each states a numeral that the other lacks, a date being met by its year or month."""
+    extra = prediction.numerals - reference.numerals
+    missing = reference.numerals - prediction.numerals
+    for numeral in list(extra.elements()):
+        for coarser in (numeral[:4], numeral[:7]):
+            if _ISO.fullmatch(numeral) and missing[coarser]:
+                extra -= Counter([numeral])
+                missing -= Counter([coarser])
+                break
+    return bool(extra) and bool(missing)
+
+
+_ACCEPTS: dict[str, Callable[[_Text, _Text], bool]] = {
+    "equality": _equality,
+    "containment": _containment,
+    "date": _date,
+    "fuzzy": _fuzzy,
+    "F1": _f1,
+    "ROUGE-L": _rouge,
+}
+
+
+# Scores
+
+
+def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
+    """Return SQuAD's F1 between two sequences of words, in [0, 1].
+
+    Parameters
+    ----------
+    prediction, reference : sequence of str
+        The words of two normal forms.
+
+    References
+    ----------
+    Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, 2016.
+
+    Examples
+    --------
+    >>> squad_f1("city of york".split(), "york".split())
+    0.5
+    """
+    return _f1_of_counts(Counter(prediction), Counter(reference))
+
+
+def _f1_of_counts(prediction: Counter[str], reference: Counter[str]) -> float:
+    shared = sum(min(count, reference[word]) for word, count in prediction.items() if word in reference)
+    return 2 * shared / (prediction.total() + reference.total()) if shared else 0.0
+
+
+def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
+    """Return the ROUGE-L F-measure of two sequences of words, in [0, 1].
+
+    Twice the length of their longest common subsequence over their summed lengths; no stemming.
+
+    Parameters
+    ----------
+    prediction, reference : sequence of str
+        The words of two normal forms.
+
+    References
+    ----------
+    Lin, ROUGE: a package for automatic evaluation of summaries, 2004.
+
+    Examples
+    --------
+    >>> rouge_l("city of old york".split(), "old city of york".split())
+    0.75
+    """
+    row = [0] * (len(reference) + 1)
+    for word in prediction:
+        diagonal = 0
+        for j, other in enumerate(reference, start=1):
+            above = row[j]
+            row[j] = diagonal + 1 if word == other else max(above, row[j - 1])
+            diagonal = above
+    return 2 * row[-1] / (len(prediction) + len(reference)) if row[-1] else 0.0
+
+
+# Which members of a cluster are graded
+
+
+def members_to_grade(
+    cluster: Sequence[int], *, seed: int, question_id: str, measure: str | None = None, limit: int = 4
+) -> tuple[int, ...]:
+    """Return the members of a cluster that are graded: up to `limit`, drawn at random without replacement.
+
+    Every member is ranked by a hash of (seed, question id, measure, member), so the draw depends on
+    nothing that came before it, nor on the order of the cluster.
+
+    Parameters
+    ----------
+    cluster : sequence of int
+        Sample indices.
+    seed : int
+        The run's seed.
+    question_id : str
+        The question.
+    measure : str, optional
+        Give it where each measure is to have a draw of its own; without it measures that choose the same
+        cluster grade the same members.
+    limit : int
+        How many at most.
+
+    Returns
+    -------
+    tuple of int
+        In ascending order.
+
+    Examples
+    --------
+    >>> members_to_grade([3, 1], seed=0, question_id="q1")
+    (1, 3)
+    >>> len(members_to_grade(range(10), seed=0, question_id="q1"))
+    4
+    """
+
+    def rank(member: int) -> bytes:
+        stream = repr((int(seed), question_id, measure, int(member)))
+        return blake2b(stream.encode(), digest_size=16).digest()
+
+    return tuple(sorted(sorted(cluster, key=rank)[:limit]))
