@@ -1,0 +1,159 @@
+"""The commands that run a model, on tiny random checkpoints made here."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny_models
+from typer.testing import CliRunner
+
+from semcal.cli.app import app
+
+QUESTIONS = [
+    {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand"], "level": i}
+    for i in range(5)
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
+
+
+def write(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def semcal(*arguments: str) -> tuple[int, list[dict], str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def test_sample_writes_what_the_file_contract_says(model: str, tmp_path: Path) -> None:
+    code, rows, _ = semcal("sample", write(tmp_path / "q.jsonl", QUESTIONS), "--model", model, "--m", "3")
+    assert (code, [row["id"] for row in rows]) == (0, ["q0", "q1", "q2", "q3", "q4"])
+    row = rows[0]
+    assert (row["level"], row["answers"]) == (0, ["Odo Brand"])
+    assert len(row["samples"]) == len(row["log_likelihoods"]) == len(row["likelihood"]) == 3
+    for ids, log_probs, kind, u in zip(
+        row["token_ids"], row["token_log_probs"], row["likelihood"], row["log_likelihoods"]
+    ):
+        assert len(ids) == len(log_probs) <= 10
+        if kind == "sampled":
+            assert u == pytest.approx(math.fsum(log_probs) / len(log_probs), abs=1e-6)
+
+
+def test_sampling_does_not_depend_on_order_or_company(model: str, tmp_path: Path) -> None:
+    options = ("--model", model, "--m", "2", "--seed", "4")
+    _, rows, _ = semcal("sample", write(tmp_path / "a.jsonl", QUESTIONS), *options)
+    _, alone, _ = semcal("sample", write(tmp_path / "b.jsonl", QUESTIONS[3:4]), *options)
+    _, turned, _ = semcal("sample", write(tmp_path / "c.jsonl", QUESTIONS[::-1]), *options)
+    assert alone[0]["token_ids"] == rows[3]["token_ids"]
+    assert [row["token_ids"] for row in turned[::-1]] == [row["token_ids"] for row in rows]
+
+
+def test_fit_then_sample_and_ask_with_the_recalibrator(model: str, tmp_path: Path) -> None:
+    questions = write(tmp_path / "q.jsonl", QUESTIONS)
+    examples = write(
+        tmp_path / "e.jsonl", [{"id": "e", "question": "Who built it?", "answers": ["Mira Talso"]}]
+    )
+    out = str(tmp_path / "ts")
+    code, (fitted,), _ = semcal("fit", questions, "--model", model, "--few-shot", examples, "--out", out)
+    assert (code, fitted["n_questions"]) == (0, 5)
+    assert fitted["loss_after"] <= fitted["loss_before"]
+    code, rows, _ = semcal("sample", questions, "--model", model, "--m", "2", "--recalibrator", out)
+    assert (code, len(rows)) == (0, 5)
+    # the same temperature by hand, with the same examples, is the same distribution
+    _, again, _ = semcal(
+        "sample", questions, "--model", model, "--m", "2", "--few-shot", examples,
+        "--temperature", repr(fitted["temperature"]),
+    )  # fmt: skip
+    assert [row["token_ids"] for row in again] == [row["token_ids"] for row in rows]
+    code, (answer,), _ = semcal("ask", "Who built it all?", "--model", model, "--recalibrator", out, "--json")
+    assert (code, answer["temperature"]) == (0, fitted["temperature"])
+    assert sum(meaning["confidences"]["E-SC"] for meaning in answer["meanings"]) == pytest.approx(1)
+
+
+def test_ask_compares_and_abstains(model: str) -> None:
+    code, rows, _ = semcal(
+        "ask", "Who?", "--model", model, "--temperature", "2", "--compare", "--abstain-below", "1"
+    )
+    assert (code, [row["temperature"] for row in rows]) == (0, [0.5, 2.0])
+    assert all(row["abstains"] == (row["confidence"]["E-SC"] < 1) for row in rows)
+
+
+def test_a_recalibrator_of_another_model_is_refused_unless_forced(model: str, tmp_path: Path) -> None:
+    other = str(tiny_models.save(tmp_path / "other", seed=1))
+    questions = write(tmp_path / "q.jsonl", QUESTIONS)
+    semcal("fit", questions, "--model", other, "--out", str(tmp_path / "ts"))
+    options = ("sample", questions, "--model", model, "--m", "1", "--recalibrator", str(tmp_path / "ts"))
+    code, rows, stderr = semcal(*options)
+    assert (code, rows) == (2, [])
+    assert "was fitted on other" in stderr
+    assert semcal(*options, "--force")[0] == 0
+
+
+def test_questions_that_are_few_shot_examples_too_are_not_fitted_on(model: str, tmp_path: Path) -> None:
+    questions = write(tmp_path / "q.jsonl", QUESTIONS)
+    examples = write(tmp_path / "e.jsonl", [{**QUESTIONS[1], "id": "e"}])
+    code, _, stderr = semcal(
+        "fit", questions, "--model", model, "--few-shot", examples, "--out", str(tmp_path / "ts")
+    )
+    assert code == 2
+    assert "few-shot example" in stderr
+
+
+def test_bad_questions_are_reported_and_the_rest_is_sampled(model: str, tmp_path: Path) -> None:
+    questions = write(tmp_path / "q.jsonl", [{"id": "x"}, QUESTIONS[0], {**QUESTIONS[0]}, QUESTIONS[1]])
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "1")
+    assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
+    assert "line 1: " in stderr
+    assert "line 3: " in stderr
+
+
+def test_a_question_too_long_for_the_model_is_named_and_the_rest_is_sampled(
+    model: str, tmp_path: Path
+) -> None:
+    long = {"id": "long", "question": "Who built " + "the mill of Tarn and " * 400 + "that?"}
+    questions = write(tmp_path / "q.jsonl", [QUESTIONS[0], long, QUESTIONS[1]])
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "1")
+    assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
+    assert "'long'" in stderr
+
+
+def test_a_plan_runs_no_model(tmp_path: Path) -> None:
+    questions = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, rows, stderr = semcal("sample", questions, "--model", "no-such-model", "--dry-run")
+    assert (code, rows) == (0, [])
+    assert "50 answers" in stderr
+
+
+def test_an_interrupted_sampling_goes_on_where_it_was(model: str, tmp_path: Path) -> None:
+    many = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(640)]
+    questions, out = write(tmp_path / "q.jsonl", many), tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "semcal", "sample", questions, "--model", model, "--m", "20", "-q"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = subprocess.Popen([*command, "--out", str(out)], env=environment, stderr=subprocess.DEVNULL)
+    kept = tmp_path / "out.jsonl.unfinished"
+    while running.poll() is None and len(list(kept.rglob("*.jsonl"))) < 2:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == 130
+    assert not out.exists()
+    finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
+    assert len(finished) >= 2
+    subprocess.run([*command, "--out", str(out)], env=environment, check=True)
+    assert not kept.exists()
+    whole = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
+    assert out.read_bytes() == whole

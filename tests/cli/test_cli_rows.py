@@ -1,0 +1,168 @@
+"""The row commands as a user types them: contracts, pipes, bad rows, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from semcal.cli.app import app
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+ROWS = [
+    {
+        "id": 1,
+        "question": "How many bridges has Toreth?",
+        "answers": ["seven"],
+        "samples": ["Seven", "7", "nine", "seven bridges"],
+        "log_likelihoods": [-0.2, -0.3, -1.5, -0.9],
+        "note": "kept",
+    },
+    {
+        "id": "b",
+        "question": "When was the mill built?",
+        "answers": ["3 May 1820"],
+        "samples": ["May 3, 1820", "1821", "1821", "the year 1821"],
+        "log_likelihoods": [-0.5, -0.4, -0.4, "-inf"],
+    },
+]
+
+
+def semcal(*arguments: str, stdin: str = "") -> tuple[int, list[dict], str]:
+    result = CliRunner().invoke(app, list(arguments), input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def lines(rows: list) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+def test_the_pipe_from_samples_to_metrics() -> None:
+    code, rows, _ = semcal("cluster", "-", stdin=lines(ROWS))
+    assert (code, [row["clusters"] for row in rows]) == (0, [[[0, 1], [2], [3]], [[0], [1, 2], [3]]])
+    assert rows[0]["note"] == "kept"
+    code, rows, _ = semcal("measure", "-", stdin=lines(rows))
+    assert (code, rows[0]["confidence"]["E-SC"], rows[1]["log_likelihoods"][3]) == (0, 0.5, "-inf")
+    code, rows, _ = semcal("grade", "-", stdin=lines(rows))
+    assert (code, [row["correct"]["E-SC"] for row in rows]) == (0, [True, False])
+    code, metrics, _ = semcal("metrics", "-", stdin=lines(rows))
+    assert code == 0
+    by_measure = {row["measure"]: row for row in metrics}
+    assert list(by_measure) == ["E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC"]
+    assert (by_measure["E-SC"]["n"], by_measure["E-SC"]["accuracy"]) == (2, 0.5)
+    assert by_measure["E-SC"]["brier"] == pytest.approx(0.25)
+    assert by_measure["E-SC"]["auroc"] == 0.5
+
+
+def test_bad_rows_are_reported_by_line_and_the_rest_goes_on() -> None:
+    bad = ["{", [1], {"id": 2}, {**ROWS[0], "id": 3, "samples": []}, {**ROWS[0], "samples": [1]}]
+    code, rows, stderr = semcal("cluster", "-", stdin=lines([bad[0], *bad[1:], ROWS[1]]))
+    assert (code, len(rows)) == (1, 1)
+    for number, reason in enumerate(
+        ["not JSON", "expected a JSON object", "no 'question'", "'samples' is empty", "list of strings"],
+        start=1,
+    ):
+        assert any(line.startswith(f"line {number}: ") and reason in line for line in stderr.splitlines())
+    assert "5 bad rows were left out" in stderr
+
+
+def test_rows_without_likelihoods_get_e_sc_and_it_is_said() -> None:
+    row = {"id": 1, "clusters": [[0, 1], [2]], "log_likelihoods": None}
+    code, rows, stderr = semcal("measure", "-", stdin=lines([row]))
+    assert (code, list(rows[0]["confidences"])) == (0, ["E-SC"])
+    assert "E-SC alone" in stderr
+
+
+def test_a_prediction_is_graded_by_itself() -> None:
+    rows = [
+        {"id": 1, "answers": ["Henry VIII"], "prediction": "Henry VII"},
+        {"id": 2, "answers": "x", "prediction": "X."},
+    ]
+    code, graded, _ = semcal("grade", "-", stdin=lines(rows))
+    assert (code, [row["correct"] for row in graded]) == (0, [False, True])
+
+
+def test_flat_rows_are_measured_as_one() -> None:
+    rows = [
+        {"confidence": 0.9, "correct": True},
+        {"confidence": 0.2, "correct": False},
+        {"confidence": None, "correct": True},
+    ]
+    code, metrics, stderr = semcal("metrics", "-", "--ci", stdin=lines(rows))
+    assert (code, metrics[0]["n"], metrics[0]["auroc"]) == (0, 2, 1.0)
+    assert "measure" not in metrics[0]
+    assert metrics[0]["interval"]["brier"][0] <= metrics[0]["brier"]
+    assert "1 rows have no" in stderr
+
+
+def test_what_is_undefined_is_null() -> None:
+    code, metrics, stderr = semcal("metrics", "-", stdin=lines([{"confidence": 0.9, "correct": True}] * 2))
+    assert (code, metrics[0]["auroc"], metrics[0]["prr"]) == (0, None, None)
+    assert "warning:" in stderr
+
+
+def test_confidence_outside_the_unit_interval_is_a_bad_row() -> None:
+    code, metrics, stderr = semcal(
+        "metrics", "-", stdin=lines([{"confidence": 1.2, "correct": True}, {"confidence": 1, "correct": 1}])
+    )
+    assert (code, metrics[0]["n"]) == (1, 1)
+    assert "line 1: 'confidence' must be in [0, 1], got 1.2" in stderr
+
+
+def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "clustered.jsonl"
+    code, rows, _ = semcal("cluster", "-", "--out", str(out), stdin=lines(ROWS))
+    assert (code, rows) == (0, [])
+    assert len(out.read_text().splitlines()) == 2
+    assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
+
+
+def test_limit_stops_after_that_many_good_rows() -> None:
+    code, rows, _ = semcal("cluster", "-", "--limit", "1", stdin=lines(["{", *ROWS]))
+    assert (code, [row["id"] for row in rows]) == (1, [1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["cluster", "absent.jsonl"], 1, "no such file"),
+        (["cluster", "-", "--linkage", "complete"], 2, "unknown linkage 'complete'"),
+        (["cluster", "-", "--equivalence", "no/such/dir"], 1, "no/such/dir"),
+        (["metrics", "-", "--measure", "E-CS"], 2, "did you mean 'E-SC'"),
+        (["grade", "-", "--grader", "nli"], 2, "--equivalence"),
+        (["report", "nowhere"], 2, "no run folder"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_the_right_exit_code(arguments, code, message) -> None:
+    given = lines(
+        [{"confidence": {"E-SC": 0.5}, "correct": {"E-SC": True}}] if arguments[0] == "metrics" else ROWS
+    )
+    found, rows, stderr = semcal(*arguments, stdin=given)
+    assert (found, rows) == (code, [])
+    assert message in stderr
+
+
+def test_a_reader_that_stops_early_is_no_error_message(tmp_path: Path) -> None:
+    many = tmp_path / "many.jsonl"
+    many.write_text(lines([{**ROWS[0], "id": i} for i in range(3000)]))
+    command = f"{sys.executable} -m semcal cluster {many} -q | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["demo", "ask", "fit", "sample", "cluster", "measure", "grade", "metrics", "report", "env"]
+)
+def test_every_command_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert len(result.stdout) > 200
