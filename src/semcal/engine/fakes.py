@@ -1,0 +1,363 @@
+"""Public doubles of the two models: deterministic, exact, and without any weights.
+
+A whole flow, from a question to a semantic confidence:
+
+>>> from semcal.engine.clustering import cluster_answers
+>>> from semcal.engine.language_model import Prompt
+>>> from semcal.qa.prompts import chat
+>>> from semcal.recalibration import Base
+>>> from semcal.semantics import confidence
+>>> question = "Who wrote it?"
+>>> model = FakeLanguageModel({question: {"Ana Velis": 0.5, "A. Velis": 0.25, "Bo Tarn": 0.25}})
+>>> prompt = Prompt("q1", model.encode(chat(question)))
+>>> ((draws,),) = model.sample([prompt], recalibrators=[Base()], m=4, seed=1)
+>>> answers = [draw.text for draw in draws]
+>>> answers
+['Bo Tarn', 'Ana Velis', 'A. Velis', 'Ana Velis']
+>>> equivalence = FakeEquivalence([{"Ana Velis", "A. Velis"}])
+>>> clusters = cluster_answers([question], [answers], equivalence).clusters
+>>> clusters
+[[[0], [1, 2, 3]]]
+>>> confidence(clusters, measure="E-SC").probabilities
+array([0.25, 0.75])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.equivalence import Triple
+from semcal.engine.language_model import Features, Generation, Progress, Prompt
+from semcal.engine.randomness import uniforms
+from semcal.engine.sampling import Choose
+from semcal.errors import InputError
+from semcal.qa.prompts import Turn
+from semcal.recalibration import Recalibrator
+
+__all__ = ["FakeEquivalence", "FakeLanguageModel"]
+
+BOS, END = 256, 257
+ROLES = {"system": 258, "user": 259, "assistant": 260}
+FIRST_WORD = 261
+
+
+class FakeLanguageModel:
+    """A language model that is a table: the probability of every answer to every question.
+
+    Each word of the table's answers is one token, everything else is read byte by byte, and an answer ends
+    in an end-of-turn token. The probability of an answer at temperature 1 is what the table says; at
+    temperature T every choice between tokens is raised to the power 1/T and renormalised, as in any model.
+    Where answers part at their first word, that is p^(1/T) / Σ p^(1/T).
+
+    Parameters
+    ----------
+    table : mapping of str to mapping of str to float
+        question → {answer: probability}. The probabilities of a question are positive and add up to 1.
+        Answers stand as the model writes them, full stop and line breaks included.
+    floor : float
+        Logit of every token that the table does not allow, where the allowed ones are log-probabilities.
+        Finite, so that any answer can be scored and any temperature fitted; at the default, the closed
+        form holds to 1e-9 for T ≤ 1. `-math.inf` makes it exact for every T.
+    name : str
+        What the model calls itself.
+
+    Raises
+    ------
+    InputError
+        If the probabilities of a question are no distribution.
+
+    Examples
+    --------
+    >>> from semcal.qa.prompts import chat
+    >>> from semcal.recalibration import SE, Base
+    >>> model = FakeLanguageModel({"How far?": {"seven miles": 0.8, "nine miles": 0.2}})
+    >>> prompt = Prompt("q1", model.encode(chat("How far?")))
+    >>> answer = model.encode_answer(chat("How far?"), "seven miles")
+    >>> ((score,),) = model.score([prompt], [[answer]], recalibrator=Base())
+    >>> round(math.exp(sum(score)), 6)
+    0.8
+    >>> ((score,),) = model.score([prompt], [[answer]], recalibrator=SE())  # .64 against .04
+    >>> round(math.exp(sum(score)), 4)
+    0.9412
+    """
+
+    def __init__(
+        self, table: Mapping[str, Mapping[str, float]], *, floor: float = -30.0, name: str = "fake"
+    ) -> None:
+        for question, answers in table.items():
+            if not (all(p > 0 for p in answers.values()) and abs(math.fsum(answers.values()) - 1) <= 1e-6):
+                raise InputError(
+                    f"the answers to {question!r} need positive probabilities that add up to 1, "
+                    f"got {dict(answers)}"
+                )
+        self.name = name
+        self.floor = floor
+        self.revision = _digest([{q: dict(answers) for q, answers in table.items()}, floor])
+        words = dict.fromkeys(word for row in table.values() for answer in row for word in _words(answer))
+        self._ids = {word: FIRST_WORD + index for index, word in enumerate(words)}
+        self._bytes = dict(enumerate(bytes([byte]) for byte in range(256)))
+        self._bytes |= {token: word.encode() for word, token in self._ids.items()}
+        self._next = {question: self._continuations(answers) for question, answers in table.items()}
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn: BOS, then each turn between its role and its end."""
+        if not chat or chat[-1].role != "user":
+            raise InputError("a chat must end with a user turn for the model to answer")
+        turns = [(ROLES[turn.role], *self._tokens(turn.content), END) for turn in chat]
+        return (BOS, *(token for turn in turns for token in turn), ROLES["assistant"])
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:  # noqa: ARG002
+        """Encode a given answer and its end of turn; the chat before it plays no part here."""
+        return (*self._tokens(answer), END)
+
+    def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn."""
+        return (*self._tokens(generation.text[:end]), END)
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[Recalibrator],
+        m: int = 10,
+        seed: int = 0,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[list[list[Generation]]]:
+        """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
+        found: list[list[list[Generation]]] = [[] for _ in recalibrators]
+        for done, prompt in enumerate(prompts, 1):
+            u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
+            for draws, recalibrator in zip(found, recalibrators):
+                draws.append(self._walk(prompt, recalibrator, u, inverse_cdf))
+            _tell(progress, done)
+        return found
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: Recalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt with the most likely token at every step."""
+        found = []
+        for done, prompt in enumerate(prompts, 1):
+            found += self._walk(prompt, recalibrator, np.zeros((1, max_new_tokens)), most_likely)
+            _tell(progress, done)
+        return found
+
+    def beam(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: Recalibrator,
+        num_beams: int = 4,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt by beam search; the answer of highest mean token log-probability wins."""
+        found = []
+        for done, prompt in enumerate(prompts, 1):
+            found.append(self._search(prompt, recalibrator, num_beams, max_new_tokens))
+            _tell(progress, done)
+        return found
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        recalibrator: Recalibrator,
+        progress: Progress | None = None,
+    ) -> list[list[tuple[float, ...]]]:
+        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+        found = []
+        for done, (prompt, given) in enumerate(zip(prompts, answers, strict=True), 1):
+            question = self._question(prompt)
+            found.append([self._score(question, answer, recalibrator) for answer in given])
+            _tell(progress, done)
+        return found
+
+    def features(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        progress: Progress | None = None,
+    ) -> Features:
+        """Last hidden states before the tokens of given answers; this model's states are its logits."""
+        states, rows = [torch.empty(0, self._size)], []
+        for index, (prompt, given) in enumerate(zip(prompts, answers, strict=True)):
+            question = self._question(prompt)
+            for number, answer in enumerate(given):
+                states.append(self._states(question, answer))
+                rows += [(token, index, number) for token in answer]
+            _tell(progress, index + 1)
+        targets, prompt_index, answer_index = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).T
+        return Features(torch.cat(states), targets, prompt_index, answer_index)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
+        return states.float()
+
+    @property
+    def _size(self) -> int:
+        return FIRST_WORD + len(self._ids)
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        pieces = ((self._ids[w],) if w in self._ids else tuple(w.encode()) for w in _words(text))
+        return tuple(token for piece in pieces for token in piece)
+
+    def _text(self, tokens: Iterable[int]) -> str:
+        return b"".join(self._bytes.get(token, b"") for token in tokens).decode(errors="replace")
+
+    def _continuations(self, answers: Mapping[str, float]) -> dict[tuple[int, ...], dict[int, float]]:
+        """Beginning of an answer → next token → probability that an answer begins with both."""
+        mass: dict[tuple[int, ...], dict[int, float]] = {}
+        for answer, probability in answers.items():
+            tokens = (*self._tokens(answer), END)
+            for place, token in enumerate(tokens):
+                after = mass.setdefault(tokens[:place], {})
+                after[token] = after.get(token, 0.0) + probability
+        return mass
+
+    def _question(self, prompt: Prompt) -> str:
+        """The question of the last user turn."""
+        start = len(prompt.token_ids) - 1 - prompt.token_ids[::-1].index(ROLES["user"])
+        content = self._text(prompt.token_ids[start:])
+        question = content.rpartition("Question: ")[2]
+        if question not in self._next:
+            raise InputError(f"the fake model knows no answer to {question!r}; add it to its table")
+        return question
+
+    def _state(self, question: str, beginning: Sequence[int]) -> Tensor:
+        """Logits (V,) of what follows a beginning; what the table does not know ends at once."""
+        after = self._next[question].get(tuple(beginning), {END: 1.0})
+        total = math.fsum(after.values())
+        state = torch.full((self._size,), self.floor)
+        for token, mass in after.items():
+            state[token] = math.log(mass / total)
+        return state
+
+    def _states(self, question: str, answer: Sequence[int]) -> Tensor:
+        return torch.stack([self._state(question, answer[:place]) for place in range(len(answer))])
+
+    def _score(self, question: str, answer: Sequence[int], recalibrator: Recalibrator) -> tuple[float, ...]:
+        log_probs = recalibrator.log_probs(self.logits(self._states(question, answer)))
+        return tuple(log_probs[torch.arange(len(answer)), torch.tensor(answer)].tolist())
+
+    def _walk(
+        self, prompt: Prompt, recalibrator: Recalibrator, u: NDArray[np.float64], choose: Choose
+    ) -> list[Generation]:
+        """Let each row of uniforms (m, steps) choose its tokens until its end of turn."""
+        question = self._question(prompt)
+        tokens: list[list[int]] = [[] for _ in u]
+        log_probs: list[list[float]] = [[] for _ in u]
+        for step in range(u.shape[1]):
+            going = [draw for draw, drawn in enumerate(tokens) if drawn[-1:] != [END]]
+            if not going:
+                break
+            states = torch.stack([self._state(question, tokens[draw]) for draw in going])
+            rows = recalibrator.log_probs(self.logits(states))
+            chosen = choose(rows, torch.arange(len(going)), torch.from_numpy(u[going, step])).tolist()
+            for row, draw, token in zip(rows, going, chosen):
+                tokens[draw].append(token)
+                log_probs[draw].append(float(row[token]))
+        return [self._generation(*drawn) for drawn in zip(tokens, log_probs)]
+
+    def _search(
+        self, prompt: Prompt, recalibrator: Recalibrator, num_beams: int, max_new_tokens: int
+    ) -> Generation:
+        question = self._question(prompt)
+        beams: list[tuple[list[int], list[float]]] = [([], [])]
+        ended = []
+        for _ in range(max_new_tokens):
+            grown = [beam for begun in beams for beam in self._grown(question, *begun, recalibrator)]
+            grown.sort(key=lambda beam: -math.fsum(beam[1]))
+            ended += [beam for beam in grown[: 2 * num_beams] if beam[0][-1] == END]
+            beams = [beam for beam in grown if beam[0][-1] != END][:num_beams]
+        tokens, log_probs = max(ended or beams, key=lambda beam: math.fsum(beam[1]) / len(beam[1]))
+        return self._generation(tokens, log_probs)
+
+    def _grown(
+        self, question: str, tokens: list[int], log_probs: list[float], recalibrator: Recalibrator
+    ) -> list[tuple[list[int], list[float]]]:
+        """A beam with every token that the table allows next."""
+        row = recalibrator.log_probs(self.logits(self._state(question, tokens)))
+        allowed = self._next[question].get(tuple(tokens), {END: 1.0})
+        return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
+
+    def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
+        finished = tokens[-1:] == [END]
+        return Generation(self._text(tokens), tuple(tokens), tuple(log_probs), finished)
+
+
+class FakeEquivalence:
+    """An equivalence that is a list: groups of answers that mean the same, and one-way entailments.
+
+    Parameters
+    ----------
+    groups : iterable of collections of str
+        Answers of one group entail each other, whatever the question.
+    entailments : iterable of (str, str)
+        Further pairs of which the first entails the second.
+    name : str
+        What it calls itself.
+
+    Attributes
+    ----------
+    asked : list of (str, str, str)
+        Every triple so far, in order: what a real model would have had to decide.
+
+    Examples
+    --------
+    >>> fake = FakeEquivalence([{"nyc", "new york"}], entailments=[("soho", "nyc")])
+    >>> fake.entails([("Where?", "nyc", "new york"), ("Where?", "soho", "nyc"), ("Where?", "nyc", "soho")])
+    [True, True, False]
+    >>> len(fake.asked)
+    3
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[Collection[str]] = (),
+        *,
+        entailments: Iterable[tuple[str, str]] = (),
+        name: str = "fake",
+    ) -> None:
+        self._entailed = {(a, b) for group in map(set, groups) for a in group for b in group}
+        self._entailed |= set(entailments)
+        self.name = name
+        self.revision = _digest(sorted(self._entailed))
+        self.asked: list[Triple] = []
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        self.asked += triples
+        return [a == b or (a, b) in self._entailed for _, a, b in triples]
+
+
+def _words(text: str) -> list[str]:
+    """Words, each with the white space before it; together they are the text."""
+    return re.findall(r"\s*\S+|\s+\Z", text)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _tell(progress: Progress | None, done: int) -> None:
+    if progress is not None:
+        progress(done)

@@ -1,0 +1,190 @@
+"""Verdicts kept on disk: one SQLite file that methods, runs and processes share (spec section 5, point 6).
+
+A verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened
+for each look-up and closed again: nothing stays open between calls, and forked workers share no connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from semcal.engine.equivalence import Equivalence, Triple
+from semcal.errors import StoreError
+
+__all__ = ["CachedEquivalence"]
+
+#: Marks a file as ours ("smcl" in ASCII) and tells its layout.
+APPLICATION_ID = 0x736D636C
+SCHEMA = 1
+#: Seconds to wait for other processes that write.
+PATIENCE = 60.0
+#: Triples looked up by one statement; SQLite allows at least 999 parameters.
+CHUNK = 300
+
+_CREATE = """
+CREATE TABLE verdicts (
+    model TEXT NOT NULL, question TEXT NOT NULL, premise TEXT NOT NULL, hypothesis TEXT NOT NULL,
+    entails INTEGER NOT NULL CHECK (entails IN (0, 1)),
+    PRIMARY KEY (model, question, premise, hypothesis)
+) WITHOUT ROWID
+"""
+_FIND = """
+WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
+SELECT question, premise, hypothesis, entails FROM wanted JOIN verdicts USING (question, premise, hypothesis)
+WHERE model = ?
+"""
+
+
+class CachedEquivalence:
+    """An equivalence that looks its verdicts up in a file first, and adds those that were missing.
+
+    Parameters
+    ----------
+    inner : Equivalence
+        Asked about what the file does not know. Its name and revision are part of every key.
+    path : str or Path
+        The file; made, with its folder, where there is none.
+
+    Attributes
+    ----------
+    hits : int
+        Verdicts so far that the file knew.
+    calls : int
+        Verdicts so far that `inner` was asked for.
+
+    Raises
+    ------
+    StoreError
+        If the file is damaged, is something else, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from semcal.engine.fakes import FakeEquivalence
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cached = CachedEquivalence(FakeEquivalence([{"nyc", "new york"}]), f"{folder}/verdicts.sqlite")
+    ...     for _ in range(3):
+    ...         verdicts = cached.entails([("Largest city?", "nyc", "new york")])
+    >>> verdicts, cached.hits, cached.calls
+    ([True], 2, 1)
+    """
+
+    def __init__(self, inner: Equivalence, path: str | Path) -> None:
+        self.inner = inner
+        self.path = Path(path)
+        self.hits = 0
+        self.calls = 0
+        self._key = f"{inner.name}@{inner.revision}"
+        self._prepare()
+
+    @property
+    def name(self) -> str:
+        """The name of the equivalence that decides."""
+        return self.inner.name
+
+    @property
+    def revision(self) -> str:
+        """The revision of the equivalence that decides."""
+        return self.inner.revision
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        known = self._find(triples)
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in known]
+        if missing:
+            found = dict(zip(missing, self.inner.entails(missing), strict=True))
+            self._add(found)
+            known |= found
+        self.hits += len(triples) - len(missing)
+        self.calls += len(missing)
+        return [known[triple] for triple in triples]
+
+    def _find(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
+        known = {}
+        with self._open() as database:
+            for start in range(0, len(triples), CHUNK):
+                chunk = triples[start : start + CHUNK]
+                statement = _FIND.format(rows=", ".join(["(?, ?, ?)"] * len(chunk)))
+                values = [text for triple in chunk for text in triple]
+                for question, premise, hypothesis, entails in database.execute(
+                    statement, [*values, self._key]
+                ):
+                    known[question, premise, hypothesis] = bool(entails)
+        return known
+
+    def _add(self, found: dict[Triple, bool]) -> None:
+        rows = [(self._key, *triple, int(entails)) for triple, entails in found.items()]
+        with self._open() as database, _writing(database):
+            database.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _prepare(self) -> None:
+        """Make the file where there is none, and make sure that it is ours and whole."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder of the verdict cache {self.path}: {error}") from error
+        with self._open() as database:
+            _write_ahead(database)
+            with _writing(database):
+                if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    database.execute(f"PRAGMA user_version = {SCHEMA}")
+                    database.execute(_CREATE)
+            self._check(database)
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        (owner,) = database.execute("PRAGMA application_id").fetchone()
+        (schema,) = database.execute("PRAGMA user_version").fetchone()
+        if owner != APPLICATION_ID:
+            raise StoreError(
+                f"{self.path} is a database of another program; give the cache a file of its own"
+            )
+        if schema != SCHEMA:
+            raise StoreError(
+                f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the cache a new file"
+            )
+        (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(" ".join(state.split()))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one look-up, its errors told as ours."""
+        try:
+            database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            try:
+                yield database
+            finally:
+                database.close()
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"cannot use the verdict cache {self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"the verdict cache {self.path} is damaged ({error}); delete it, "
+                "and its verdicts will be computed anew"
+            ) from error
+
+
+@contextmanager
+def _writing(database: sqlite3.Connection) -> Iterator[None]:
+    """One transaction, begun when no other process writes; kept whole or not at all."""
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        yield
+
+
+def _write_ahead(database: sqlite3.Connection) -> None:
+    """Let readers and a writer work at once; the switch itself does not wait for others, so we do."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)

@@ -1,0 +1,136 @@
+"""Tiny random sequence-classification checkpoints of three architectures, their tokenizers made in code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+FAMILIES = ("bert", "roberta", "deberta-v2")
+LABELS = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
+POSITIONS = 64
+
+CORPUS = [
+    "Question: Who painted the lighthouse of Orvane? Answer: mira talso",
+    "Question: Which river runs through Belmar? Answer: sull",
+    "Question: When was the mill of Tarn built? Answer: 1620",
+    "one two three four five six seven eight nine ten old new red blue north south",
+]
+
+
+def tokenizer(family: str) -> Any:
+    """WordPiece as BERT's, byte-level BPE as RoBERTa's, Unigram as DeBERTa's; each joins pairs in its way."""
+    made, special = {"bert": _wordpiece, "roberta": _byte_level, "deberta-v2": _unigram}[family]()
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
+
+
+def model(family: str, *, labels: Mapping[int, str] = LABELS, seed: int = 8, size: int = 32) -> Any:
+    """A small random classifier whose logits are far apart."""
+    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "bert": (BertConfig, BertForSequenceClassification, {"pad_token_id": 0}),
+        "roberta": (
+            RobertaConfig,
+            RobertaForSequenceClassification,
+            {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
+        ),
+        "deberta-v2": (
+            DebertaV2Config,
+            DebertaV2ForSequenceClassification,
+            {
+                "pad_token_id": 0,
+                "relative_attention": True,
+                "position_buckets": 16,
+                "norm_rel_ebd": "layer_norm",
+                "share_att_key": True,
+                "pos_att_type": ["p2c", "c2p"],
+                "position_biased_input": False,
+                "type_vocab_size": 0,
+            },
+        ),
+    }
+    config_class, model_class, extra = kinds[family]
+    config = config_class(
+        vocab_size=400,
+        hidden_size=size,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=2 * size,
+        max_position_embeddings=POSITIONS,
+        initializer_range=0.4,
+        id2label=dict(labels),
+        label2id={label: index for index, label in labels.items()},
+        **extra,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return model_class(config).eval()
+
+
+def save(directory: Path, family: str = "bert", **options: Any) -> Path:
+    """Save a tiny checkpoint with its tokenizer as a plain Hugging Face directory."""
+    model(family, **options).save_pretrained(directory)
+    tokenizer(family).save_pretrained(directory)
+    return directory
+
+
+@cache
+def _wordpiece() -> tuple[Tokenizer, dict[str, Any]]:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    wordpiece.normalizer = normalizers.BertNormalizer()
+    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    wordpiece.train_from_iterator(CORPUS, trainer)
+    wordpiece.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    return wordpiece, {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_input_names": names}
+
+
+@cache
+def _byte_level() -> tuple[Tokenizer, dict[str, Any]]:
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=380,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(CORPUS, trainer)
+    bpe.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return bpe, {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+
+
+@cache
+def _unigram() -> tuple[Tokenizer, dict[str, Any]]:
+    words = dict.fromkeys(word for line in CORPUS for word in line.replace("?", " ?").split())
+    letters = "▁?:abcdefghijklmnopqrstuvwxyzQAWOBTR0123456789"
+    scored = [("[PAD]", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[UNK]", 0.0)]
+    scored += [(f"▁{word}", -3.0) for word in words] + [(letter, -9.0) for letter in letters]
+    unigram = Tokenizer(models.Unigram(scored, unk_id=3))
+    unigram.normalizer = normalizers.Replace("\n", " ")
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    unigram.decoder = decoders.Metaspace()
+    unigram.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    return unigram, {"pad_token": "[PAD]", "unk_token": "[UNK]"}
