@@ -1,1 +1,35 @@
 """Tables, figures and the self-contained page of a run."""
+
+from semcal.report.figures import reliability_figure, save_figures, scatter_figure, selective_figure
+from semcal.report.page import build
+from semcal.report.run import Run, read_run
+from semcal.report.tables import (
+    Cell,
+    Column,
+    Table,
+    answer_table,
+    deviation_table,
+    markdown,
+    set_table,
+    summary_table,
+)
+from semcal.report.words import in_words
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Run",
+    "Table",
+    "answer_table",
+    "build",
+    "deviation_table",
+    "in_words",
+    "markdown",
+    "read_run",
+    "reliability_figure",
+    "save_figures",
+    "scatter_figure",
+    "selective_figure",
+    "set_table",
+    "summary_table",
+]

@@ -1,0 +1,100 @@
+"""Matplotlib figures as SVG that lives inside an HTML page: its fonts, its colours in light and dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from html import escape
+
+from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path as MarkerPath
+from matplotlib.transforms import Affine2D
+
+from semcal.report.figures import BAND, INK, METHOD_COLOURS, OTHER, QUIET, RULE, LineStyle, style
+
+__all__ = ["inline_svg", "line_svg", "marker_svg"]
+
+#: Colours of the figures and the variables of page.css that take their place.
+VARIABLES = {
+    INK: "var(--ink)",
+    QUIET: "var(--quiet)",
+    RULE: "var(--rule)",
+    BAND: "var(--band)",
+    OTHER: "var(--m-other)",
+    **{colour: f"var(--m-{method.lower()})" for method, colour in METHOD_COLOURS.items()},
+}
+
+TAG = re.compile(r"<[^>]*>")
+LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+COLOUR = re.compile("|".join(VARIABLES))
+FONT = re.compile(r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*;?\s*")
+NOISE = re.compile(
+    r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>|\n\s*(?=[<])", re.DOTALL
+)
+ID = re.compile(r'\s+id="([^"]*)"')
+
+
+def inline_svg(figure: Figure, name: str, label: str) -> str:
+    """Return a figure as an svg element.
+
+    Parameters
+    ----------
+    figure : Figure
+    name : str
+        Unlike that of any other figure of the page: it makes the ids of this one its own.
+    label : str
+        What the figure shows, for those who do not see it.
+    """
+    buffer = io.StringIO()
+    with style():
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = buffer.getvalue()
+    text = NOISE.sub("", text[text.index("<svg") :])
+    used = set(re.findall(r"#([\w-]+)[\")]", text))
+    text = ID.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
+    text = re.sub(r'xlink:href="#', f'href="#{name}-', text).replace("url(#", f"url(#{name}-")
+    text = TAG.sub(lambda tag: _tag(tag[0]), text)
+    box = re.search(r'viewBox="([^"]*)"', text)
+    opening = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(label)}">'
+    return re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1).strip()
+
+
+def _tag(tag: str) -> str:
+    """A tag with rounded coordinates, the page's colours and the page's font."""
+    tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
+    tag = FONT.sub(lambda found: f"font-size: {found[1]}" if found[1] else "", tag)
+    return COLOUR.sub(lambda colour: VARIABLES[colour[0]], tag)
+
+
+def marker_svg(marker: str) -> str:
+    """Return a marker as a small svg element in the colour of the text around it."""
+    shape = MarkerStyle(marker)
+    path = shape.get_path().transformed(
+        shape.get_transform() + Affine2D().scale(1, -1)
+    )  # in SVG, y points down
+    commands = []
+    for points, code in path.iter_segments(curves=True, simplify=False):
+        letter = {
+            MarkerPath.MOVETO: "M",
+            MarkerPath.LINETO: "L",
+            MarkerPath.CURVE3: "Q",
+            MarkerPath.CURVE4: "C",
+        }
+        commands.append(
+            letter.get(code, "Z") + ("" if code == MarkerPath.CLOSEPOLY else _coordinates(points))
+        )
+    return f'<svg viewBox="-0.75 -0.75 1.5 1.5" aria-hidden="true"><path d="{"".join(commands)}"/></svg>'
+
+
+def _coordinates(points: object) -> str:
+    return " ".join(f"{value:.3g}" for value in points)  # type: ignore[attr-defined]
+
+
+def line_svg(dashes: LineStyle, colour: str) -> str:
+    """Return a piece of a method's line as a small svg element."""
+    pattern = "" if isinstance(dashes, str) else " ".join(f"{1.5 * length:g}" for length in dashes[1])
+    stroke = f"stroke: {VARIABLES[colour]}; stroke-dasharray: {pattern or 'none'}"
+    return (
+        f'<svg class="line" viewBox="0 0 24 6" aria-hidden="true"><path d="M0 3H24" style="{stroke}"/></svg>'
+    )

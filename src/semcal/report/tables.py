@@ -1,0 +1,305 @@
+"""The tables of a run as plain data, made from results.json alone (analyses.md, tables 2, 3 and 7).
+
+A table is drawn by whoever shows it: the page as HTML, the command line with rich, `markdown` as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = [
+    "NAMES",
+    "Cell",
+    "Column",
+    "Table",
+    "answer_table",
+    "deviation_table",
+    "markdown",
+    "set_table",
+    "summary_table",
+]
+
+#: How a metric of results.json is written for readers.
+NAMES = {
+    "accuracy": "accuracy",
+    "ace": "ACE",
+    "auroc": "AUROC",
+    "aurac": "AURAC",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "mcb": "MCB",
+    "prr": "PRR",
+    "smooth_ece": "SmoothECE",
+}
+
+#: The metrics of which the larger value is the better one.
+LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "prr"})
+
+MISSING = "–"
+
+Results = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table.
+
+    Attributes
+    ----------
+    text : str
+        The entry as it is shown; "–" for what is undefined.
+    value : float, optional
+        The number behind it, unrounded; None for words and for what is undefined.
+    error : float, optional
+        Its standard error over questions.
+    best : bool
+        Whether it is the best of its group.
+    """
+
+    text: str
+    value: float | None = None
+    error: float | None = None
+    best: bool = False
+
+    @property
+    def error_text(self) -> str:
+        """The standard error as it is shown, "" where there is none."""
+        return "" if self.error is None else f"±{self.error:.3f}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """The heading of a column, and the wider heading above it that it belongs to."""
+
+    title: str
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as plain data.
+
+    Attributes
+    ----------
+    name : str
+        A short name, fit for a file or an anchor.
+    caption : str
+        What the table shows, in a sentence.
+    columns : tuple of Column
+    rows : tuple of tuples of Cell
+    heads : int
+        How many leading columns name the row.
+    """
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    heads: int = 1
+
+
+def number(value: float | int | None, digits: int = 3) -> Cell:
+    """A cell with a number, or with a dash for None.
+
+    Examples
+    --------
+    >>> number(0.06449).text, number(2000).text, number(None).text, number(-0.5, 1).text
+    ('0.064', '2000', '–', '−0.5')
+    """
+    if value is None:
+        return Cell(MISSING)
+    text = str(value) if isinstance(value, int) else f"{value:.{digits}f}"
+    return Cell(text.replace("-", "−"), float(value))
+
+
+def mark_best(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
+    """Mark the best of some cells, and every other that equals it; a lone number is not marked.
+
+    Examples
+    --------
+    >>> [cell.best for cell in mark_best([number(0.2), number(0.1), number(None)], larger=False)]
+    [False, True, False]
+    """
+    values = [cell.value for cell in cells if cell.value is not None]
+    if len(values) < 2:
+        return list(cells)
+    best = max(values) if larger else min(values)
+    return [replace(cell, best=cell.value == best) for cell in cells]
+
+
+def summary_table(results: Results, *, metrics: Sequence[str] = ("ace", "auroc")) -> Table:
+    """Return the main table: a row for each set and method, for each metric a column a measure.
+
+    Parameters
+    ----------
+    results : mapping
+        The content of results.json.
+    metrics : sequence of str
+        Keys of a measure's figures in results.json; "ace" and "auroc" as in the paper's table.
+
+    Returns
+    -------
+    Table
+        Two naming columns (set, method); numbers carry their standard error over questions, and the
+        best method of each set, measure and metric is marked.
+    """
+    groups = [NAMES.get(key, key) if len(metrics) > 1 else "" for key in metrics]
+    columns = [Column(measure, group) for group in groups for measure in results["measures"]]
+    rows: list[tuple[Cell, ...]] = []
+    for entry in results["sets"]:
+        rows += _marked_rows(entry, results["measures"], metrics)
+    names = " and ".join(map(_directed, metrics))
+    caption = f"{names}, ± one standard error over questions; the best of each set and measure in bold"
+    return Table(
+        f"summary-{'-'.join(metrics)}", caption, (Column("Set"), Column("Method"), *columns), tuple(rows), 2
+    )
+
+
+def _directed(key: str) -> str:
+    return f"{NAMES.get(key, key)} ({'higher' if key in LARGER_IS_BETTER else 'lower'} is better)"
+
+
+def _marked_rows(
+    entry: Mapping[str, Any], measures: Sequence[str], metrics: Sequence[str]
+) -> list[tuple[Cell, ...]]:
+    """The rows of one set, with the best method marked in each column."""
+    methods = list(entry["methods"])
+    columns = [
+        mark_best(
+            [_figure(entry["methods"][method], measure, key) for method in methods],
+            larger=key in LARGER_IS_BETTER,
+        )
+        for key in metrics
+        for measure in measures
+    ]
+    return [
+        (Cell(entry["name"]), Cell(method), *(column[i] for column in columns))
+        for i, method in enumerate(methods)
+    ]
+
+
+def _figure(method: Mapping[str, Any], measure: str, key: str) -> Cell:
+    """One figure of a measure with its standard error, a dash where either is undefined."""
+    figures = method["measures"].get(measure) or {}
+    cell = number(figures.get(key))
+    error = (figures.get("se") or {}).get(key)
+    return cell if cell.value is None else replace(cell, error=error)
+
+
+def set_table(results: Results) -> Table:
+    """Return what was asked and what was fitted: a row for each set (analyses.md, tables 2 and 7)."""
+    columns = (
+        Column("Set"),
+        Column("Questions"),
+        Column("Passage"),
+        Column("Greedy accuracy"),
+        Column("Fit", "Temperature"),
+        Column("T", "Temperature"),
+        Column("Questions", "Fitted on"),
+        Column("Tokens", "Fitted on"),
+        Column("before", "NLL per token"),
+        Column("after", "NLL per token"),
+    )
+    caption = "Question sets, and the temperature fitted on the calibration questions of each"
+    return Table("sets", caption, columns, tuple(_set_row(entry) for entry in results["sets"]))
+
+
+def _set_row(entry: Mapping[str, Any]) -> tuple[Cell, ...]:
+    fit = entry.get("fit") or {}
+    temperature = number(fit.get("temperature"), 2)
+    if fit.get("at_bound"):
+        temperature = replace(temperature, text=f"{temperature.text} (at its bound)")
+    return (
+        Cell(entry["name"]),
+        number(entry.get("n")),
+        Cell("given" if entry.get("open_book") else "none"),
+        number(entry.get("greedy_accuracy")),
+        Cell(f"{fit['method']}, {fit['loss']}" if "loss" in fit else MISSING),
+        temperature,
+        number(fit.get("n_questions")),
+        number(fit.get("n_tokens")),
+        number(fit.get("nll_before")),
+        number(fit.get("nll_after")),
+    )
+
+
+def answer_table(results: Results) -> Table:
+    """Return how varied and how right the answers are: a row for each set and method.
+
+    Distinct strings and meanings are means per question; accuracy is that of the answer which each
+    measure selects, a member of its most confident cluster.
+    """
+    columns = (
+        Column("Set"),
+        Column("Method"),
+        Column("Temperature"),
+        Column("strings", "Distinct per question"),
+        Column("meanings", "Distinct per question"),
+        *(Column(measure, "Accuracy of the selected answer") for measure in results["measures"]),
+    )
+    rows = [
+        (
+            Cell(entry["name"]),
+            Cell(name),
+            number(method.get("temperature"), 2),
+            number(method.get("distinct_answers"), 2),
+            number(method.get("meanings"), 2),
+            *(replace(_figure(method, measure, "accuracy"), error=None) for measure in results["measures"]),
+        )
+        for entry in results["sets"]
+        for name, method in entry["methods"].items()
+    ]
+    caption = f"What {results['m']} sampled answers a question hold, and how often the selected one is right"
+    return Table("answers", caption, columns, tuple(rows), 2)
+
+
+def deviation_table(results: Results) -> Table | None:
+    """Return how the run deviates from the paper's settings; None where results.json does not say."""
+    deviations = results.get("deviations")
+    if deviations is None:
+        return None
+    rows = [tuple(Cell(_shown(item[key])) for key in ("setting", "here", "paper")) for item in deviations]
+    columns = (Column("Setting"), Column("Here"), Column("Paper"))
+    return Table("deviations", "Where this run deviates from the paper", columns, tuple(rows))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return MISSING
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def markdown(table: Table) -> str:
+    """Return the table as Markdown, best numbers in bold.
+
+    Examples
+    --------
+    >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
+    ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))))
+    | Method | ACE E-SC |
+    | :--- | ---: |
+    | TS | **0.064** ±0.012 |
+    """
+    titles = [f"{column.group} {column.title}".strip() for column in table.columns]
+    rules = [":---" if i < table.heads else "---:" for i in range(len(titles))]
+    body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
+    return "\n".join(_line(row) for row in [_each(_escaped, titles), rules, *body])
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _escaped(cell.text)
+    return f"{f'**{text}**' if cell.best else text} {cell.error_text}".rstrip()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def _each(function: Callable[[str], str], items: Iterable[str]) -> list[str]:
+    return [function(item) for item in items]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
