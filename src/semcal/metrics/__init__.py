@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from semcal.metrics.calibration import ace, ece, smooth_ece
+from semcal.metrics.comparisons import Correlations, RankVolatility, correlations, rank_volatility
+from semcal.metrics.diagrams import ReliabilityDiagram, reliability_diagram
+from semcal.metrics.intervals import (
+    Interval,
+    MeanOverRuns,
+    PairedTest,
+    bootstrap,
+    mean_and_standard_error,
+    paired_test,
+)
 from semcal.metrics.ranking import auroc
+from semcal.metrics.risk import RiskControlledThreshold, risk_controlled_threshold
 from semcal.metrics.scores import BrierDecomposition, Corp, brier, brier_decomposition, corp
 from semcal.metrics.selective import SelectiveAccuracy, aurac, prr, selective_accuracy
 from semcal.metrics.summaries import summary
@@ -11,15 +22,29 @@ from semcal.metrics.summaries import summary
 __all__ = [
     "BrierDecomposition",
     "Corp",
+    "Correlations",
+    "Interval",
+    "MeanOverRuns",
+    "PairedTest",
+    "RankVolatility",
+    "ReliabilityDiagram",
+    "RiskControlledThreshold",
     "SelectiveAccuracy",
     "ace",
     "aurac",
     "auroc",
+    "bootstrap",
     "brier",
     "brier_decomposition",
     "corp",
+    "correlations",
     "ece",
+    "mean_and_standard_error",
+    "paired_test",
     "prr",
+    "rank_volatility",
+    "reliability_diagram",
+    "risk_controlled_threshold",
     "selective_accuracy",
     "smooth_ece",
     "summary",

@@ -179,7 +179,7 @@ def smooth_ece_of(t: Tally, end_weight: float = 0.5) -> Floats:
         return total
 
     low, high = np.zeros(len(cosines)), np.ones(len(cosines))
-    for _ in range(20):
+    for _ in range(14):
         middle = (low + high) / 2
         wider = at(middle) > middle
         low, high = np.where(wider, middle, low), np.where(wider, high, middle)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import isotonic_regression
 
 from semcal.metrics.tally import Floats, Tally, probability_tally
 
@@ -184,24 +183,10 @@ def brier_parts(t: Tally) -> tuple[Floats, Floats, Floats]:
 
 def corp_parts(t: Tally) -> tuple[Floats, Floats, Floats]:
     """MCB, DSC and UNC of each row."""
-    recalibrated = isotonic(t)
-    left = _squared_error(t, recalibrated)
-    discrimination = (t.count * (recalibrated - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    left = _squared_error(t, t.isotonic)
+    discrimination = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
     miscalibration = np.maximum(brier_of(t) - left, 0.0)  # rounding must not make it negative
     return miscalibration, discrimination, t.accuracy * (1 - t.accuracy)
-
-
-def isotonic(t: Tally) -> Floats:
-    """Isotonic regression of correctness on confidence at each value: [B, U].
-
-    A value without examples takes the fit of the value below it (the first ones, of the first that has any).
-    """
-    fits = np.empty_like(t.count)
-    for fit, rate, count in zip(fits, t.rate, t.count):
-        there = np.flatnonzero(count)
-        below = np.maximum(np.searchsorted(there, np.arange(len(count)), side="right") - 1, 0)
-        fit[:] = isotonic_regression(rate[there], weights=count[there]).x[below]
-    return fits
 
 
 def _squared_error(t: Tally, forecast: Floats) -> Floats:

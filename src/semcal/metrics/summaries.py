@@ -5,19 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.metrics.calibration import ace_of, ece_of, smooth_ece_of
-from semcal.metrics.ranking import auroc_of, warn_one_class
-from semcal.metrics.scores import brier_of, brier_parts, corp_parts
-from semcal.metrics.selective import aurac_of, prr_of
-from semcal.metrics.tally import Tally, check_bins, probability_tally, score_tally
+from semcal.metrics.ranking import warn_one_class
+from semcal.metrics.table import METRICS
+from semcal.metrics.tally import check_bins, probability_tally, score_tally
 
 __all__ = ["summary"]
-
-#: The keys of a summary, in order.
-KEYS = (
-    *("n", "accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty"),
-    *("mcb", "dsc", "unc", "auroc", "aurac", "prr", "smooth_ece", "mean_confidence"),
-)
 
 
 def summary(
@@ -57,25 +49,12 @@ def summary(
     >>> {name: round(numbers[name], 3) for name in ("n", "accuracy", "ece", "brier", "auroc")}
     {'n': 4, 'accuracy': 0.5, 'ece': 0.25, 'brier': 0.195, 'auroc': 0.875}
     """
+    bins = check_bins(bins)
     t = probability_tally(confidence, correct)
     ranked = t if score is None else score_tally(score, correct)
-    numbers = calibration_numbers(t, check_bins(bins)) | ranking_numbers(ranked)
-    numbers["mean_confidence"] = float((t.count * t.value).sum() / t.n)
+    numbers: dict[str, float] = {"n": t.n}
+    for name, metric in METRICS.items():
+        numbers[name] = float(metric.rows(ranked if metric.ranks else t, bins)[0])
     if np.isnan(numbers["auroc"]):
         warn_one_class("AUROC and PRR")
-    return {name: numbers[name] for name in KEYS}
-
-
-def calibration_numbers(t: Tally, bins: int) -> dict[str, float]:
-    """What needs probabilities."""
-    rows = {"accuracy": t.accuracy, "ece": ece_of(t, bins), "ace": ace_of(t, bins), "brier": brier_of(t)}
-    rows |= dict(zip(("reliability", "resolution", "uncertainty"), brier_parts(t)))
-    rows |= dict(zip(("mcb", "dsc", "unc"), corp_parts(t)))
-    rows["smooth_ece"] = smooth_ece_of(t)
-    return {"n": t.n} | {name: float(row[0]) for name, row in rows.items()}
-
-
-def ranking_numbers(t: Tally) -> dict[str, float]:
-    """What needs only a ranking."""
-    rows = {"auroc": auroc_of(t), "aurac": aurac_of(t), "prr": prr_of(t)}
-    return {name: float(row[0]) for name, row in rows.items()}
+    return numbers

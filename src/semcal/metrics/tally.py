@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
 
 from semcal.errors import InputError, UsageError
 
@@ -41,9 +42,28 @@ class Tally:
         return share
 
     @cached_property
+    def mean(self) -> Floats:
+        """Mean value: [B]."""
+        mean: Floats = self.count @ self.value / self.n
+        return mean
+
+    @cached_property
     def rate(self) -> Floats:
         """Share of correct examples at each value, 0 where there is none: [B, U]."""
         return np.divide(self.right, self.count, out=np.zeros_like(self.right), where=self.count > 0)
+
+    @cached_property
+    def isotonic(self) -> Floats:
+        """Isotonic regression of correctness on value, by pool adjacent violators with ties pooled: [B, U].
+
+        A value without examples takes the fit of the value below (before the first example, of the first).
+        """
+        fits = np.empty_like(self.count)
+        for fit, rate, count in zip(fits, self.rate, self.count):
+            there = np.flatnonzero(count)
+            below = np.maximum(np.searchsorted(there, np.arange(len(count)), side="right") - 1, 0)
+            fit[:] = isotonic_regression(rate[there], weights=count[there]).x[below]
+        return fits
 
 
 def probability_tally(confidence: ArrayLike, correct: ArrayLike) -> Tally:

@@ -1,0 +1,167 @@
+"""Comparisons across methods and measures: rank volatility, correlations."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+
+from semcal.errors import InputError, UndefinedWarning
+from semcal.metrics.tally import Floats
+
+__all__ = ["Correlations", "RankVolatility", "correlations", "rank_volatility"]
+
+
+@dataclass(frozen=True, eq=False)
+class RankVolatility:
+    """How much the ranking of methods depends on the metric.
+
+    Attributes
+    ----------
+    per_method : ndarray of float64, shape (M,)
+        Mean absolute change of rank of each method, over measures.
+    mean : float
+        Mean over methods.
+    """
+
+    per_method: Floats
+    mean: float
+
+
+@dataclass(frozen=True, eq=False)
+class Correlations:
+    """Pearson correlations between the confidences of several measures.
+
+    Attributes
+    ----------
+    names : tuple of str
+    matrix : ndarray of float64, shape (S, S)
+        Symmetric, ones on the diagonal; NaN where a measure is constant.
+    n : int
+        Questions used: those where no measure is null.
+    """
+
+    names: tuple[str, ...]
+    matrix: Floats
+    n: int
+
+
+def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
+    r"""Mean absolute change of rank when one metric replaces another (paper, table "Ranking Volatility").
+
+    With :math:`r_{ij}` the rank of method i among the methods within measure j under the first metric and
+    :math:`r'_{ij}` under the second (ties share their mean rank), method i has volatility
+    :math:`\frac1S \sum_j |r_{ij} - r'_{ij}|`.
+
+    Parameters
+    ----------
+    first, second : array_like of float, shape (M methods, S measures)
+        Unrounded means over runs of two metrics with the same better direction (negate one if they differ).
+
+    Returns
+    -------
+    RankVolatility
+
+    Raises
+    ------
+    InputError
+        Shapes that differ or are not two-dimensional.
+
+    Warns
+    -----
+    UndefinedWarning
+        A value is NaN; ranks within its measure, and so all results, are NaN.
+
+    Examples
+    --------
+    Under the second metric the first two methods swap ranks within the second measure:
+
+    >>> ace = [[0.30, 0.20], [0.20, 0.10], [0.10, 0.05]]
+    >>> mcb = [[0.09, 0.02], [0.04, 0.03], [0.01, 0.01]]
+    >>> result = rank_volatility(ace, mcb)
+    >>> result.per_method, round(result.mean, 3)
+    (array([0.5, 0.5, 0. ]), 0.333)
+    """
+    tables = [np.asarray(table, dtype=np.float64) for table in (first, second)]
+    if tables[0].ndim != 2 or tables[0].shape != tables[1].shape or not tables[0].size:
+        raise InputError(
+            f"the tables have shapes {tables[0].shape} and {tables[1].shape}; "
+            "expected the same (methods, measures) twice"
+        )
+    if np.isnan(tables).any():
+        _undefined("rank volatility is NaN: a metric is NaN; leave that measure or method out")
+    before, after = (rankdata(table, axis=0, nan_policy="propagate") for table in tables)
+    per_method: Floats = np.abs(before - after).mean(axis=1)
+    return RankVolatility(per_method, float(per_method.mean()))
+
+
+def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
+    r"""Pearson correlations between measures, over questions.
+
+    .. math:: \rho_{ab} = \frac{\sum_i (a_i - \bar a)(b_i - \bar b)}
+              {\sqrt{\sum_i (a_i - \bar a)^2 \sum_i (b_i - \bar b)^2}}
+
+    Parameters
+    ----------
+    confidences : mapping of str to array_like of float, each of shape (N,)
+        The confidence of the same N questions under each measure; NaN where a measure is null. Questions with
+        a null are left out for all measures.
+
+    Returns
+    -------
+    Correlations
+
+    Raises
+    ------
+    InputError
+        No measures, lengths that differ, or fewer than two questions without nulls.
+
+    Warns
+    -----
+    UndefinedWarning
+        A measure is constant; its correlations are NaN.
+
+    Examples
+    --------
+    >>> result = correlations({"E-SC": [0.2, 0.5, 0.9], "L-SC": [0.3, 0.5, 0.8]})
+    >>> result.names, result.matrix.round(3)
+    (('E-SC', 'L-SC'), array([[1.   , 0.999], [0.999, 1.   ]]))
+    """
+    names = tuple(confidences)
+    columns = [np.asarray(values, dtype=np.float64) for values in confidences.values()]
+    if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
+        shapes = ", ".join(f"{name} {column.shape}" for name, column in zip(names, columns))
+        raise InputError(
+            f"expected measures of the same N questions, shape (N,) each; got {shapes or 'none'}"
+        )
+    table = np.stack(columns)
+    table = table[:, ~np.isnan(table).any(axis=0)]
+    if table.shape[1] < 2:
+        raise InputError(
+            f"{table.shape[1]} questions have no null confidence; a correlation needs at least two"
+        )
+    return Correlations(names, _pearson(table, names), table.shape[1])
+
+
+def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:
+    """Correlation of the rows; NaN for constant ones."""
+    constant = table.max(axis=1) == table.min(axis=1)
+    if constant.any():
+        which = ", ".join(name for name, flag in zip(names, constant) if flag)
+        _undefined(
+            f"the correlations of {which} are undefined (NaN): the confidence is the same for every question"
+        )
+    centred = table - table.mean(axis=1, keepdims=True)
+    scale = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
+    matrix: Floats = np.clip((centred / scale[:, None]) @ (centred / scale[:, None]).T, -1.0, 1.0)
+    np.fill_diagonal(matrix, np.where(constant, np.nan, 1.0))
+    return matrix
+
+
+def _undefined(message: str) -> None:
+    """Warn that something is NaN."""
+    warnings.warn(message, UndefinedWarning, stacklevel=3)

@@ -1,0 +1,158 @@
+"""Questions drawn with replacement, and outcomes drawn from the confidences, for several runs or methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from semcal.errors import InputError
+from semcal.metrics.table import Metric
+from semcal.metrics.tally import Floats, Tally, as_correct, as_probabilities, as_scores
+
+#: Resamples computed at a time, so that the arrays stay in the processor's cache.
+CHUNK = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """Values of N questions and their outcomes, ascending by value; starts of the tie groups."""
+
+    order: NDArray[np.intp]  # [N] question at each place
+    starts: NDArray[np.intp]  # [U]
+    value: Floats  # [U]
+    correct: Floats  # [N] in order
+
+    @classmethod
+    def of(cls, values: Floats, correct: Floats) -> Sorted:
+        """Sort checked values and outcomes of one length."""
+        if len(values) != len(correct):
+            raise InputError(f"there are {len(values)} confidences and {len(correct)} outcomes; give as many")
+        order = np.argsort(values, kind="stable")
+        value, starts = np.unique(values[order], return_index=True)
+        return cls(order, starts, value, correct[order])
+
+    def weighted(self, weights: Floats) -> Tally:
+        """The tallies in which question i occurs weights[b, i] times: [B, N] -> B rows."""
+        weights = weights[:, self.order]
+        return self._summed(weights, weights * self.correct)
+
+    def with_outcomes_below(self, uniforms: Floats) -> Tally:
+        """The tallies in which question i is right if uniforms[b, i] is below its value: [B, N] -> B rows."""
+        values = np.repeat(self.value, np.diff(np.append(self.starts, len(self.order))))
+        right = (uniforms[:, self.order] < values).astype(np.float64)
+        return self._summed(np.ones_like(right), right)
+
+    def _summed(self, count: Floats, right: Floats) -> Tally:
+        """Sum over the tie groups."""
+        return Tally(
+            self.value,
+            np.add.reduceat(count, self.starts, axis=1),
+            np.add.reduceat(right, self.starts, axis=1),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """R runs on the same N questions: what calibration is measured on, and what questions are ranked by."""
+
+    confidences: Sequence[Sorted] | None  # absent where any score was given
+    scores: Sequence[Sorted]
+    n: int
+
+    @classmethod
+    def of(
+        cls,
+        confidence: ArrayLike,
+        correct: ArrayLike,
+        score: ArrayLike | None = None,
+        *,
+        any_score: bool = False,
+    ) -> Runs:
+        """Check arrays of shape (N,) or (R, N)."""
+        outcomes = [as_correct(row) for row in _rows(correct, "correct")]
+        given = [as_scores(row, "score") for row in _rows(confidence if score is None else score, "score")]
+        scores = [Sorted.of(*pair) for pair in _paired_rows(given, outcomes)]
+        if any_score:
+            return cls(None, scores, len(outcomes[0]))
+        probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
+        confidences = [Sorted.of(*pair) for pair in _paired_rows(probabilities, outcomes)]
+        return cls(confidences, scores if score is not None else confidences, len(outcomes[0]))
+
+    def measured(
+        self, metrics: Mapping[str, Metric], bins: int, tallies: Callable[[Sorted], Tally]
+    ) -> dict[str, Floats]:
+        """Each metric on the tallies made of each run, averaged over runs: [metric] -> [B]."""
+        ranked = [tallies(sample) for sample in self.scores]
+        same = self.confidences is None or self.confidences is self.scores
+        calibrated = ranked if same else [tallies(sample) for sample in self.confidences or ()]
+        return {
+            name: np.mean([metric.rows(t, bins) for t in (ranked if metric.ranks else calibrated)], axis=0)
+            for name, metric in metrics.items()
+        }
+
+    def estimates(self, metrics: Mapping[str, Metric], bins: int) -> dict[str, float]:
+        """Each metric of the data, averaged over runs."""
+        once = np.ones((1, self.n))
+        measured = self.measured(metrics, bins, partial(Sorted.weighted, weights=once))
+        return {name: float(value[0]) for name, value in measured.items()}
+
+
+def resampled(
+    methods: Sequence[Runs],
+    metrics: Mapping[str, Metric],
+    bins: int,
+    resamples: int,
+    rng: np.random.Generator,
+) -> list[dict[str, Floats]]:
+    """Each metric of each method on the same resamples of the questions: [method][metric] -> [resamples]."""
+    n = methods[0].n
+    parts: list[list[dict[str, Floats]]] = [[] for _ in methods]
+    for rows in _chunks(resamples):
+        places = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        weights = np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        for method, part in zip(methods, parts):
+            part.append(method.measured(metrics, bins, partial(Sorted.weighted, weights=weights)))
+    return [_joined(part, metrics) for part in parts]
+
+
+def if_calibrated(
+    runs: Runs, metrics: Mapping[str, Metric], bins: int, resamples: int, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Each metric on outcomes drawn from the confidences, so that these are calibrated."""
+    parts = []
+    for rows in _chunks(resamples):
+        uniforms = rng.random((rows, runs.n))
+        parts.append(runs.measured(metrics, bins, partial(Sorted.with_outcomes_below, uniforms=uniforms)))
+    return _joined(parts, metrics)
+
+
+def _joined(parts: list[dict[str, Floats]], metrics: Mapping[str, Metric]) -> dict[str, Floats]:
+    """The chunks of each metric in one array."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in metrics}
+
+
+def _chunks(total: int) -> Iterator[int]:
+    """`total` cut into pieces of at most CHUNK."""
+    for start in range(0, total, CHUNK):
+        yield min(CHUNK, total - start)
+
+
+def _rows(values: ArrayLike, what: str) -> list[Floats]:
+    """One array a run."""
+    array = np.asarray(values)
+    if array.ndim not in (1, 2) or not array.size:
+        raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
+    return list(np.atleast_2d(array))
+
+
+def _paired_rows(values: list[Floats], correct: list[Floats]) -> Iterator[tuple[Floats, Floats]]:
+    """Values and outcomes run by run."""
+    if len(values) != len(correct):
+        raise InputError(
+            f"there are confidences of {len(values)} runs, outcomes of {len(correct)}; give as many"
+        )
+    return zip(values, correct)
