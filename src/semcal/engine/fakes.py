@@ -10,10 +10,10 @@ A whole flow, from a question to a semantic confidence:
 >>> question = "Who wrote it?"
 >>> model = FakeLanguageModel({question: {"Ana Velis": 0.5, "A. Velis": 0.25, "Bo Tarn": 0.25}})
 >>> prompt = Prompt("q1", model.encode(chat(question)))
->>> ((draws,),) = model.sample([prompt], recalibrators=[Base()], m=4, seed=1)
+>>> ((draws,),) = model.sample([prompt], recalibrators=[Base()], m=4, seed=8)
 >>> answers = [draw.text for draw in draws]
 >>> answers
-['Bo Tarn', 'Ana Velis', 'A. Velis', 'Ana Velis']
+['Bo Tarn', 'A. Velis', 'Ana Velis', 'Ana Velis']
 >>> equivalence = FakeEquivalence([{"Ana Velis", "A. Velis"}])
 >>> clusters = cluster_answers([question], [answers], equivalence).clusters
 >>> clusters
@@ -40,7 +40,7 @@ from semcal.engine.equivalence import Triple
 from semcal.engine.language_model import Features, Generation, Progress, Prompt
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose
-from semcal.errors import InputError
+from semcal.errors import InputError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import Recalibrator
 
@@ -135,6 +135,7 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
+        _at_least_one(m=m, max_new_tokens=max_new_tokens)
         found: list[list[list[Generation]]] = [[] for _ in recalibrators]
         for done, prompt in enumerate(prompts, 1):
             u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
@@ -152,6 +153,7 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt with the most likely token at every step."""
+        _at_least_one(max_new_tokens=max_new_tokens)
         found = []
         for done, prompt in enumerate(prompts, 1):
             found += self._walk(prompt, recalibrator, np.zeros((1, max_new_tokens)), most_likely)
@@ -168,6 +170,7 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt by beam search; the answer of highest mean token log-probability wins."""
+        _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         found = []
         for done, prompt in enumerate(prompts, 1):
             found.append(self._search(prompt, recalibrator, num_beams, max_new_tokens))
@@ -269,12 +272,14 @@ class FakeLanguageModel:
             going = [draw for draw, drawn in enumerate(tokens) if drawn[-1:] != [END]]
             if not going:
                 break
-            states = torch.stack([self._state(question, tokens[draw]) for draw in going])
-            rows = recalibrator.log_probs(self.logits(states))
-            chosen = choose(rows, torch.arange(len(going)), torch.from_numpy(u[going, step])).tolist()
-            for row, draw, token in zip(rows, going, chosen):
+            nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in going))
+            states = torch.stack([self._state(question, node) for node in nodes])
+            table = recalibrator.log_probs(self.logits(states))
+            rows = torch.tensor([nodes.index(tuple(tokens[draw])) for draw in going])
+            chosen = choose(table, rows, torch.from_numpy(u[going, step]))
+            for draw, token, value in zip(going, chosen.tolist(), table[rows, chosen].tolist()):
                 tokens[draw].append(token)
-                log_probs[draw].append(float(row[token]))
+                log_probs[draw].append(value)
         return [self._generation(*drawn) for drawn in zip(tokens, log_probs)]
 
     def _search(
@@ -347,6 +352,12 @@ class FakeEquivalence:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
         self.asked += triples
         return [a == b or (a, b) in self._entailed for _, a, b in triples]
+
+
+def _at_least_one(**options: int) -> None:
+    for name, value in options.items():
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
 
 
 def _words(text: str) -> list[str]:
