@@ -74,8 +74,12 @@ REJECTION = np.linspace(0, 0.9, 46)
 RELIABILITY_NOTE = (
     "How often answers of a given confidence are right. Calibrated answers lie on the diagonal; the grey "
     "band is where chance alone would put the line of a calibrated confidence nine times in ten. "
-    "Line: isotonic (CORP) estimate; points: bins of equal size; below: how often each confidence occurs."
+    "Line: isotonic (CORP) estimate. Points: bins of equal width, larger where they hold more questions. "
+    "Below: how often each confidence occurs."
 )
+
+#: Resamples for a consistency band: its edges are read off a plot, not off a table.
+RESAMPLES = 500
 
 #: How the figures are set; held while a figure is made and while it is written.
 STYLE: dict[Any, Any] = {
@@ -221,20 +225,19 @@ def draw_reliability(
     axes: Axes, below: Axes, confidence: NDArray[np.float64], correct: NDArray[np.bool_], colour: str
 ) -> None:
     """Draw the share of right answers against confidence, and below it how often each confidence occurs."""
-    diagram = metrics.reliability_diagram(confidence, correct)
+    diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES)
     axes.fill_between(
         diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=0.7, linewidth=0
     )
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
     axes.plot(diagram.confidence, diagram.recalibrated, color=colour, linewidth=1.5)
-    axes.plot(
+    axes.scatter(
         diagram.bin_confidence,
         diagram.bin_accuracy,
-        linestyle="none",
-        marker="o",
-        markersize=4,
+        s=8 + 90 * diagram.bin_count / len(confidence),
         color=colour,
-        markeredgewidth=0,
+        alpha=0.55,
+        linewidths=0,
     )
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
@@ -369,7 +372,7 @@ def reliability_figure(run: Run, *, measure: str = "E-SC") -> Figure:
     """
     rows, columns = len(run.sets), len(run.methods)
     figure = Figure(figsize=(2.3 * columns, 2.6 * rows), layout="constrained")
-    for cell, set_name in zip(np.atleast_1d(figure.subfigures(rows, 1)), run.sets):
+    for cell, set_name in zip(figure.subfigures(rows, 1, squeeze=False)[:, 0], run.sets):
         grid = cell.subplots(2, columns, squeeze=False, sharex=True, height_ratios=(4, 1))
         for upper, lower, method in zip(*grid, run.methods):
             confidence, correct = run.outcomes(set_name, method, measure)

@@ -5,7 +5,7 @@
 //   question  {id, question, answers, context?}
 //   rows      method → one entry a question, null where the method did not answer it:
 //             [clusters, top, correct, entropy, rule], the last four with one entry a measure
-//   cluster   [members, confidence by measure, right?]
+//   cluster   [members, confidence by measure, right?]; right and wrong are 1 and 0
 //   member    [text, log-likelihood, how often it was drawn]
 "use strict";
 
@@ -47,7 +47,8 @@ const records = data.sets.flatMap((set) =>
 function view({ row: [clusters, top, correct] }, k) {
   const cluster = clusters[top[k]];
   if (!cluster) return { answer: null, confidence: null, right: null };
-  return { answer: cluster[0][0][0], confidence: cluster[1][k], right: correct[k] };
+  const right = correct[k] === null ? null : Boolean(correct[k]);
+  return { answer: cluster[0][0][0], confidence: cluster[1][k], right };
 }
 
 /** Everything that can be searched for in a record, in lower case; made once. */
