@@ -1,0 +1,121 @@
+"""The first answer of a generation (spec 5.1): up to the first newline, then to the end of the first sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["FirstAnswer", "first_answer"]
+
+# Never the last word of a sentence.
+_TITLES = frozenset(
+    "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
+    " messrs mme mlle fr vs cf".split()
+)
+# Abbreviations only before a number: "No. 5", but "No." is an answer.
+_BEFORE_NUMBERS = frozenset(
+    "no nos vol op art fig ch pt pp p sec c ca circa approx jan feb mar apr jun jul aug sep sept oct nov dec".split()
+)
+# Abbreviations that may end a sentence.
+_ENDINGS = frozenset("jr sr inc ltd co corp bros etc esq al dept univ assn intl".split())
+# A capitalised word that opens a sentence after an abbreviation or initial.
+_OPENERS = frozenset(
+    "the a an he she it they this that these those there his her its their we you in on at as when while after"
+    " before although because if for but however also question answer context".split()
+)
+
+_STOP = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)")
+_LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
+_DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
+_INITIALS_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\. $")
+_NEXT_WORD = re.compile(r"\s*[\"'“‘(\[]*([^\W_]+)(\.?)")
+
+
+@dataclass(frozen=True)
+class FirstAnswer:
+    """The first answer of a generation.
+
+    Parameters
+    ----------
+    text : str
+        The answer, stripped, without the full stop that closes its sentence.
+    end : int
+        Where it ends in the raw text, closing full stop included: `raw[:end]` is what is scored.
+    """
+
+    text: str
+    end: int
+
+
+def first_answer(text: str) -> FirstAnswer:
+    """Cut the first answer out of a generation.
+
+    Blanks and newlines before the answer are skipped; then it ends at the first newline, or at the end of
+    its first sentence. A full stop inside initials, abbreviations or decimals ends no sentence. After an
+    abbreviation that may stand last ("U.S.", "Jr.") or an initial, a sentence ends if the next word is
+    capitalised and one that opens sentences ("The", "It"). The full stop of an abbreviation is kept.
+
+    Parameters
+    ----------
+    text : str
+        What the model generated.
+
+    Returns
+    -------
+    FirstAnswer
+        Empty, with `end` 0, if there is nothing but blanks.
+
+    Examples
+    --------
+    >>> first_answer("J. R. R. Tolkien. He also wrote poems.")
+    FirstAnswer(text='J. R. R. Tolkien', end=17)
+    >>> first_answer("Washington D.C. is the capital").text, first_answer("Paris\\nQuestion: ...").text
+    ('Washington D.C. is the capital', 'Paris')
+    """
+    start = len(text) - len(text.lstrip())
+    if start == len(text):
+        return FirstAnswer("", 0)
+    line = text[: start + len(text[start:].splitlines()[0])]
+    for stop in _STOP.finditer(line, start):
+        if not line[stop.end() :].strip() or _ends_sentence(line, start, stop):
+            return FirstAnswer(_without_full_stop(line[start : stop.end()]), stop.end())
+    return FirstAnswer(line.strip(), len(line.rstrip()))
+
+
+def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
+    """Whether this stop, with more text after it, closes a sentence."""
+    after = _NEXT_WORD.match(line, stop.end())
+    following = after[1] if after else ""
+    signs = stop[0].rstrip("\"'”’)]")
+    if signs != ".":
+        return signs[0] != "." and not following[:1].islower()  # "Yahoo! is", "Wait ..."
+    before = line[start : stop.start()]
+    found = _LAST_WORD.search(before)
+    word = found[0].casefold() if found else ""
+    if word in _TITLES:
+        return False
+    if word in _BEFORE_NUMBERS:
+        return not following[:1].isdigit()
+    if not _is_abbreviation(word):
+        return True
+    opens = following.casefold() in _OPENERS and following[:1].isupper() and not (after and after[2])
+    return opens
+
+
+def _is_abbreviation(word: str) -> bool:
+    """Whether a word before a full stop is an initial, dotted, or known to be short for something."""
+    return word in _ENDINGS or (len(word) == 1 and word.isalpha()) or _DOTTED.fullmatch(word) is not None
+
+
+def _without_full_stop(answer: str) -> str:
+    """Drop the closing full stop unless an abbreviation or a row of initials needs it."""
+    answer = answer.strip()
+    if not answer.endswith(".") or answer.endswith(".."):
+        return answer
+    body = answer[:-1]
+    found = _LAST_WORD.search(body)
+    word = found[0].casefold() if found else ""
+    kept = word in _TITLES or word in _ENDINGS or _DOTTED.fullmatch(word) is not None
+    if kept or (len(word) == 1 and _INITIALS_BEFORE.search(body[: -len(word)])):
+        return answer
+    return body.rstrip()

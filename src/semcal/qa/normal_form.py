@@ -1,0 +1,178 @@
+"""The normal form of an answer (spec 5.3): what clustering and grading compare.
+
+Unicode is folded, numbers and dates are written in one way, then English articles and punctuation go as
+in SQuAD's evaluation, except inside numerals.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from decimal import Decimal
+
+from semcal.qa.dates import read_dates
+from semcal.qa.numbers import NUMBER_WORDS, read_numbers
+
+__all__ = ["normal_form", "values_differ"]
+
+_ARTICLES = frozenset({"a", "an", "the"})
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63"
+_QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u00b4`"
+_UNIFIED = {ord(c): "-" for c in _DASHES} | {ord(c): "'" for c in _QUOTES}
+
+
+class _Dropped(dict[int, str]):
+    """Characters to drop: ASCII punctuation as in SQuAD, and what Unicode calls punctuation or format."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        drop = unicodedata.category(character)[0] == "P" or unicodedata.category(character) == "Cf"
+        self[code] = "" if drop or character in "$+<=>^`|~" else character
+        return self[code]
+
+
+_DROPPED = _Dropped()
+_NUMBER = re.compile(rf"[0-9]|\b(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})\b")
+_YEARS = re.compile(r"(?<![0-9])([12][0-9])([0-9]{2})([–—‒-])([0-9]{2})(?![0-9]|-[0-9])")
+_FRACTION_SLASH = re.compile(r"([0-9]*)([0-9])\u2044([0-9]+)")
+_SPACED_RANGE = re.compile(r"(?<![\w./:-])([0-9]+(?:\.[0-9]+)?) - ([0-9]+(?:\.[0-9]+)?)(?![\w/:-]|\.[0-9])")
+_NUMERAL = re.compile(
+    r"((?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:\$ ?)?(?:[0-9]+|(?<![0-9])\.[0-9]+)(?:[.:/+-][0-9]+)*%?)"
+)
+_DATE = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
+_PLAIN = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?:st|nd|rd|th)?")
+
+
+def normal_form(text: str) -> str:
+    """Return the form under which two writings of one answer are equal.
+
+    Parameters
+    ----------
+    text : str
+        An answer, whole; it is not cut.
+
+    Returns
+    -------
+    str
+        Lower-case words with single blanks. Empty only if `text` is empty or blank.
+
+    Notes
+    -----
+    In this order: NFKC and case folding; dashes and quotes unified; number words to digits, dates to ISO
+    8601 at the granularity that they state; English articles and punctuation dropped, except inside
+    numbers, ranges, fractions and times, a leading minus, "$" before and "%" after a number. Where nothing
+    would be left ("A+", "The", "*") the folded text stays. Applying it twice changes nothing.
+
+    References
+    ----------
+    Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, 2016 (the evaluation
+    script's `normalize_answer`).
+
+    Examples
+    --------
+    >>> normal_form("The Twenty-First Century"), normal_form("3.5 million"), normal_form("4 July, 1776")
+    ('21st century', '3500000', '1776-07-04')
+    >>> normal_form("1939–1945"), normal_form("Theresa May"), normal_form("−7"), normal_form("A+")
+    ('1939-1945', 'theresa may', '-7', 'a+')
+    """
+    form = _pass(text)
+    while (again := _pass(form)) != form:
+        form = again
+    return form
+
+
+def _pass(text: str) -> str:
+    """Apply every rule once; dropped punctuation can bring words together that then mean a number."""
+    folded = _folded(text)
+    if _NUMBER.search(folded):
+        bare = _bare_with_numerals(read_dates(read_numbers(folded)))
+    else:
+        bare = folded.translate(_DROPPED)
+    return " ".join([word for word in bare.split() if word not in _ARTICLES]) or _remainder(folded)
+
+
+def _remainder(folded: str) -> str:
+    """What stands for a text that is all articles and punctuation: "a" for "A.", "a+" for "A+"."""
+    return folded.strip(" .,;:!?'\"()[]") or folded
+
+
+def _folded(text: str) -> str:
+    """Unicode folding, without case, single blanks, one kind of dash and of quote."""
+    if not text.isascii():
+        text = _unicode_folded(text)
+    return " ".join(_YEARS.sub(_full_years, text.lower()).split())
+
+
+def _unicode_folded(text: str) -> str:
+    """Compatibility caseless folding (Unicode D146), then fractions and signs in ASCII."""
+    text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold()).casefold()
+    text = unicodedata.normalize("NFKC", text).replace(" \u0301", "'")
+    text = _FRACTION_SLASH.sub(_fraction, _YEARS.sub(_full_years, text))
+    return text.translate(_UNIFIED)
+
+
+def _fraction(found: re.Match[str]) -> str:
+    """NFKC makes "21⁄2" of "2½": the last digit is the numerator if it can be that of one character."""
+    whole, numerator, denominator = found.groups()
+    if whole and 0 < int(numerator) < int(denominator[:2]) <= 10 and len(denominator) < 3:
+        return f"{whole} {numerator}/{denominator}"
+    return f"{whole}{numerator}/{denominator}"
+
+
+def _full_years(found: re.Match[str]) -> str:
+    """Complete "1939–45"; a hyphen before 01 to 12 may be a month in ISO form and stays."""
+    century, first, dash, last = found.groups()
+    if int(last) <= int(first) or (dash == "-" and int(last) <= 12):
+        return found[0]
+    return f"{century}{first}-{century}{last}"
+
+
+def _bare_with_numerals(text: str) -> str:
+    """Drop punctuation around numerals, which stay as they are and are never run together."""
+    parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-\2", text))
+    for i in range(0, len(parts), 2):
+        parts[i] = _between(parts[i], first=i == 0, last=i + 1 == len(parts))
+    for i in range(1, len(parts), 2):
+        parts[i] = parts[i].replace("$ ", "$").replace("$.", "$0.").replace("-.", "-0.")
+        if parts[i][0] == ".":
+            parts[i] = f"0{parts[i]}"
+    return "".join(parts)
+
+
+def _between(text: str, *, first: bool, last: bool) -> str:
+    """Drop the punctuation of what stands between two numerals, or before the first or after the last."""
+    if not first and text.startswith("-"):
+        text = f" {text[1:]}"  # "26-year-old"
+    if not last and text.endswith("-") and text[-3:-1].isalpha() and len(text) > 2:
+        text = f"{text[:-1]} "  # "covid-19", but "f-16" is "f16"
+    bare = text.translate(_DROPPED)
+    return bare if bare or not text or first or last else " "
+
+
+def values_differ(a: str, b: str) -> bool:
+    """Say whether two normal forms are both wholly a date or a plain number, and different ones.
+
+    Plain numbers are whole numbers, decimals and ordinals, compared by value ("3.50" is 3.5, "3rd" is 3);
+    numbers with a unit, a currency or a per cent sign, fractions and ranges are not plain, and nothing is
+    said about them. A date differs from one of another granularity: 1988 is not 1988-12.
+
+    Parameters
+    ----------
+    a, b : str
+        Normal forms.
+
+    Examples
+    --------
+    >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
+    (True, False, False)
+    """
+    first, second = _value(a), _value(b)
+    return first is not None and second is not None and first != second
+
+
+def _value(form: str) -> str | Decimal | None:
+    """The date or number that a normal form is, if it is nothing else."""
+    if _DATE.fullmatch(form):
+        return form
+    found = _PLAIN.fullmatch(form)
+    return Decimal(found[1]) if found else None
