@@ -291,8 +291,8 @@ def reliability_panel(run: Run, set_name: str, method: str, measure: str) -> Fig
     if not len(confidence):
         return None
     figure = Figure(figsize=(3.2, 3.3))
-    axes = figure.add_axes((0.145, 0.325, 0.825, 0.655))
-    below = figure.add_axes((0.145, 0.13, 0.825, 0.155), sharex=axes)
+    axes = figure.add_axes((0.16, 0.325, 0.81, 0.655))
+    below = figure.add_axes((0.16, 0.13, 0.81, 0.155), sharex=axes)
     draw_reliability(axes, below, confidence, correct, method_colour(method))
     return figure
 
