@@ -67,7 +67,7 @@ class FakeLanguageModel:
     floor : float
         Logit of every token that the table does not allow, where the allowed ones are log-probabilities.
         Finite, so that any answer can be scored and any temperature fitted; at the default, the closed
-        form holds to 1e-9 for T ≤ 1. `-math.inf` makes it exact for every T.
+        form holds to 1e-8 up to T = 4. `-math.inf` makes it exact for every T.
     name : str
         What the model calls itself.
 
@@ -92,7 +92,7 @@ class FakeLanguageModel:
     """
 
     def __init__(
-        self, table: Mapping[str, Mapping[str, float]], *, floor: float = -30.0, name: str = "fake"
+        self, table: Mapping[str, Mapping[str, float]], *, floor: float = -100.0, name: str = "fake"
     ) -> None:
         for question, answers in table.items():
             if not (all(p > 0 for p in answers.values()) and abs(math.fsum(answers.values()) - 1) <= 1e-6):

@@ -20,7 +20,7 @@ _STATED = "known|clear|specified|mentioned|stated|provided|given|available"
 #: What refusals open with, without articles and contractions; regular expressions.
 PHRASES = (
     rf"(i )?(({_VERY}) )?do not (({_VERY}) )?(know|recall|remember)",
-    rf"(i )?(am )?not (({_VERY}) )?(sure|certain|aware|familiar)",
+    rf"(i )?(am )?(({_VERY}) )?not (({_VERY}) )?(sure|certain|aware|familiar)",
     r"(i am )?(unsure|uncertain|unaware)",
     rf"(i )?(can not|could not|(am )?unable to|(am )?not able to) ({_TELL})",
     r"(i )?(have )?no (idea|clue|answer|knowledge)",
