@@ -26,7 +26,6 @@ FLAGS = [
     "--disable-sync",
     "--enable-logging=stderr",
     "--dump-dom",
-    ,
 ]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
