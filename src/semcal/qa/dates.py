@@ -1,8 +1,8 @@
 """English dates in ISO 8601 at the granularity that they state, without a clock.
 
-A date needs a day, a month and a year, or a month and a year; everything else stays text: a bare month,
-a day without a year, years before Christ, 03/04/1988 (March or April?), one end of a range whose other
-end is no full date.
+A date needs a day, a month and a year, or a month and a year. Everything else stays text: a bare month, a
+day without a year, years before Christ, 03/04/1988 (March or April?), and the end of a range or list whose
+beginning borrows its month or year ("14 and 15 August 1945").
 """
 
 from __future__ import annotations
@@ -17,54 +17,56 @@ _NAMES = (
     "|october oct|november nov|december dec"
 )
 _MONTHS = {name: n for n, names in enumerate(_NAMES.split("|"), start=1) for name in names.split()}
-_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
-_NO_YEAR = r"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))"
-_YEAR = rf"(?P<year>[12][0-9]{{3}}){_NO_YEAR}"
+
+_ANY_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+_MONTH = rf"(?P<month>{_ANY_MONTH})\b\.?"
+_BEFORE = r"(?<![\w/.:-])"
+_AFTER = r"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))"
+_YEAR = rf"(?P<year>[12][0-9]{{3}}){_AFTER}"
 _DAY = r"(?P<day>[0-3]?[0-9](?:st|nd|rd|th)?|second)(?!\w)"
 _WEEKDAY = r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? (?:the )?)?"
-_START = r"(?<![\w/.:-])"
-_COMMA = r"(?: ?, ?| of |, of | )"
+_TO_YEAR = r"(?: ?, ?|,? of | )"
 
-_WRITTEN = (
-    rf"{_START}{_WEEKDAY}{_MONTH},? (?:the )?{_DAY}{_COMMA}{_YEAR}",
-    rf"{_START}{_WEEKDAY}{_DAY}(?: day)?(?: of |[ -]){_MONTH}(?:,? of |,? ?|-){_YEAR}",
-    rf"{_START}(?P<year>[12][0-9]{{3}}),? {_MONTH} {_DAY}(?![ ,]*[0-9])",
+_MONTH_DAY_YEAR = re.compile(rf"{_BEFORE}{_WEEKDAY}{_MONTH},? (?:the )?{_DAY}{_TO_YEAR}{_YEAR}")
+_DAY_MONTH_YEAR = re.compile(
+    rf"{_BEFORE}{_WEEKDAY}{_DAY}(?: day)?(?: of |[ -]){_MONTH}(?:{_TO_YEAR}|-){_YEAR}"
 )
-_MONTH_AND_YEAR = rf"{_START}{_MONTH}{_COMMA}(?P<year>1[0-9]{{3}}|20[0-9]{{2}}){_NO_YEAR}"
-_FIGURES = (
-    r"(?<![\w/.:-])(?P<first>[0-9]{1,2})(?P<sign>[/.-])(?P<second>[0-9]{1,2})(?P=sign)(?P<year>[12][0-9]{3})"
-    r"(?!\w|[-/.][0-9])",
-    r"(?<![\w/.:-])(?P<year>[12][0-9]{3})(?P<sign>[/.-])(?P<month>[0-9]{1,2})(?P=sign)(?P<day>[0-9]{1,2})"
-    r"(?!\w|[-/.][0-9])",
+_YEAR_MONTH_DAY = re.compile(rf"{_BEFORE}(?P<year>[12][0-9]{{3}}),? {_MONTH} {_DAY}(?! ?[-/,&]? ?[0-9])")
+_MONTH_YEAR = re.compile(rf"{_BEFORE}{_MONTH}{_TO_YEAR}(?P<year>1[0-9]{{3}}|20[0-9]{{2}}){_AFTER}")
+_FIGURES = re.compile(rf"{_BEFORE}(?P<one>[0-9]{{1,2}})(?P<sign>[/.-])(?P<two>[0-9]{{1,2}})(?P=sign){_YEAR}")
+_YEAR_FIRST = re.compile(
+    rf"{_BEFORE}(?P<year>[12][0-9]{{3}})(?P<sign>[/.])(?P<month>[0-9]{{1,2}})(?P=sign)(?P<day>[0-9]{{1,2}}){_AFTER}"
 )
-_DATES = [re.compile(pattern) for pattern in (*_WRITTEN, _MONTH_AND_YEAR, *_FIGURES)]
 
-# A date after one of these is the end of a range or list whose beginning borrows its month or year.
-_BORROWED = re.compile(
-    rf"(?:(?<![0-9])[0-3]?[0-9](?:st|nd|rd|th)?|\b(?:{'|'.join(_MONTHS)})\.?)"
-    r"(?: ?[-/,&] ?| (?:and|or|to|until|till|through|thru) )(?:the )?$"
-)
-_DAY_BEFORE = re.compile(r"(?<![0-9])[0-3]?[0-9](?:st|nd|rd|th)?(?: of)? $")
-# Month names that are also first names, surnames or verbs: with a year alone they need a word like these before.
+# What comes before a date that ends a range or list.
+_A_DAY = r"(?<![0-9])(?<![0-9]{4}-)(?<![0-9]{4}-[0-9]{2}-)[0-3]?[0-9](?:st|nd|rd|th)?"
+_JOINT = r"(?: ?[-/,&] ?| (?:and|or|to|until|till|through|thru) | )(?:(?:early|mid|late|the)[ -])?$"
+_MONTH_BEFORE = re.compile(rf"\b(?:{_ANY_MONTH})\b\.?(?: (?:the )?{_A_DAY})?{_JOINT}")
+_DAY_BEFORE = re.compile(rf"{_A_DAY}(?: of)?{_JOINT}")
+
+# Names and verbs too: with a year alone they are months only where a word like these leads to them.
 _NAMELIKE = frozenset({"march", "april", "may", "june", "august", "jan"})
 _LEADS = frozenset(
-    "in on of by since until till til from to after before during around about circa between and or through"
-    " early late mid middle beginning end start ca c for at as".split()
+    [
+        *("in", "on", "of", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for"),
+        *("around", "about", "circa", "ca", "between", "and", "or", "through", "at", "as"),
+        *("early", "mid", "late", "beginning", "middle", "end", "start"),
+    ]
 )
 
 
 def read_dates(text: str) -> str:
-    """Write the dates of a folded text, numbers in digits, in ISO form.
+    """Write the dates of a folded text in ISO form.
 
     Parameters
     ----------
     text : str
-        In lower case, numbers in digits.
+        In lower case, with single blanks, "-" for every dash and numbers in digits.
 
     Returns
     -------
     str
-        The text with YYYY-MM-DD or YYYY-MM in place of dates.
+        The text with YYYY-MM-DD or YYYY-MM in place of dates; a day of the week before one goes.
 
     Examples
     --------
@@ -73,47 +75,53 @@ def read_dates(text: str) -> str:
     >>> read_dates("19/12/1988"), read_dates("03/04/1988"), read_dates("theresa may, 2016")
     ('1988-12-19', '03/04/1988', 'theresa may, 2016')
     """
-    for pattern in _DATES:
-        text = pattern.sub(_iso, text)
-    return text
+    text = _MONTH_DAY_YEAR.sub(_month_first, text)
+    text = _DAY_MONTH_YEAR.sub(_day_first, text)
+    text = _YEAR_MONTH_DAY.sub(_whole, text)
+    text = _MONTH_YEAR.sub(_month_and_year, text)
+    text = _FIGURES.sub(_in_figures, text)
+    return _YEAR_FIRST.sub(_whole, text)
 
 
-def _iso(found: re.Match[str]) -> str:
-    """The date in ISO form, or the text as it was where it is none."""
-    parts = found.groupdict()
-    before = found.string[: found.start()]
-    if _BORROWED.search(before):
+def _month_first(found: re.Match[str]) -> str:
+    return found[0] if _MONTH_BEFORE.search(found.string[: found.start()]) else _whole(found)
+
+
+def _day_first(found: re.Match[str]) -> str:
+    return found[0] if _is_borrowed(found) else _whole(found)
+
+
+def _whole(found: re.Match[str]) -> str:
+    """Day, month and year in ISO form."""
+    name, day = found["month"], found["day"]
+    month = _MONTHS.get(name) or int(name)
+    return _iso(int(found["year"]), month, 2 if day == "second" else int(day.rstrip("stndrh"))) or found[0]
+
+
+def _month_and_year(found: re.Match[str]) -> str:
+    """Month and year, unless the month ends a range, belongs to a day, or may be a name."""
+    words = found.string[: found.start()].split()
+    name = found["month"]
+    leads = not words or words[-1] in _LEADS or not words[-1][-1].isalpha()
+    if _is_borrowed(found) or (name in _NAMELIKE and not leads):
         return found[0]
-    year = int(parts["year"])
-    if "first" in parts:
-        month, day = _month_and_day(int(parts["first"]), int(parts["second"]))
-    else:
-        month = _MONTHS.get(parts["month"]) or int(parts["month"])
-        day = _day(parts.get("day"))
-        if day is None:
-            return f"{year}-{month:02d}" if _opens_month(before, parts["month"]) else found[0]
+    return f"{found['year']}-{_MONTHS[name]:02d}"
+
+
+def _in_figures(found: re.Match[str]) -> str:
+    """19/12/1988 and 12/19/1988; nothing where either number may be the month."""
+    one, two = int(found["one"]), int(found["two"])
+    month, day = (two, one) if one > 12 else (one, two)
+    if day <= 12 and day != month:
+        return found[0]
+    return _iso(int(found["year"]), month, day) or found[0]
+
+
+def _is_borrowed(found: re.Match[str]) -> bool:
+    before = found.string[: found.start()]
+    return bool(_MONTH_BEFORE.search(before) or _DAY_BEFORE.search(before))
+
+
+def _iso(year: int, month: int, day: int) -> str | None:
     valid = 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
-    return f"{year}-{month:02d}-{day:02d}" if valid else found[0]
-
-
-def _day(day: str | None) -> int | None:
-    if day is None:
-        return None
-    return 2 if day == "second" else int(day.rstrip("stndrh"))
-
-
-def _month_and_day(first: int, second: int) -> tuple[int, int]:
-    """Month and day of 19/12 and 12/19; month 0 where it may be either."""
-    if first == second or second > 12:
-        return first, second
-    return (second, first) if first > 12 else (0, 0)
-
-
-def _opens_month(before: str, month: str) -> bool:
-    """Whether a month and a year may stand after these words: no day before, and no name or verb."""
-    words = before.split()
-    if not words or not before.endswith(" "):
-        return True
-    if _DAY_BEFORE.search(before):
-        return False
-    return month not in _NAMELIKE or words[-1] in _LEADS or not words[-1][-1].isalnum()
+    return f"{year}-{month:02d}-{day:02d}" if valid else None

@@ -1,4 +1,4 @@
-"""The first answer of a generation (spec 5.1): up to the first newline, then to the end of the first sentence."""
+"""The first answer of a generation (spec 5.1): its first line, to the end of the first sentence."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 __all__ = ["FirstAnswer", "first_answer"]
 
-# Never the last word of a sentence.
-_TITLES = frozenset(
+_TITLE_WORDS = (
     "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
-    " messrs mme mlle fr vs cf".split()
+    " messrs mme mlle fr vs cf"
 )
-# Abbreviations only before a number: "No. 5", but "No." is an answer.
-_BEFORE_NUMBERS = frozenset(
-    "no nos vol op art fig ch pt pp p sec c ca circa approx jan feb mar apr jun jul aug sep sept oct nov dec".split()
+_NUMBERED_WORDS = (
+    "no nos vol op art fig ch pt pp p sec c ca circa approx jan feb mar apr jun jul aug sep sept oct nov dec"
 )
-# Abbreviations that may end a sentence.
-_ENDINGS = frozenset("jr sr inc ltd co corp bros etc esq al dept univ assn intl".split())
-# A capitalised word that opens a sentence after an abbreviation or initial.
-_OPENERS = frozenset(
-    "the a an he she it they this that these those there his her its their we you in on at as when while after"
-    " before although because if for but however also question answer context".split()
+_ENDING_WORDS = "jr sr inc ltd co corp bros etc esq al dept univ assn intl"
+_OPENING_WORDS = (
+    "the a an he she it they this that these those there his her its their we you in on at as when while"
+    " after before although because if for but however also question answer context"
 )
+_TITLES = frozenset(_TITLE_WORDS.split())  # never end a sentence
+_BEFORE_NUMBERS = frozenset(_NUMBERED_WORDS.split())  # "No. 5"; but "No." is an answer
+_ENDINGS = frozenset(_ENDING_WORDS.split())  # may end a sentence, and then keep their full stop
+_OPENERS = frozenset(_OPENING_WORDS.split())  # capitalised after an abbreviation, they open a sentence
 
 _STOP = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
@@ -98,8 +98,7 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
         return not following[:1].isdigit()
     if not _is_abbreviation(word):
         return True
-    opens = following.casefold() in _OPENERS and following[:1].isupper() and not (after and after[2])
-    return opens
+    return following.casefold() in _OPENERS and following[:1].isupper() and not (after and after[2])
 
 
 def _is_abbreviation(word: str) -> bool:

@@ -33,12 +33,18 @@ class _Dropped(dict[int, str]):
 
 _DROPPED = _Dropped()
 _NUMBER = re.compile(rf"[0-9]|\b(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})\b")
-_YEARS = re.compile(r"(?<![0-9])([12][0-9])([0-9]{2})([–—‒-])([0-9]{2})(?![0-9]|-[0-9])")
-_FRACTION_SLASH = re.compile(r"([0-9]*)([0-9])\u2044([0-9]+)")
-_SPACED_RANGE = re.compile(r"(?<![\w./:-])([0-9]+(?:\.[0-9]+)?) - ([0-9]+(?:\.[0-9]+)?)(?![\w/:-]|\.[0-9])")
-_NUMERAL = re.compile(
-    r"((?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:\$ ?)?(?:[0-9]+|(?<![0-9])\.[0-9]+)(?:[.:/+-][0-9]+)*%?)"
+_FRACTION_SLASH = re.compile(r"([0-9]*)([0-9])\u2044([0-9]{1,9})(?![0-9])")
+_DASH = "[\u2012-\u2015-]"
+_YEARS = re.compile(
+    rf"(?<![\w.,/-])([12][0-9])([0-9]{{2}})( ?{_DASH} ?)([0-9]{{2}})(?![\w/%]|[.,][0-9]|{_DASH}[0-9])"
 )
+_SPACED_RANGE = re.compile(r"(?<![\w./:-])([0-9]+(?:\.[0-9]+)?) - (?=[0-9]+(?:\.[0-9]+)?(?![\w/:-]|\.[0-9]))")
+_NUMERAL = re.compile(
+    r"((?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:\$ ?)?(?:[0-9]+|(?<!\w)\.[0-9]+)(?:[.:/+-][0-9]+)*(?:%|[^\W\d_]*))"
+)
+_BARE_POINT = re.compile(r"(?<![0-9])(?=\.[0-9])")
+_GENITIVE = re.compile(r"'[^\W\d_]")
+_LETTER_AND_HYPHEN = re.compile(r"(?<!\w)[^\W\d_]-$")
 _DATE = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
 _PLAIN = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?:st|nd|rd|th)?")
 
@@ -82,12 +88,9 @@ def normal_form(text: str) -> str:
 
 
 def _pass(text: str) -> str:
-    """Apply every rule once; dropped punctuation can bring words together that then mean a number."""
+    """Apply every rule once; what dropped punctuation has brought together may then be a number."""
     folded = _folded(text)
-    if _NUMBER.search(folded):
-        bare = _bare_with_numerals(read_dates(read_numbers(folded)))
-    else:
-        bare = folded.translate(_DROPPED)
+    bare = _with_numerals(folded) if _NUMBER.search(folded) else folded.translate(_DROPPED)
     return " ".join([word for word in bare.split() if word not in _ARTICLES]) or _remainder(folded)
 
 
@@ -97,56 +100,53 @@ def _remainder(folded: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """Unicode folding, without case, single blanks, one kind of dash and of quote."""
+    """Without case and compatibility forms, with single blanks, one kind of dash and one of quote."""
     if not text.isascii():
         text = _unicode_folded(text)
-    return " ".join(_YEARS.sub(_full_years, text.lower()).split())
+    return " ".join(text.lower().split())
 
 
 def _unicode_folded(text: str) -> str:
-    """Compatibility caseless folding (Unicode D146), then fractions and signs in ASCII."""
+    """Compatibility caseless folding (Unicode D146); fractions, dashes and quotes in ASCII."""
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold()).casefold()
     text = unicodedata.normalize("NFKC", text).replace(" \u0301", "'")
-    text = _FRACTION_SLASH.sub(_fraction, _YEARS.sub(_full_years, text))
-    return text.translate(_UNIFIED)
+    return _YEARS.sub(_full_years, _FRACTION_SLASH.sub(_fraction, text)).translate(_UNIFIED)
 
 
 def _fraction(found: re.Match[str]) -> str:
-    """NFKC makes "21⁄2" of "2½": the last digit is the numerator if it can be that of one character."""
+    """NFKC makes "21⁄2" of "2½": the last digit is a numerator of its own if one character can hold it."""
     whole, numerator, denominator = found.groups()
-    if whole and 0 < int(numerator) < int(denominator[:2]) <= 10 and len(denominator) < 3:
-        return f"{whole} {numerator}/{denominator}"
-    return f"{whole}{numerator}/{denominator}"
+    apart = whole and 0 < int(numerator) < int(denominator) <= 10
+    return f"{whole}{' ' if apart else ''}{numerator}/{denominator}"
 
 
 def _full_years(found: re.Match[str]) -> str:
-    """Complete "1939–45"; a hyphen before 01 to 12 may be a month in ISO form and stays."""
+    """Complete "1939–45"; "2001-09" with a bare hyphen may be a month in ISO form and stays."""
     century, first, dash, last = found.groups()
     if int(last) <= int(first) or (dash == "-" and int(last) <= 12):
         return found[0]
     return f"{century}{first}-{century}{last}"
 
 
-def _bare_with_numerals(text: str) -> str:
-    """Drop punctuation around numerals, which stay as they are and are never run together."""
-    parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-\2", text))
-    for i in range(0, len(parts), 2):
-        parts[i] = _between(parts[i], first=i == 0, last=i + 1 == len(parts))
-    for i in range(1, len(parts), 2):
-        parts[i] = parts[i].replace("$ ", "$").replace("$.", "$0.").replace("-.", "-0.")
-        if parts[i][0] == ".":
-            parts[i] = f"0{parts[i]}"
+def _with_numerals(folded: str) -> str:
+    """Write numbers and dates in one way, and drop the punctuation between them."""
+    text = read_dates(read_numbers(_YEARS.sub(_full_years, folded)))
+    parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-", text))
+    parts[::2] = map(_between, parts[::2])
+    parts[1::2] = [_BARE_POINT.sub("0", numeral.replace(" ", "")) for numeral in parts[1::2]]
     return "".join(parts)
 
 
-def _between(text: str, *, first: bool, last: bool) -> str:
-    """Drop the punctuation of what stands between two numerals, or before the first or after the last."""
-    if not first and text.startswith("-"):
-        text = f" {text[1:]}"  # "26-year-old"
-    if not last and text.endswith("-") and text[-3:-1].isalpha() and len(text) > 2:
-        text = f"{text[:-1]} "  # "covid-19", but "f-16" is "f16"
+def _between(text: str) -> str:
+    """Drop the punctuation of what stands beside numerals, which it leaves set apart from them."""
+    if not text:
+        return ""
     bare = text.translate(_DROPPED)
-    return bare if bare or not text or first or last else " "
+    if _DROPPED[ord(text[0])] == "" and not _GENITIVE.match(text):
+        bare = f" {bare}"  # "26-year-old", "6'2"; but "1960's" is "1960s"
+    if _DROPPED[ord(text[-1])] == "" and not _LETTER_AND_HYPHEN.search(text):
+        bare = f"{bare} "  # "covid-19"; but "f-16" is "f16"
+    return bare
 
 
 def values_differ(a: str, b: str) -> bool:

@@ -15,9 +15,13 @@ __all__ = ["NUMBER_WORDS", "read_numbers"]
 
 # Vocabulary
 
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
-_SMALL = {w: n for n, w in enumerate([*_UNITS.split(), "sixteen", "seventeen", "eighteen", "nineteen"])}
-_TENS = dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10)))
+_SMALL_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    " seventeen eighteen nineteen"
+)
+_TENS_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_SMALL = {word: value for value, word in enumerate(_SMALL_WORDS.split())}
+_TENS = dict(zip(_TENS_WORDS.split(), range(20, 100, 10)))
 _DECADES = {f"{word[:-1]}ies": value for word, value in _TENS.items()}
 _SPOKEN_DIGITS = {word: str(value) for word, value in _SMALL.items() if value < 10} | {"oh": "0", "o": "0"}
 _SCALES = {
@@ -42,8 +46,10 @@ _CENTURIES = frozenset({"century", "centuries", "millennium"})
 _LARGEST_SCALE = 36
 
 NUMBER_WORDS = frozenset(
-    [*_SMALL, *_TENS, *_DECADES, *_SCALES, *_ORDINALS, *_SCALE_ORDINALS]
-    + ["hundred", "hundredth", "dozen", "half", "minus", "negative"]
+    [
+        *(*_SMALL, *_TENS, *_DECADES, *_SCALES, *_ORDINALS, *_SCALE_ORDINALS),
+        *("hundred", "hundredth", "dozen", "half", "quarter", "minus", "negative"),
+    ]
 )
 """Words with which a number can begin; without one of them and without a digit a text holds no number."""
 
@@ -144,6 +150,8 @@ def _read(text: _Text, i: int) -> _Found | None:
         return _half(text, i)
     if word == "second":
         return _Found("2nd", i + 1) if text.linked(i + 1) in _CENTURIES else None
+    if word in _DENOMINATORS and (share := _share(text, i)):
+        return share
     if word in _DECADES:
         return _Found(f"{_DECADES[word]}s", i + 1)
     if word == "dozen":
@@ -305,6 +313,13 @@ def _fraction(text: _Text, whole: _Whole) -> _Found | None:
     if below is None or not 0 < whole.value < below:
         return None
     return _Found(f"{whole.value}/{below}", whole.end + 1)
+
+
+def _share(text: _Text, i: int) -> _Found | None:
+    """Read the "third" of "a third of it", or of a text that ends in "a third"."""
+    is_share = i > 0 and text.words[i - 1] in ("a", "an") and text.linked(i) != ""
+    ends = i + 1 == len(text.words) or text.linked(i + 1) == "of"
+    return _Found(f"1/{_DENOMINATORS[text.words[i]]}", i + 1) if is_share and ends else None
 
 
 def _half(text: _Text, i: int) -> _Found | None:
