@@ -14,6 +14,8 @@ from semcal.registry import check_name
 __all__ = ["Scores", "assess", "check_assessable", "scores_by_measure"]
 
 Row = Mapping[str, Any]
+#: Shares of the least confident questions that are rejected for `selective_accuracy`.
+REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass
@@ -112,8 +114,9 @@ def assess(
     -------
     dict
         The metrics of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
-        paper's SE_conf) where every row has an entropy; with `ci` also `se` and `interval` (95 %,
-        bias-corrected bootstrap over questions) by metric. All null where no row is defined.
+        paper's SE_conf) where every row has an entropy; `selective_accuracy` by rejection rate; with
+        `ci` also `se` and `interval` (95 %, bias-corrected bootstrap over questions) by metric. Where
+        no row is defined only `n`, which is 0.
     """
     if not scores.confidence:
         return {"n": 0}
@@ -121,6 +124,10 @@ def assess(
     entropies = [value for value in scores.entropy if value is not None]
     if len(entropies) == len(scores.correct):
         result["entropy_auroc"] = metrics.auroc([-value for value in entropies], scores.correct)
+    kept = metrics.selective_accuracy(scores.confidence, scores.correct, rejection=REJECTION_RATES)
+    result["selective_accuracy"] = {
+        f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy)
+    }
     if ci:
         spread = metrics.bootstrap(
             scores.confidence, scores.correct, bins=bins, seed=seed, resamples=resamples
