@@ -216,7 +216,7 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(dumps(results, indent=1), encoding="utf-8")
     (folder / "settings.json").write_text(dumps({"m": m, "seed": seed, "linkage": "components"}))
-    environment = {"versions": {"semcal": "0.1.0"}, "cores": 2, "seconds": {"sample": 61.25}}
+    environment = {"versions": {"semcal": "0.1.0"}, "cores": 2, "seconds": {"sample": 61.25, "fit": 0.123456}}
     (folder / "environment.json").write_text(dumps(environment))
     return folder
 

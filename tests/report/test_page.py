@@ -219,7 +219,7 @@ def test_one_class_alone_has_a_dash_for_its_auroc(tmp_path: Path) -> None:
 def test_settings_environment_and_deviations_stand_at_the_end(small_text: str) -> None:
     end = small_text[small_text.index('id="settings"') :]
     assert "<dt>linkage</dt><dd>components</dd>" in end
-    assert "<dt>seconds</dt><dd>sample 61.25</dd>" in end
+    assert "<dt>seconds</dt><dd>sample 61.25, fit 0.1235</dd>" in end
     assert Page(small_text).tables["table-deviations"][1] == ["linkage", "components", "greedy"]
 
 

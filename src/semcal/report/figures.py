@@ -310,6 +310,11 @@ def scatter_figure(run: Run) -> Figure:
     ----------
     run : Run
         As `read_run` returns it.
+
+    Returns
+    -------
+    Figure
+        For print; `save_figures` writes it as PDF and PNG.
     """
     n = len(run.sets)
     figure = Figure(figsize=(2.6 * n + 0.4, 3.1), layout="constrained")
@@ -345,6 +350,11 @@ def selective_figure(run: Run, *, measures: Sequence[str] = ("E-SC", "L-SC", "B-
         As `read_run` returns it.
     measures : sequence of str
         The paper's choice by default.
+
+    Returns
+    -------
+    Figure
+        For print; the shaded width is ± one binomial standard error of the answered questions.
     """
     rows, columns = len(run.sets), len(measures)
     figure = Figure(figsize=(2.0 * columns + 0.4, 1.8 * rows + 0.4), layout="constrained")
@@ -369,6 +379,12 @@ def reliability_figure(run: Run, *, measure: str = "E-SC") -> Figure:
         As `read_run` returns it.
     measure : str
         One of the run's measures.
+
+    Returns
+    -------
+    Figure
+        For print; above each histogram of confidences the CORP curve, bins and the band in which the
+        curve of a calibrated confidence would lie nine times in ten.
     """
     rows, columns = len(run.sets), len(run.methods)
     figure = Figure(figsize=(2.3 * columns, 2.6 * rows), layout="constrained")

@@ -332,11 +332,11 @@ def _spaced(key: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A recorded value in words; a mapping as "name value, …", numbers to at most one decimal."""
+    """A recorded value in words; a mapping as "name value, …", numbers to four digits."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_plain, value))
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return str(float(f"{value:.4g}")).removesuffix(".0")
     return MISSING if value is None else str(value)
