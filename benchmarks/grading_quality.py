@@ -12,6 +12,7 @@ import os
 import re
 import string
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,23 @@ from semcal.qa.normal_form import normal_form
 from semcal.records import read_rows
 
 Verdict = Callable[[str, Sequence[str]], bool]
-SOURCES = {"nq_open": "NQ", "triviaqa": "TriviaQA"}
-SYSTEMS = {"fid": "FiD", "gpt35": "GPT-3.5", "chatgpt": "ChatGPT", "gpt4": "GPT-4", "newbing": "BingChat"}
+SOURCES = {
+    "nq_open": "NQ",
+    "triviaqa": "TriviaQA",
+    "coqa_new": "CoQA",
+    "nq_open_new": "NQ",
+    "triviaqa_new": "TriviaQA",
+}
+SYSTEMS = {
+    "fid": "FiD",
+    "gpt35": "GPT-3.5",
+    "chatgpt": "ChatGPT",
+    "gpt4": "GPT-4",
+    "newbing": "BingChat",
+    "llama2-13b": "Llama-2-13B",
+    "gemma-7b": "Gemma-7B",
+    "mistralai/Mistral-7B-v0.1": "Mistral-7B",
+}
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -82,7 +98,8 @@ def judged_rows(folder: Path) -> Iterator[Judged]:
         yield _judged("NQ301", "12 systems", row, row["human_correct"])
     for row in _rows(folder / "contextsl_human_a.jsonl.gz"):
         if row["human_label"] in (0, 1):
-            yield _judged("ContextSL", "3 systems", row, row["human_label"] == 1)
+            group = f"ContextSL {SOURCES[row['dataset']]}"
+            yield _judged(group, SYSTEMS[row["model"]], row, row["human_label"] == 1)
 
 
 def _judged(group: str, system: str, row: dict[str, Any], correct: bool) -> Judged:
@@ -103,6 +120,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def squad_normal_form(text: str) -> str:
     """SQuAD's own normaliser: no case, no ASCII punctuation, no articles; numbers and dates as written."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+@lru_cache(maxsize=1 << 16)
+def without_numbers(text: str) -> str:
+    """semcal's normal form as it would be if it read no numbers and no dates."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    bare = "".join(c for c in folded if unicodedata.category(c)[0] != "P" and c not in string.punctuation)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def plain_rule(answer: str, references: Sequence[str]) -> bool:
@@ -137,19 +162,28 @@ def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> list[str]
     return [f"| {' | '.join(map(str, cells))} |" for cells in (header, rule, *body)]
 
 
+def agreements(
+    rows: Sequence[Judged], before: Verdict, after: Verdict
+) -> Iterator[tuple[str, str, int, float, float]]:
+    """Data, system, number of answers and both agreements: for each system, and for all together."""
+    for (group, system), part in [*groups(rows).items(), (("all", ""), rows)]:
+        yield group, system, len(part), tally(part, before).agreement, tally(part, after).agreement
+
+
+def _compared(cells: tuple[str, str, int, float, float]) -> tuple[object, ...]:
+    *head, before, after = cells
+    return *head, f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"
+
+
 def agreement_table(rows: Sequence[Judged]) -> list[str]:
-    body, means = [], Counter[str]()
-    parts = groups(rows)
-    for (group, system), part in parts.items():
-        plain, ours = tally(part, plain_rule), tally(part, by_rules())
-        means.update(plain=plain.agreement / len(parts), ours=ours.agreement / len(parts))
-        body.append(_compared(group, system, len(part), plain.agreement, ours.agreement))
-    body.append(_compared("mean", "", len(rows), means["plain"], means["ours"]))
-    return _table(("data", "system", "answers", "plain rule", "semcal", "difference"), body)
+    header = ("data", "system", "answers", "plain rule", "semcal", "difference")
+    return _table(header, [_compared(cells) for cells in agreements(rows, plain_rule, by_rules())])
 
 
-def _compared(group: str, system: str, n: int, before: float, after: float) -> tuple[object, ...]:
-    return group, system, n, f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"
+def normal_forms_table(rows: Sequence[Judged]) -> list[str]:
+    header = ("data", "system", "answers", "without", "with", "difference")
+    without = by_rules(normal_form=without_numbers)
+    return _table(header, [_compared(cells) for cells in agreements(rows, without, by_rules())])
 
 
 def rules_table(rows: Sequence[Judged]) -> list[str]:
@@ -166,19 +200,11 @@ def _counted(how: str, rule: str, found: Tally) -> tuple[object, ...]:
     return how, rule, f"{found.agreement:.3f}", found.false_positives, found.false_negatives
 
 
-def normal_forms_table(rows: Sequence[Judged]) -> list[str]:
-    body = []
-    for (group, system), part in groups(rows).items():
-        without = tally(part, by_rules(normal_form=squad_normal_form))
-        body.append(_compared(group, system, len(part), without.agreement, tally(part, by_rules()).agreement))
-    return _table(("data", "system", "answers", "without", "with", "difference"), body)
-
-
 def pairs_table(folder: Path) -> list[str]:
     """Pairs of answers to questions with one reference: both judged right (same), or only one of them."""
     pairs = [row for row in _rows(folder / "equivalence_pairs_from_labels_a.jsonl.gz") if row["n_refs"] == 1]
     body = []
-    for name, form in (("without", squad_normal_form), ("with", normal_form)):
+    for name, form in (("without", without_numbers), ("with", normal_form)):
         found = Counter((form(row["a"]) == form(row["b"]), row["same"]) for row in pairs)
         right = (found[True, True] + found[False, False]) / len(pairs)
         body.append((name, len(pairs), found[True, True], found[True, False], f"{right:.4f}"))

@@ -44,7 +44,7 @@ def is_right(prediction: str, *references: str) -> bool:
         ("Ada Marshe", "Ada Marsh", "fuzzy"),
         ("the mill on the old river Stour", "old mill on the river Stour", "F1"),
         ("Kent", "Essex", "none"),
-        ("Kent", "Kent and Essex", "F1"),
+        ("Kent", "Kent Essex", "F1"),
         ("", "Kent", "empty"),
         (" \n", "Kent", "empty"),
     ],
@@ -114,7 +114,7 @@ def test_a_wrong_date_is_not_rescued_by_words_around_it(prediction, reference):
 
 
 def test_a_date_within_the_references_year_is_no_wrong_numeral():
-    assert rule("20 December 1988 at the old mill", "old mill in 1988") == "F1"
+    assert rule("old mill on 20 December 1988", "old mill 1988") == "F1"
 
 
 # Numerals

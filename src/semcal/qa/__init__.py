@@ -1,11 +1,15 @@
 """Questions and answers as text: data sets, splits, prompts, normal form, grading."""
 
 from semcal.qa.datasets import Question, load_questions, read_questions
+from semcal.qa.grading import Grade, Grader, RuleGrader
 from semcal.qa.prompts import Turn, chat, plain_text
 from semcal.qa.splits import Splits, SplitSizes, split_questions
 
 __all__ = [
+    "Grade",
+    "Grader",
     "Question",
+    "RuleGrader",
     "SplitSizes",
     "Splits",
     "Turn",

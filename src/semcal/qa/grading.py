@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Protocol
@@ -164,8 +165,8 @@ class _Text:
         return tuple(self.form.split())
 
     @cached_property
-    def counts(self) -> Counter[str]:
-        return Counter(self.words)
+    def distinct(self) -> frozenset[str]:
+        return frozenset(self.words)
 
     @cached_property
     def padded(self) -> str:
@@ -179,13 +180,12 @@ class _Text:
     def roman(self) -> Counter[str]:
         """Roman numerals by value; "second" is the one ordinal that normal forms leave a word."""
         values = (_roman_value(word) if _ROMAN.fullmatch(word) else "" for word in self.words)
-        return Counter([value for value in values if value] + ["2"] * self.counts["second"])
+        return Counter([value for value in values if value] + ["2"] * self.words.count("second"))
 
     @cached_property
     def numerals(self) -> Counter[str]:
-        """Every number, date and numeral by value: "8th", "viii" and "8" are one."""
-        digits = (_ORDINAL.sub("", word) for word in self.words if _DIGIT.search(word))
-        return Counter(digits) + self.roman
+        """Every number, date and numeral by value: "8th", "viii", "8.0" and "$8" are one."""
+        return Counter([_value(word) for word in self.words if _DIGIT.search(word)]) + self.roman
 
     @cached_property
     def dates(self) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ class _Text:
 
 
 _DIGIT = re.compile(r"\d")
-_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)$")
+_NUMBER = re.compile(r"\$?(-?\d+(?:\.\d+)?)(?:%|st|nd|rd|th)?")
 _ROMAN = re.compile(r"(?!l$)(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")  # up to lxxxix; "c", "d", "mix" are words
 _ROMAN_LETTERS = {"i": 1, "v": 5, "x": 10, "l": 50}
 _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
@@ -220,6 +220,12 @@ _MONTH = re.compile(
     "|nov(ember)?|dec(ember)?"
 )
 _DAY = re.compile(r"(0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?")
+
+
+def _value(word: str) -> str:
+    """A plain number without sign of currency, ordinal ending and idle zeros; anything else as it is."""
+    found = _NUMBER.fullmatch(word)
+    return f"{Decimal(found[1]).normalize():f}" if found else word
 
 
 def _roman_value(word: str) -> str:
@@ -262,7 +268,9 @@ def _fuzzy(prediction: _Text, reference: _Text) -> bool:
 
 
 def _f1(prediction: _Text, reference: _Text) -> bool:
-    return _f1_of_counts(prediction.counts, reference.counts) > F1_ABOVE and not _wrong(prediction, reference)
+    if prediction.distinct.isdisjoint(reference.words):
+        return False
+    return squad_f1(prediction.words, reference.words) > F1_ABOVE and not _wrong(prediction, reference)
 
 
 def _rouge(prediction: _Text, reference: _Text) -> bool:
@@ -312,12 +320,8 @@ def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
     >>> squad_f1("city of york".split(), "york".split())
     0.5
     """
-    return _f1_of_counts(Counter(prediction), Counter(reference))
-
-
-def _f1_of_counts(prediction: Counter[str], reference: Counter[str]) -> float:
-    shared = sum(min(count, reference[word]) for word, count in prediction.items() if word in reference)
-    return 2 * shared / (prediction.total() + reference.total()) if shared else 0.0
+    shared = (Counter(prediction) & Counter(reference)).total()
+    return 2 * shared / (len(prediction) + len(reference)) if shared else 0.0
 
 
 def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
