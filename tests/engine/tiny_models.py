@@ -1,7 +1,8 @@
-"""Tiny random checkpoints with a BPE tokenizer trained in code, for tests that need a real model directory."""
+"""Tiny random checkpoints with a BPE tokenizer trained in code, for tests that need a real directory."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ FAMILIES = ("llama", "mistral", "qwen2", "gpt2")
 SPECIAL = ["<pad>", "<s>", "</s>", "<|turn|>", "<|end|>"]
 
 TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}<|turn|>{{ message['role'] }}\n{{ message['content'] | trim }}<|end|>\n"
+    "{{ bos_token }}{% for message in messages %}"
+    "<|turn|>{{ message['role'] }}\n{{ message['content'] | trim }}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
 )
 TEMPLATE_WITHOUT_SYSTEM = (
@@ -41,15 +43,16 @@ TEMPLATE_WITHOUT_SYSTEM = (
 
 CORPUS = [
     "Answer each question with the bare answer only, ending in a full stop.",
-    "Question: Who painted the lighthouse of Orvane?\nAnswer: Mira Talso.\n\nQuestion: When was it built?\nAnswer: 1875.",
-    "Question: Which river runs through Belmar?\nAnswer: The Sull.\n\nQuestion: How many arches has its bridge?",
-    "Context: The mill of Tarn was built by Odo Brand in 1620. It burnt down twice.\n\nQuestion: Who built the mill?",
+    "Question: Who painted the lighthouse of Orvane?\nAnswer: Mira Talso.\n\nQuestion: When was it built?",
+    "Question: Which river runs through Belmar?\nAnswer: The Sull.\n\nQuestion: How many arches has it?",
+    "Context: The mill of Tarn was built by Odo in 1620.\n\nQuestion: Who built the mill?\nAnswer: 1875.",
     "user assistant system Tell me yes no one two three four five six seven eight nine ten",
 ]
 
 
-def tokenizer(*, template: str | None = TEMPLATE, adds_bos: bool = False, bos: bool = True) -> Any:
-    """A byte-level BPE tokenizer of some 400 tokens."""
+@cache
+def trained_bpe() -> str:
+    """A byte-level BPE of some 400 tokens, as JSON."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -60,6 +63,12 @@ def tokenizer(*, template: str | None = TEMPLATE, adds_bos: bool = False, bos: b
         show_progress=False,
     )
     bpe.train_from_iterator(CORPUS, trainer)
+    return str(bpe.to_str())
+
+
+def tokenizer(*, template: str | None = TEMPLATE, adds_bos: bool = False, bos: bool = True) -> Any:
+    """A tokenizer with or without a chat template, a BOS, and the habit of adding it."""
+    bpe = Tokenizer.from_str(trained_bpe())
     if adds_bos:
         bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     fast = PreTrainedTokenizerFast(
@@ -73,8 +82,16 @@ def tokenizer(*, template: str | None = TEMPLATE, adds_bos: bool = False, bos: b
     return fast
 
 
-def model(family: str, *, vocabulary: int = 400, tied: bool = False, seed: int = 0, limit: int = 512) -> Any:
-    """A small random model whose distributions are far from uniform."""
+def model(
+    family: str,
+    *,
+    vocabulary: int = 400,
+    tied: bool | None = None,
+    seed: int = 0,
+    limit: int = 512,
+    **options: Any,
+) -> Any:
+    """A small random model whose distributions are far from uniform; further options go to its config."""
     kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "llama": (LlamaConfig, LlamaForCausalLM, {}),
         "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
@@ -101,9 +118,8 @@ def model(family: str, *, vocabulary: int = 400, tied: bool = False, seed: int =
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,
-        tie_word_embeddings=tied,
-        **shape,
-        **extra,
+        tie_word_embeddings=(family == "gpt2") if tied is None else tied,
+        **{**shape, **extra, **options},
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -14,7 +14,7 @@ from semcal.errors import InputError
 __all__ = ["batches", "check_prompts", "common_prefix", "pad"]
 
 
-def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
+def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
     """Length of the longest common prefix.
 
     Examples
@@ -22,25 +22,25 @@ def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
     >>> common_prefix([(1, 2, 3), (1, 2, 4, 5)])
     2
     """
-    first, last = min(sequences), max(sequences)  # the two that differ first in lexical order
+    first, last = min(sequences), max(sequences)  # the two that part first, in lexical order
     for position, (a, b) in enumerate(zip(first, last)):
         if a != b:
             return position
     return min(len(first), len(last))
 
 
-def check_prompts(prompts: Sequence[Prompt], *, longest_answers: Sequence[int], limit: int | None) -> None:
-    """Raise InputError, naming the question, for a prompt that is empty or does not fit the model."""
-    for prompt, answer in zip(prompts, longest_answers, strict=True):
+def check_prompts(prompts: Sequence[Prompt], *, longest: int, limit: int | None) -> None:
+    """Raise InputError, naming the question, for a prompt that is empty or has no room for `longest` more."""
+    for prompt in prompts:
         length = len(prompt.token_ids)
         if length == 0:
             raise InputError(
-                f"question {prompt.question_id!r}: the prompt has no tokens; at least one is needed"
+                f"question {prompt.question_id!r}: its prompt has no tokens; one at least is needed"
             )
-        if limit is not None and length + answer > limit:
+        if limit is not None and length + longest > limit:
             raise InputError(
-                f"question {prompt.question_id!r}: {length} prompt tokens and {answer} for the answer are more than "
-                f"the {limit} that the model can hold; shorten its context, the few-shot examples or the answer"
+                f"question {prompt.question_id!r}: its prompt has {length} tokens and the answer may have "
+                f"{longest}, but the model holds {limit}; shorten the passage, the examples or the answer"
             )
 
 

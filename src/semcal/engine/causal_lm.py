@@ -7,24 +7,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.engine.batches import batches, check_prompts
+from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
 from semcal.engine.drawing import inverse_cdf, most_likely
 from semcal.engine.language_model import Features, Generation, Progress, Prompt
-from semcal.engine.network import Network
+from semcal.engine.network import Forest, Network
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose, Walk, walk
-from semcal.engine.scoring import answer_states
+from semcal.engine.scoring import AnswerStates, answer_states
 from semcal.errors import InputError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import Recalibrator
 
 __all__ = ["CausalLanguageModel"]
 
-MEMORY_BUDGET = 2**28
-"""Bytes that the keys and values of one batch may take by default (256 MiB on a CPU; 16 times that on a GPU)."""
+LEAST_MEMORY = 2**26
+"""Bytes that the keys and values of a batch may take at least; by default a quarter of the weights."""
 
 _Answers = Sequence[Sequence[tuple[int, ...]]]
 
@@ -45,7 +47,8 @@ class CausalLanguageModel:
     revision : str
         For records.
     memory_budget : int, optional
-        Bytes that the keys and values of one batch may take; it decides how many questions a batch holds.
+        Bytes that the keys and values of one batch may take, which decides how many questions it holds.
+        Default: a quarter of the weights' size, but 64 MiB at least; so it depends on the model alone.
 
     Raises
     ------
@@ -61,8 +64,8 @@ class CausalLanguageModel:
         self.tokenizer = tokenizer
         self.network = Network(model)
         self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
-        on_cpu = self.network.device.type == "cpu"
-        self.memory_budget = memory_budget or (MEMORY_BUDGET if on_cpu else 16 * MEMORY_BUDGET)
+        weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r})"
@@ -133,8 +136,8 @@ class CausalLanguageModel:
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator.
 
-        Plain multinomial sampling over the whole vocabulary, with the uniforms of `semcal.engine.randomness`: the
-        same for every recalibrator, and independent of batches and of the other questions.
+        Plain multinomial sampling over the whole vocabulary, with the uniforms of `semcal.engine.randomness`:
+        the same for every recalibrator, and independent of batches and of the other questions.
 
         Parameters
         ----------
@@ -164,16 +167,13 @@ class CausalLanguageModel:
             If probabilities are not finite.
         """
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
-
-        def draws(prompt: Prompt) -> np.ndarray[Any, np.dtype[np.float64]]:
-            return uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
-
         results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
-        for batch, walked in self._walks(
-            prompts, draws, recalibrators, inverse_cdf, max_new_tokens, progress
-        ):
+        most = max_new_tokens * m * len(recalibrators)
+        for batch, forest, ids in self._batches(prompts, max_new_tokens, [most] * len(prompts), progress):
+            draws = [uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens) for i in batch]
+            walked = self._walk(forest, ids, np.stack(draws), recalibrators, inverse_cdf)
             for r, b in np.ndindex(len(recalibrators), len(batch)):
-                results[r][batch[b]] = [self._generation(walked, (r, b, j)) for j in range(m)]
+                results[r][batch[b]] = [self._walked(walked, (r, b, j)) for j in range(m)]
         return results
 
     def greedy(
@@ -184,7 +184,7 @@ class CausalLanguageModel:
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
-        """Answer each prompt with the most likely token at every step; of equal ones the first in the vocabulary.
+        """Answer each prompt with the most likely token at every step; of equal ones the first.
 
         Parameters and errors are those of `sample`.
 
@@ -194,17 +194,52 @@ class CausalLanguageModel:
             One per prompt.
         """
         _at_least_one(max_new_tokens=max_new_tokens)
-        results: list[Generation | None] = [None] * len(prompts)
-
-        def draws(_: Prompt) -> np.ndarray[Any, np.dtype[np.float64]]:
-            return np.zeros((1, max_new_tokens))
-
-        for batch, walked in self._walks(
-            prompts, draws, [recalibrator], most_likely, max_new_tokens, progress
+        results: dict[int, Generation] = {}
+        for batch, forest, ids in self._batches(
+            prompts, max_new_tokens, [max_new_tokens] * len(prompts), progress
         ):
-            for b, i in enumerate(batch):
-                results[i] = self._generation(walked, (0, b, 0))
-        return [result for result in results if result is not None]
+            unused = np.zeros((len(batch), 1, max_new_tokens))
+            walked = self._walk(forest, ids, unused, [recalibrator], most_likely)
+            results.update((i, self._walked(walked, (0, b, 0))) for b, i in enumerate(batch))
+        return [results[i] for i in range(len(prompts))]
+
+    def beam(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: Recalibrator,
+        num_beams: int = 4,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt by beam search, answers compared by their mean token log-probability.
+
+        Parameters and errors are those of `sample`, and
+
+        Parameters
+        ----------
+        num_beams : int
+            How many sequences go on at every step.
+
+        Returns
+        -------
+        list of Generation
+            The best answer to each prompt.
+        """
+        _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
+        results: dict[int, Generation] = {}
+        most = num_beams * max_new_tokens
+        for batch, forest, ids in self._batches(prompts, max_new_tokens, [most] * len(prompts), progress):
+            best = beam_search(
+                forest,
+                ids,
+                recalibrator=recalibrator,
+                stops=self.format.stops,
+                num_beams=num_beams,
+                steps=max_new_tokens,
+            )
+            results.update((i, self._generation(b.tokens, b.log_probs)) for i, b in zip(batch, best))
+        return [results[i] for i in range(len(prompts))]
 
     def score(
         self,
@@ -238,9 +273,9 @@ class CausalLanguageModel:
             For a question that does not fit the model; it names the question.
         """
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
-        for batch, states, node in self._answer_states(prompts, answers, progress):
+        for batch, found in self._answer_states(prompts, answers, progress):
             targets = torch.tensor([token for i in batch for answer in answers[i] for token in answer])
-            scored = iter(self._log_probs(states, node, targets, recalibrator).tolist())
+            scored = iter(self._log_probs(found, targets, recalibrator).tolist())
             for i in batch:
                 results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
         return results
@@ -257,16 +292,16 @@ class CausalLanguageModel:
         Features
             By prompt, answer and position; ``logits(features.states)`` are the logits of the targets.
         """
-        parts: list[Tensor] = [torch.zeros((0, 0))] * len(prompts)
-        for batch, states, node in self._answer_states(prompts, answers, progress):
+        parts: dict[int, Tensor] = {}
+        for batch, found in self._answer_states(prompts, answers, progress):
             counts = [sum(map(len, answers[i])) for i in batch]
-            for i, part in zip(batch, states.float().cpu()[node].split(counts)):
-                parts[i] = part
+            states = found.states.float().cpu()[found.node]
+            parts.update(zip(batch, torch.split(states, counts)))
         index = [
             (i, a, token) for i, given in enumerate(answers) for a, ids in enumerate(given) for token in ids
         ]
         question, answer, targets = torch.tensor(index, dtype=torch.long).reshape(-1, 3).T.contiguous()
-        states = torch.cat([part for part in parts if len(part)] or [torch.zeros((0, 0))])
+        states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else torch.zeros((0, 0))
         return Features(states=states, targets=targets, question=question, answer=answer)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -284,68 +319,62 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _walks(
-        self,
-        prompts: Sequence[Prompt],
-        draws: Any,
-        recalibrators: Sequence[Recalibrator],
-        choose: Choose,
-        max_new_tokens: int,
-        progress: Progress | None,
-    ) -> Iterator[tuple[list[int], Walk]]:
-        check_prompts(prompts, longest_answers=[max_new_tokens] * len(prompts), limit=self.network.limit)
+    def _batches(
+        self, prompts: Sequence[Prompt], longest: int, room: Sequence[int], progress: Progress | None
+    ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
+        """Indices, forest and token ids of batches of prompts; `room` is what each needs beyond them."""
+        check_prompts(prompts, longest=longest, limit=self.network.limit)
         done = 0
-        room = [max_new_tokens * 8] * len(prompts)
         for batch, forest in batches(self.network, prompts, room=room, budget=self.memory_budget):
-            u = np.stack([draws(prompts[i]) for i in batch])
-            ids = [prompts[i].token_ids for i in batch]
-            yield (
-                batch,
-                walk(forest, ids, u, recalibrators=recalibrators, stops=self.format.stops, choose=choose),
-            )
+            yield batch, forest, [prompts[i].token_ids for i in batch]
             done += len(batch)
             if progress is not None:
                 progress(done)
 
     def _answer_states(
         self, prompts: Sequence[Prompt], answers: _Answers, progress: Progress | None
-    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    ) -> Iterator[tuple[list[int], AnswerStates]]:
         if len(answers) != len(prompts):
             raise InputError(
-                f"{len(prompts)} prompts, but answers for {len(answers)}; give one list per prompt"
+                f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
             )
-        longest = [max(map(len, given), default=0) for given in answers]
-        check_prompts(prompts, longest_answers=longest, limit=self.network.limit)
-        done = 0
+        longest = max((len(answer) for given in answers for answer in given), default=0)
         room = [sum(map(len, given)) for given in answers]
-        for batch, forest in batches(self.network, prompts, room=room, budget=self.memory_budget):
-            ids = [prompts[i].token_ids for i in batch]
-            found = answer_states(forest, ids, [answers[i] for i in batch])
-            yield batch, found.states, found.node
-            done += len(batch)
-            if progress is not None:
-                progress(done)
+        for batch, forest, ids in self._batches(prompts, longest, room, progress):
+            yield batch, answer_states(forest, ids, [answers[i] for i in batch])
 
-    def _log_probs(self, states: Tensor, node: Tensor, targets: Tensor, recalibrator: Recalibrator) -> Tensor:
-        """Log-probability of each target at its state; logits exist for a limited number of states at a time."""
-        result = torch.zeros(len(node))
+    def _log_probs(self, found: AnswerStates, targets: Tensor, recalibrator: Recalibrator) -> Tensor:
+        """Log-probability of each target at its state; logits exist for a limited number at a time."""
+        result = torch.zeros(len(targets))
         rows = self.network.rows_at_a_time
-        for start in range(0, len(states), rows):
-            scored = recalibrator.log_probs(self.logits(states[start : start + rows]))
-            here = (node >= start) & (node < start + rows)
-            at = (node[here] - start).to(scored.device), targets[here].to(scored.device)
+        for start in range(0, len(found.states), rows):
+            scored = recalibrator.log_probs(self.logits(found.states[start : start + rows]))
+            here = (found.node >= start) & (found.node < start + rows)
+            at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
             result[here] = scored[at].float().cpu()
         return result
 
-    def _generation(self, walked: Walk, at: tuple[int, int, int]) -> Generation:
-        tokens = walked.tokens[at]
-        count = int((tokens >= 0).sum())
-        ids = tuple(tokens[:count].tolist())
+    def _walk(
+        self,
+        forest: Forest,
+        ids: Sequence[tuple[int, ...]],
+        u: NDArray[np.float64],
+        recalibrators: Sequence[Recalibrator],
+        choose: Choose,
+    ) -> Walk:
+        return walk(forest, ids, u, recalibrators=recalibrators, stops=self.format.stops, choose=choose)
+
+    def _walked(self, walked: Walk, at: tuple[int, int, int]) -> Generation:
+        """The generation of one draw."""
+        count = int((walked.tokens[at] >= 0).sum())
+        return self._generation(walked.tokens[at][:count].tolist(), walked.log_probs[at][:count].tolist())
+
+    def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
         return Generation(
-            text=self.format.text(ids),
-            token_ids=ids,
-            token_log_probs=tuple(walked.log_probs[at][:count].tolist()),
-            finished=ids[-1] in self.format.stops,
+            text=self.format.text(tokens),
+            token_ids=tuple(tokens),
+            token_log_probs=tuple(log_probs),
+            finished=tokens[-1] in self.format.stops,
         )
 
 
@@ -360,5 +389,5 @@ def _end_of_text(model: Any, tokenizer: Any) -> set[int]:
     found: set[int] = set()
     for source in (model.generation_config, model.config, tokenizer):
         eos = getattr(source, "eos_token_id", None)
-        found |= set(eos if isinstance(eos, (list, tuple)) else [eos])
-    return {int(token) for token in found if token is not None}
+        found.update(eos if isinstance(eos, list | tuple) else [] if eos is None else [eos])
+    return found

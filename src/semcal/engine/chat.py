@@ -1,9 +1,9 @@
 """From chats to tokens and back. What a model's turns look like is read off its tokenizer, never its name.
 
-Two formats share one interface. `TemplateFormat` renders with the tokenizer's own chat template; `PlainFormat`, for
-base models without one, with `semcal.qa.prompts.plain_text`. Both find the answer's tokens as what a rendering with
-the answer has beyond the prompt's token ids, and the end of turn as what follows answers that have nothing else in
-common. docs/decisions/turns.md has the rules and their reasons.
+Two formats share one interface. `TemplateFormat` renders with the tokenizer's own chat template,
+`PlainFormat`, for base models without one, with `semcal.qa.prompts.plain_text`. Both find the answer's
+tokens as what a rendering with the answer has beyond the prompt's token ids, and the end of turn as what
+follows answers that have nothing else in common. docs/decisions/turns.md has the rules and their reasons.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ChatFormat(ABC):
         """The answer's tokens after that prompt, and the end of turn once."""
 
     @abstractmethod
-    def _closed(self, kept: _Ids, text: str) -> _Ids:
+    def _closed(self, kept: _Ids, text: str, /) -> _Ids:
         """`kept` sampled tokens, which say `text`, with the end of turn."""
 
     def text(self, token_ids: Sequence[int]) -> str:
@@ -79,7 +79,7 @@ class ChatFormat(ABC):
     def complete(self, generation: Generation, end: int) -> _Ids:
         """Tokens of ``generation.text[:end]`` and the end of turn.
 
-        The sampled tokens are kept as far as they go; only a piece that the cut leaves of a token is encoded anew.
+        The sampled tokens are kept as far as they go; what a cut leaves of a token is encoded anew.
         """
         if not 0 <= end <= len(generation.text):
             raise InputError(
@@ -168,19 +168,19 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def end_of_turn(self) -> _Ids:
-        """The template's tail up to its first special token, or else its first newline, or else an end of text."""
+        """The template's tail up to its first special token, or first newline, or else an end of text."""
         for enders in (self._special, self._tail_newlines):
             for i, token in enumerate(self._tail):
                 if token in enders:
                     return self._tail[: i + 1]
         return tuple(sorted(self.eos)[:1])
 
-    def _closed(self, kept: _Ids, text: str) -> _Ids:
+    def _closed(self, kept: _Ids, _: str, /) -> _Ids:
         return kept + self.end_of_turn
 
     @cached_property
     def _tail(self) -> _Ids:
-        """What the template puts behind an answer: the common end of renderings of answers unlike each other."""
+        """What the template puts behind an answer: the common end of renderings of unlike ones."""
         user = Turn("user", "a")
         renderings = [
             self._render([user, Turn("assistant", text)], ask=False) for text in ("Yes", "12", "no!")
@@ -207,7 +207,7 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def _takes_system(self) -> bool:
-        """Whether a system message comes out of the template at all; some refuse it, some drop it in silence."""
+        """Whether a system message comes out of the template; some refuse it, some drop it in silence."""
         turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
         try:
             text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
@@ -247,7 +247,7 @@ class PlainFormat(ChatFormat):
     """Chats as plain text for base models: the turn ends with the newline behind the answer."""
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
-        """The plain text behind what the tokenizer puts in front of every text, with one BOS if there is one."""
+        """The plain text behind what the tokenizer puts in front of any; one BOS if there is one."""
         bos = self._bos
         lead = self._lead if bos is None or bos in self._lead else (bos, *self._lead)
         return lead + self._plain(plain_text(turns))
@@ -270,10 +270,11 @@ class PlainFormat(ChatFormat):
         """The newline as it is encoded between two turns."""
         return self._until_newline(self._plain(f"a.{self._between}")[len(self._plain("a.")) :], "")
 
-    def _closed(self, kept: _Ids, text: str) -> _Ids:
-        """The tokens that the text has in front of a newline, if but the last kept one (a merged ".\\n") differs."""
-        whole = self._until_newline(self._plain(text + self._between), text)
-        return whole if whole[: len(kept) - 1] == kept[:-1] else kept + self.end_of_turn
+    def _closed(self, kept: _Ids, text: str, /) -> _Ids:
+        """The kept tokens and a newline; where the tokenizer merges the two (".\\n"), the merged token."""
+        whole, n = self._until_newline(self._plain(text + self._between), text), len(kept)
+        merged = len(whole) == n and whole[:-1] == kept[:-1]
+        return whole if merged or whole[:n] == kept else kept + self.end_of_turn
 
     def _until_newline(self, ids: _Ids, answer: str) -> _Ids:
         """Cut behind the first newline that is not the answer's own."""

@@ -1,8 +1,9 @@
 """One token for each draw from its row of recalibrated log-probabilities: by inverse CDF, or the most likely.
 
-The rule of the inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64, F(v), a uniform
-u in [0, 1) draws the first token whose F(v) exceeds u * F(last). A token of probability 0 is never drawn, u = 0 draws
-the first possible token, and a draw that falls exactly on a step belongs to the token above it.
+The rule of the inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64 to F,
+a uniform u in [0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible
+token, a u that falls exactly on a step draws the token above it, and a token of probability 0 is never
+drawn.
 """
 
 from __future__ import annotations
@@ -40,16 +41,17 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     Examples
     --------
     >>> p = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).log()
-    >>> inverse_cdf(p, torch.zeros(4, dtype=torch.long), torch.tensor([0.0, 0.24, 0.25, 0.999], dtype=torch.float64))
+    >>> u = torch.tensor([0.0, 0.24, 0.25, 0.999], dtype=torch.float64)
+    >>> inverse_cdf(p, torch.zeros(4, dtype=torch.long), u)
     tensor([1, 1, 2, 2])
     """
     if log_probs.device.type == "mps":  # no float64 there
-        log_probs, rows, u = log_probs.cpu(), rows.cpu(), u.cpu()
+        return inverse_cdf(log_probs.cpu(), rows.cpu(), u.cpu()).to(log_probs.device)
     cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1]
     if not bool((torch.isfinite(total) & (total > 0)).all()):
         raise ModelError(
-            "the model's probabilities are not finite; try dtype='float32', or check the recalibrator"
+            "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
         )
     grid, place = _side_by_side(rows, u, len(log_probs))
     tokens = torch.searchsorted(cumulative, grid * total[:, None], right=True)[rows, place]
@@ -57,13 +59,19 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
-    """The token of highest probability in each draw's row; of equal ones the first."""
+    """The token of highest probability in each draw's row; of equal ones the first.
+
+    Examples
+    --------
+    >>> most_likely(torch.tensor([[0.2, 0.4, 0.4]]).log(), torch.tensor([0]), torch.zeros(1))
+    tensor([1])
+    """
     best = log_probs == log_probs.max(-1, keepdim=True).values
     return best.int().argmax(-1)[rows]
 
 
 def _side_by_side(rows: Tensor, u: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The uniforms as a matrix (count, largest number of draws of a row), and the column of each."""
+    """The uniforms as a matrix (count, most draws that a row has), and the column of each."""
     order = torch.argsort(rows, stable=True)
     sizes = torch.bincount(rows, minlength=count)
     start = sizes.cumsum(0) - sizes
@@ -75,10 +83,9 @@ def _side_by_side(rows: Tensor, u: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _possible(log_probs: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Move a token of probability 0 (a parallel cumulative sum may round there) to the next possible one, or back."""
+    """Move a token of probability 0, where parallel sums may round to, to the next possible one, or back."""
     tokens = tokens.clamp_max(log_probs.shape[-1] - 1)
-    wrong = torch.nonzero(log_probs[rows, tokens] == -torch.inf).flatten().tolist()
-    for i in wrong:
+    for i in torch.nonzero(log_probs[rows, tokens] == -torch.inf).flatten().tolist():
         possible = torch.nonzero(log_probs[rows[i]] > -torch.inf).flatten()
         after = possible[possible > tokens[i]]
         tokens[i] = after[0] if len(after) else possible[-1]

@@ -79,7 +79,7 @@ class Features:
 
 
 class LanguageModel(Protocol):
-    """A language model that can be sampled, scored and looked into; `load_model` makes one from a checkpoint."""
+    """A language model that can be sampled, scored and looked into; `load_model` makes one."""
 
     @property
     def name(self) -> str:

@@ -51,14 +51,14 @@ def load_model(
     Returns
     -------
     CausalLanguageModel
-        Its `name` is the id or the directory's name; its `revision` is the hub's commit or "sha256:…" over the
-        configuration and weight files of a directory.
+        Its `name` is the id or the directory's name; its `revision` is the hub's commit, or "sha256:…" over
+        the configuration and weight files of a directory.
 
     Raises
     ------
     ModelError
-        If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a causal
-        language model.
+        If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a
+        causal language model.
     UsageError
         For a device or dtype that does not exist.
     """
@@ -165,16 +165,13 @@ def _attempt(what: str, load: Callable[..., Any], source: str, **options: Any) -
         ) from error
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ModelError(f"{what}: {reason[:500]}{_advice(source, reason)}") from error
+        raise ModelError(f"{what}: {reason[:500]}{_advice(source)}") from error
 
 
-def _advice(source: str, reason: str) -> str:
+def _advice(source: str) -> str:
     if Path(source).is_dir():
         return ""
-    return (
-        " (it is no directory here, so the Hugging Face hub was asked; if the hub cannot be reached, give the path of "
-        "a directory)"
-    )
+    return " (no directory here, so the hub was asked; if it cannot be reached, give the path of a directory)"
 
 
 @contextmanager

@@ -1,15 +1,14 @@
-"""The network of a causal language model in two parts: the body (tokens to states) and the head (states to logits).
+"""The network of a causal language model in two parts: the body (tokens to states) and the head (to logits).
 
 The body runs under attention masks of our own, so that one row may hold a *tree* of tokens: the prompt of a
 question and everything that was drawn after it. The head is the architecture's own code, run with the body
-replaced by the states, so that whatever it does to the logits (soft-capping, scaling) is done here too. Whether
-both hold for an architecture is not a matter of its name: `Network` compares them with the plain model once.
+replaced by the states, so that what it does to the logits (soft-capping, scaling) is done here too. Whether
+both hold for an architecture is no matter of its name: a `Network` compares them with the plain model once.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,11 +16,153 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from semcal.engine.cache import SlotLayer, bytes_per_slot, spread
+from semcal.engine.masks import Masks
 from semcal.errors import ModelError
 
 __all__ = ["Forest", "Network"]
 
-_HEAD_ELEMENTS = 2**25  # logits computed at a time: 128 MiB of float32
+_HEAD_ELEMENTS = 2**24  # logits that exist at a time: 64 MiB of float32
+_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError)
+
+
+class Network:
+    """Body and head of a causal language model in eval mode.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A causal language model.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Number of logits.
+    limit : int or None
+        The longest sequence that the model's positions allow.
+    bytes_per_token : int
+        What the keys and values of one token take.
+
+    Raises
+    ------
+    ModelError
+        If the model's logits are not reproduced: its attention takes no masks from outside, say.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval().requires_grad_(False)
+        if model.base_model is model:
+            raise ModelError(f"{type(model).__name__} has no body apart from its head; it cannot be used")
+        self._head = _head_of(model)
+        self.device = torch.device(model.device)
+        self.dtype: torch.dtype = model.dtype
+        config = model.config.get_text_config()
+        self._masks = Masks(config)
+        self.vocabulary = int(config.vocab_size)
+        self.limit: int | None = getattr(config, "max_position_embeddings", None)
+        self.bytes_per_token = _check(self)
+
+    @torch.no_grad()
+    def body(self, token_ids: Tensor, visible: Tensor, held: Tensor, cache: Cache) -> Tensor:
+        """Last hidden states (B, n, d) of new tokens (B, n).
+
+        `visible` (B, n, K) says which of the K tokens held (the new ones last) each new one sees, `held`
+        (B, K) at which positions they stand.
+        """
+        positions = held[:, held.shape[1] - token_ids.shape[1] :]
+        output = self.model.base_model(
+            input_ids=token_ids,
+            position_ids=positions,
+            attention_mask=self._masks.additive(visible, positions, held, self.dtype),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        states: Tensor = output.last_hidden_state
+        return states
+
+    @torch.no_grad()
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits (N, V), float32, of states (N, d)."""
+        rows = self.rows_at_a_time
+        parts = [self._head_forward(states[i : i + rows]) for i in range(0, len(states), rows)]
+        return torch.cat(parts) if parts else torch.zeros((0, self.vocabulary), device=self.device)
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """How many rows of logits may exist at once."""
+        return max(1, _HEAD_ELEMENTS // self.vocabulary)
+
+    def _head_forward(self, states: Tensor) -> Tensor:
+        output = self._head(inputs_embeds=states.to(self.device, self.dtype)[None], use_cache=False)
+        logits: Tensor = output.logits[0]
+        return logits.float()
+
+
+class Forest:
+    """Keys and values of a batch of questions: a shared prefix, then one growing tree of tokens per row.
+
+    Parameters
+    ----------
+    network : Network
+        What runs.
+    prefix : sequence of int or Forest
+        The shared tokens, which are run here, once; or a forest of one row that holds them already.
+    rows : int
+        Number of questions.
+
+    Attributes
+    ----------
+    prefix : int
+        Number of shared tokens.
+    """
+
+    held: Tensor
+    cache: Cache
+
+    def __init__(self, network: Network, prefix: tuple[int, ...] | Forest, *, rows: int) -> None:
+        self.network = network
+        self.rows = rows
+        trunk = prefix if isinstance(prefix, Forest) else _trunk(network, prefix)
+        self.prefix: int = trunk.held.shape[1]
+        self.held = trunk.held.expand(rows, -1)
+        self.cache = spread(trunk.cache, rows)
+
+    def grow(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """Run new tokens (B, n) at `positions` (B, n) and keep their keys and values.
+
+        `visible` is (B, n, K) over the K tokens then held. Returns their last hidden states (B, n, d).
+        """
+        device = self.network.device
+        self.held = torch.cat([self.held, positions.to(device)], 1)
+        return self.network.body(token_ids.to(device), visible.to(device), self.held, self.cache)
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        rows = rows.to(self.network.device)
+        for layer in self.cache.layers:
+            layer.batch_select_indices(rows)
+        self.held = self.held[rows]
+        self.rows = len(rows)
+
+
+class _Trunk(Forest):
+    """One row with nothing but the shared tokens."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.rows = 1
+        self.prefix = 0
+        self.held = torch.zeros((1, 0), dtype=torch.long, device=network.device)
+        self.cache = Cache(layer_class_to_replicate=SlotLayer)
+
+
+def _trunk(network: Network, tokens: tuple[int, ...]) -> _Trunk:
+    """Run shared tokens, if there are any."""
+    trunk = _Trunk(network)
+    if tokens:
+        count = len(tokens)
+        visible = torch.ones((1, count, count), dtype=torch.bool).tril()
+        trunk.grow(torch.tensor([tokens]), torch.arange(count)[None], visible)
+    return trunk
 
 
 class _Given:
@@ -39,7 +180,10 @@ class _Given:
 
 
 class _GivenBody(nn.Module):
-    """Stands in for the body: its states are what it is given."""
+    """Stands in for the body, and for any part of it: its states are what it is given."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Given:
         return _Given(inputs_embeds)
@@ -52,181 +196,49 @@ def _head_of(model: Any) -> Any:
     return head
 
 
-class Network:
-    """Body and head of a causal language model in eval mode.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A causal language model.
-
-    Raises
-    ------
-    ModelError
-        If the model's logits are not reproduced: its attention takes no masks from outside, say.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.model = model.eval().requires_grad_(False)
-        if model.base_model is model:
-            raise ModelError(f"{type(model).__name__} has no body apart from its head; it cannot be used")
-        self._head = _head_of(model)
-        self.device = torch.device(model.device)
-        self.dtype: torch.dtype = model.dtype
-        config = model.config.get_text_config()
-        self.vocabulary = int(config.vocab_size)
-        self.limit = _longest(config)
-        self.bytes_per_token = self._check()
-
-    @torch.no_grad()
-    def body(self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: Cache) -> Tensor:
-        """Last hidden states (B, n, d) of new tokens (B, n); `visible` (B, n, cached + n) says who sees whom."""
-        hidden = torch.finfo(self.dtype).min
-        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device).masked_fill_(~visible, hidden)
-        output = self.model.base_model(
-            input_ids=token_ids,
-            position_ids=positions,
-            attention_mask=mask[:, None],
-            past_key_values=cache,
-            use_cache=True,
+def _check(network: Network) -> int:
+    """Compare body and head with the plain model on two small trees; returns the bytes that a token takes."""
+    kind = type(network.model).__name__
+    start = network.vocabulary // 2
+    tokens = [(start + i) % network.vocabulary for i in range(9)]
+    paths = [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 6, 7), (0, 1, 2, 8, 4, 5)]
+    try:
+        expected = torch.stack([_plain(network, [tokens[i] for i in path])[3:] for path in paths])
+        got, size = _as_trees(network, tokens)
+    except _FAILURES as error:
+        raise ModelError(
+            f"{kind} does not run with a shared prefix and attention masks of ours: {error}"
+        ) from error
+    tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 0.1
+    off = float((expected - got).abs().max() / expected.std().clamp_min(1e-6))
+    if not off <= tolerance:
+        raise ModelError(
+            f"{kind} cannot be used: with a shared prefix its logits differ from the plain model's by "
+            f"{off:.1e} standard deviations, more than {tolerance:.0e}; ordinary causal attention is needed"
         )
-        states: Tensor = output.last_hidden_state
-        return states
-
-    @torch.no_grad()
-    def logits(self, states: Tensor) -> Tensor:
-        """Logits (N, V), float32, of states (N, d)."""
-        rows = self.rows_at_a_time
-        parts = [self._head_forward(states[i : i + rows]) for i in range(0, len(states), rows)]
-        return torch.cat(parts) if parts else states.new_zeros((0, self.vocabulary), dtype=torch.float32)
-
-    @property
-    def rows_at_a_time(self) -> int:
-        """How many rows of logits may exist at once."""
-        return max(1, _HEAD_ELEMENTS // self.vocabulary)
-
-    def _head_forward(self, states: Tensor) -> Tensor:
-        output = self._head(inputs_embeds=states.to(self.device, self.dtype)[None], use_cache=False)
-        logits: Tensor = output.logits[0]
-        return logits.float()
-
-    def _check(self) -> int:
-        """Compare body and head with the plain model on two small trees; return the cache's bytes per token."""
-        paths = [(1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 7, 8), (1, 2, 3, 9, 10, 11)]
-        paths = [tuple(token % self.vocabulary for token in path) for path in paths]
-        expected = torch.stack([self._plain(path)[3:] for path in paths])
-        try:
-            got, size = self._tree(paths)
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            IndexError,
-            NotImplementedError,
-        ) as error:
-            raise ModelError(f"{self._kind} does not run with attention masks of ours: {error}") from error
-        tolerance = 1e-4 if self.dtype in (torch.float32, torch.float64) else 0.1
-        off = float((expected - got).abs().max() / expected.std().clamp_min(1e-6))
-        if not off <= tolerance:
-            raise ModelError(
-                f"{self._kind} cannot be used: its logits with a shared prefix differ from the plain model's by "
-                f"{off:.1e} standard deviations (at most {tolerance:.0e} is expected). Is it a causal language model "
-                "with ordinary attention?"
-            )
-        return size
-
-    @property
-    def _kind(self) -> str:
-        return type(self.model).__name__
-
-    @torch.no_grad()
-    def _plain(self, path: Sequence[int]) -> Tensor:
-        output = self.model(input_ids=torch.tensor([path], device=self.device), use_cache=False)
-        logits: Tensor = output.logits[0]
-        return logits.float()
-
-    def _tree(self, paths: Sequence[Sequence[int]]) -> tuple[Tensor, int]:
-        """Logits of the last three tokens of each path: prefix 1 2 3, then two rows, the first with a fork."""
-        forest = Forest(self, paths[0][:3], rows=2)
-        first = forest.grow(torch.tensor([paths[0][3:5], paths[2][3:5]]), *_chain(2, 2, 3))
-        seen = torch.ones((2, 2, 7), dtype=torch.bool)
-        seen[0, 1, 4] = False
-        seen[:, 0, 6] = False
-        seen[:, 1, 5] = False
-        tokens = torch.tensor([[paths[0][5], paths[1][4]], [paths[2][5], 0]])
-        second = forest.grow(tokens, torch.tensor([[5, 4], [5, 4]]), seen)
-        third = forest.grow(*self._last(paths[1][5]))
-        states = torch.stack(
-            [
-                torch.stack([first[0, 0], first[0, 1], second[0, 0]]),
-                torch.stack([first[0, 0], second[0, 1], third[0, 0]]),
-                torch.stack([first[1, 0], first[1, 1], second[1, 0]]),
-            ]
-        )
-        return self.logits(states.flatten(0, 1)).view(3, 3, -1), forest.bytes_per_token
-
-    def _last(self, token: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The token after the fork of the first row (and a companion in the second)."""
-        seen = torch.tensor([True, True, True, True, False, False, True, True])
-        return torch.tensor([[token], [token]]), torch.tensor([[5], [5]]), seen.expand(2, 1, 8)
+    return size
 
 
-def _longest(config: Any) -> int | None:
-    """The longest sequence that is exact: the position limit, or the window of sliding attention if shorter."""
-    limits = [getattr(config, "max_position_embeddings", None)]
-    if getattr(config, "use_sliding_window", True):
-        limits.append(getattr(config, "sliding_window", None))
-    limits.append(getattr(config, "attention_chunk_size", None))
-    known = [int(limit) for limit in limits if limit]
-    return min(known) if known else None
+@torch.no_grad()
+def _plain(network: Network, path: list[int]) -> Tensor:
+    output = network.model(input_ids=torch.tensor([path], device=network.device), use_cache=False)
+    logits: Tensor = output.logits[0]
+    return logits.float()
 
 
-def _chain(rows: int, length: int, before: int) -> tuple[Tensor, Tensor]:
-    """Positions and visibility of `length` tokens in a line after `before` cached ones."""
-    positions = torch.arange(before, before + length).expand(rows, length)
-    visible = torch.ones((length, before + length), dtype=torch.bool).tril(before)
-    return positions, visible.expand(rows, -1, -1)
+def _as_trees(network: Network, tokens: list[int]) -> tuple[Tensor, int]:
+    """Logits of the last three tokens of the paths of `_check`; the first row holds two, with a fork."""
+    forest = Forest(network, tuple(tokens[:3]), rows=2)
+    two = torch.ones((2, 2, 5), dtype=torch.bool).tril(3)
+    first = forest.grow(_pick(tokens, [[3, 4], [8, 4]]), torch.tensor([[3, 4]] * 2), two)
+    fork = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0, 1]], dtype=torch.bool)
+    second = forest.grow(_pick(tokens, [[5, 6], [5, 6]]), torch.tensor([[5, 4]] * 2), fork.expand(2, -1, -1))
+    last = torch.tensor([[1, 1, 1, 1, 0, 0, 1, 1]], dtype=torch.bool).expand(2, 1, -1)
+    third = forest.grow(_pick(tokens, [[7], [7]]), torch.tensor([[5]] * 2), last)
+    states = [first[0, 0], first[0, 1], second[0, 0], first[0, 0], second[0, 1], third[0, 0]]
+    states += [first[1, 0], first[1, 1], second[1, 0]]
+    return network.logits(torch.stack(states)).view(3, 3, -1), bytes_per_slot(forest.cache)
 
 
-class Forest:
-    """Keys and values of a batch of questions: a shared prefix, then one growing tree of tokens per row.
-
-    Parameters
-    ----------
-    network : Network
-        What runs.
-    prefix : sequence of int or Forest
-        The shared tokens, run here once; or a forest of one row that holds them already.
-    rows : int
-        Number of questions.
-    """
-
-    def __init__(self, network: Network, prefix: Sequence[int] | Forest, *, rows: int) -> None:
-        self.network = network
-        self.rows = rows
-        if isinstance(prefix, Forest):
-            self.prefix = prefix.prefix
-            self.cache = spread(prefix.cache, rows)
-        else:
-            self.prefix = len(prefix)
-            self.cache = Cache(layer_class_to_replicate=SlotLayer)
-            if prefix:
-                self.grow(torch.tensor([prefix]), *_chain(1, len(prefix), 0))
-                self.cache = spread(self.cache, rows)
-
-    def grow(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Run new tokens (B, n) and keep their keys and values; `visible` is (B, n, slots so far + n)."""
-        device = self.network.device
-        return self.network.body(token_ids.to(device), positions.to(device), visible.to(device), self.cache)
-
-    def keep(self, rows: Tensor) -> None:
-        """Forget all rows but these."""
-        for layer in self.cache.layers:
-            layer.batch_select_indices(rows.to(self.network.device))
-        self.rows = len(rows)
-
-    @property
-    def bytes_per_token(self) -> int:
-        """What a token of one row costs in memory."""
-        return bytes_per_slot(self.cache)
+def _pick(tokens: list[int], rows: list[list[int]]) -> Tensor:
+    return torch.tensor([[tokens[i] for i in row] for row in rows])

@@ -1,8 +1,8 @@
 """The uniform behind each draw: a function of (seed, question id, draw, step) and of nothing else (spec 4).
 
 Philox, a counter-based generator (Salmon et al. 2011, doi:10.1145/2063384.2063405), is keyed by a hash of the
-seed and the question id; the draw is a word of its counter and the step a position in its stream. So neither the
-batch, nor the order of the questions, nor how many draws are asked for, nor the temperature moves a number.
+seed and the question id; the draw is a word of its counter and the step a position in its stream. So neither
+the batch, nor the order of questions, nor the number of draws, nor the temperature moves a number.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.f
     key = _key(seed, question_id)
     words = np.empty((m, steps), dtype=np.uint64)
     for draw in range(m):
-        words[draw] = np.random.Philox(key=key, counter=np.array([0, draw, 0, 0], np.uint64)).random_raw(
-            steps
-        )
-    return (words >> np.uint64(11)) * 2.0**-53
+        counter = np.array([0, draw, 0, 0], dtype=np.uint64)
+        words[draw] = np.random.Philox(key=key, counter=counter).random_raw(steps)
+    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
 
 
 def _key(seed: int, question_id: str) -> NDArray[np.uint64]:

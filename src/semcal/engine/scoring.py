@@ -35,8 +35,8 @@ class AnswerStates:
 class _Tree:
     """A question's own tokens: `own` of the prompt, then one for each distinct beginning of its answers.
 
-    `parent` is the slot that each token follows; `predicts` lists, for the answers' tokens in order, the slot whose
-    state predicts them.
+    `parent` is the slot that each token follows; `predicts` lists, for the answers' tokens in order, the slot
+    whose state predicts them.
     """
 
     own: int
@@ -84,10 +84,9 @@ def answer_states(
     visible, depth = _sight(trees, token_ids.shape[1])
     seen = torch.ones((*token_ids.shape, before), dtype=torch.bool)
     states = forest.grow(token_ids, before + depth, torch.cat([seen, visible], -1))
-    slot = torch.tensor(
-        [row * token_ids.shape[1] + slot for row, tree in enumerate(trees) for slot in tree.predicts],
-        dtype=torch.long,
-    )
+    width = token_ids.shape[1]
+    predicting = [row * width + slot for row, tree in enumerate(trees) for slot in tree.predicts]
+    slot = torch.tensor(predicting, dtype=torch.long)
     distinct, node = torch.unique(slot, return_inverse=True)
     return AnswerStates(states.flatten(0, 1)[distinct.to(states.device)], node)
 

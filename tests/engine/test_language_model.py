@@ -1,0 +1,300 @@
+"""The language model against plain transformers: the same logits, log-probabilities and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from transformers import GenerationConfig
+
+from semcal.engine import CausalLanguageModel, Generation, Prompt
+from semcal.errors import InputError, ModelError, UsageError
+from semcal.qa.prompts import Turn
+from semcal.recalibration import SE, Base, Temperature
+
+# family, options of its configuration: the promised ones, heads that do more than multiply, local attention
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama tied": ("llama", {"tied": True}),
+    "mistral": ("mistral", {}),
+    "mistral tied": ("mistral", {"tied": True}),
+    "mistral sliding": ("mistral", {"sliding_window": 9}),
+    "qwen2": ("qwen2", {}),
+    "qwen2 tied": ("qwen2", {"tied": True}),
+    "qwen2 sliding": ("qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
+    "gpt2": ("gpt2", {}),
+    "gpt2 untied": ("gpt2", {"tied": False}),
+    "gemma2 soft-capped": ("gemma2", {"final_logit_softcapping": 2.0, "sliding_window": 9}),
+    "cohere scaled": ("cohere", {}),
+    "granite scaled": ("granite", {}),
+}
+variants = pytest.mark.parametrize("variant", VARIANTS)
+HEAD = tuple(range(20, 45))
+PROMPTS = [Prompt(f"q{i}", (*HEAD, *range(100 + 7 * i, 104 + 9 * i))) for i in range(5)]
+ANSWERS = [
+    [(51, 52, 53, 4), (51, 52, 4), (51,), ()],
+    [(60, 61, 4)],
+    [],
+    [(4,), (51, 52, 53, 4), (51, 52, 53, 4), (51, 99, 53, 4)],
+    [tuple(range(70, 82))],
+]
+
+
+@cache
+def network(variant: str) -> Any:
+    family, options = VARIANTS[variant]
+    return tiny_models.model(family, **options)
+
+
+@cache
+def language_model(variant: str = "llama") -> CausalLanguageModel:
+    return CausalLanguageModel(network(variant), tiny_models.tokenizer(), name=variant, revision="r")
+
+
+def plain_log_probs(
+    variant: str, prompt: Prompt, answer: Sequence[int], temperature: float = 1.0
+) -> list[float]:
+    """Each answer token's log-probability from one full forward pass of plain transformers."""
+    ids = [*prompt.token_ids, *answer]
+    with torch.no_grad():
+        logits = network(variant)(torch.tensor([ids]), attention_mask=torch.ones((1, len(ids)))).logits[0]
+    log_probs = (logits.double() / temperature).log_softmax(-1)
+    start = len(prompt.token_ids) - 1
+    return [float(log_probs[start + i, token]) for i, token in enumerate(answer)]
+
+
+@variants
+def test_sampled_log_probabilities_are_those_of_a_plain_forward_pass(variant: str) -> None:
+    recalibrators = [Base(), SE(), Temperature(3.0)]
+    samples = language_model(variant).sample(PROMPTS, m=4, recalibrators=recalibrators, max_new_tokens=6)
+    for of_method, temperature in zip(samples, [1.0, 0.5, 3.0], strict=True):
+        for prompt, draws in zip(PROMPTS, of_method, strict=True):
+            for draw in draws:
+                expected = plain_log_probs(variant, prompt, draw.token_ids, temperature)
+                np.testing.assert_allclose(draw.token_log_probs, expected, rtol=0, atol=1e-4)
+
+
+@variants
+def test_scores_are_those_of_a_plain_forward_pass(variant: str) -> None:
+    scores = language_model(variant).score(PROMPTS, ANSWERS, recalibrator=Temperature(1.7))
+    for prompt, given, scored in zip(PROMPTS, ANSWERS, scores, strict=True):
+        for answer, log_probs in zip(given, scored, strict=True):
+            np.testing.assert_allclose(
+                log_probs, plain_log_probs(variant, prompt, answer, 1.7), rtol=0, atol=1e-4
+            )
+
+
+@variants
+def test_the_head_makes_the_model_s_logits_of_the_features(variant: str) -> None:
+    found = language_model(variant).features(PROMPTS, ANSWERS)
+    logits = language_model(variant).logits(found.states)
+    rows = [
+        (q, a, i) for q, given in enumerate(ANSWERS) for a, ids in enumerate(given) for i in range(len(ids))
+    ]
+    assert found.question.tolist() == [q for q, _, _ in rows]
+    assert found.answer.tolist() == [a for _, a, _ in rows]
+    assert found.targets.tolist() == [ANSWERS[q][a][i] for q, a, i in rows]
+    assert found.states.dtype == logits.dtype == torch.float32
+    for row, (q, a, i) in enumerate(rows):
+        ids = [*PROMPTS[q].token_ids, *ANSWERS[q][a][:i]]
+        with torch.no_grad():
+            output = network(variant)(torch.tensor([ids]), attention_mask=torch.ones((1, len(ids))))
+        torch.testing.assert_close(logits[row], output.logits[0, -1], rtol=0, atol=1e-4)
+
+
+def test_recorded_log_probabilities_are_the_scores_of_the_recorded_tokens() -> None:
+    model = language_model()
+    [samples] = model.sample(PROMPTS, m=4, recalibrators=[SE()], max_new_tokens=5)
+    scores = model.score(PROMPTS, [[d.token_ids for d in draws] for draws in samples], recalibrator=SE())
+    for draws, scored in zip(samples, scores, strict=True):
+        for draw, log_probs in zip(draws, scored, strict=True):
+            np.testing.assert_allclose(draw.token_log_probs, log_probs, rtol=0, atol=1e-5)
+
+
+def greedy_by_hand(variant: str, prompt: Prompt, steps: int, stops: frozenset[int]) -> list[int]:
+    ids = list(prompt.token_ids)
+    for _ in range(steps):
+        with torch.no_grad():
+            ids.append(int(network(variant)(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+        if ids[-1] in stops:
+            break
+    return ids[len(prompt.token_ids) :]
+
+
+@variants
+def test_greedy_answers_are_those_of_the_plain_model(variant: str) -> None:
+    model = language_model(variant)
+    answers = model.greedy(PROMPTS, recalibrator=Temperature(2.0), max_new_tokens=7)
+    for prompt, answer in zip(PROMPTS, answers, strict=True):
+        assert list(answer.token_ids) == greedy_by_hand(variant, prompt, 7, model.format.stops)
+        expected = plain_log_probs(variant, prompt, answer.token_ids, 2.0)
+        np.testing.assert_allclose(answer.token_log_probs, expected, rtol=0, atol=1e-4)
+
+
+def small_vocabulary(family: str, seed: int) -> CausalLanguageModel:
+    """A model in whose beams the end of turn comes often: of 12 tokens, 2 and 4 end it."""
+    model = tiny_models.model(family, vocabulary=12, seed=seed)
+    return CausalLanguageModel(model, tiny_models.tokenizer(), name=family)
+
+
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+@pytest.mark.parametrize("num_beams", [1, 3, 4])
+def test_beam_answers_are_those_of_transformers_generate(family: str, num_beams: int) -> None:
+    prompts = [Prompt(f"q{i}", (5, 6, 7, *(5 + (i * j) % 7 for j in range(i + 1)))) for i in range(8)]
+    config = GenerationConfig(
+        num_beams=num_beams, do_sample=False, max_new_tokens=6, eos_token_id=[2, 4], pad_token_id=0
+    )
+    lengths = set()
+    for seed in range(3):
+        model = small_vocabulary(family, seed)
+        assert model.format.stops == {2, 4}
+        answers = model.beam(prompts, recalibrator=Base(), num_beams=num_beams, max_new_tokens=6)
+        for prompt, answer in zip(prompts, answers, strict=True):
+            ids = torch.tensor([prompt.token_ids])
+            mask = torch.ones_like(ids)
+            whole = model.network.model.generate(ids, attention_mask=mask, generation_config=config)
+            assert list(answer.token_ids) == whole[0, ids.shape[1] :].tolist()
+            assert answer.finished == (answer.token_ids[-1] in (2, 4))
+            lengths.add(len(answer.token_ids))
+    assert len(lengths) > 1
+
+
+def test_beam_log_probabilities_are_those_of_the_recalibrated_distribution() -> None:
+    answers = language_model().beam(PROMPTS, recalibrator=Temperature(0.6), max_new_tokens=4)
+    for prompt, answer in zip(PROMPTS, answers, strict=True):
+        expected = plain_log_probs("llama", prompt, answer.token_ids, 0.6)
+        np.testing.assert_allclose(answer.token_log_probs, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("budget", [1, 50_000, 10**9])
+def test_batches_of_any_size_give_the_same_numbers(budget: int) -> None:
+    model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="x", memory_budget=budget)
+    expected = language_model().score(PROMPTS, ANSWERS, recalibrator=Base())
+    scores = model.score(PROMPTS, ANSWERS, recalibrator=Base())
+    for one, other in zip(expected, scores, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+    assert model.greedy(PROMPTS, recalibrator=Base())[3].token_ids == (
+        language_model().greedy(PROMPTS[3:4], recalibrator=Base())[0].token_ids
+    )
+
+
+def test_logits_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = language_model()
+    states = model.features(PROMPTS, ANSWERS).states
+    whole, samples = model.logits(states), model.sample(PROMPTS, m=3, recalibrators=[Base(), SE()])
+    monkeypatch.setattr("semcal.engine.network._HEAD_ELEMENTS", 3 * 400)
+    torch.testing.assert_close(model.logits(states), whole, rtol=0, atol=1e-5)
+    again = model.sample(PROMPTS, m=3, recalibrators=[Base(), SE()])
+    for one, other in zip(np.ravel(samples), np.ravel(again), strict=True):  # type: ignore[call-overload]
+        assert one.token_ids == other.token_ids
+    scores = model.score(PROMPTS, ANSWERS, recalibrator=Base())
+    np.testing.assert_allclose(scores[1][0], plain_log_probs("llama", PROMPTS[1], ANSWERS[1][0]), atol=1e-4)
+
+
+def test_features_can_be_learnt_from() -> None:
+    states = language_model().features(PROMPTS, ANSWERS).states
+    weight = torch.ones(states.shape[1], requires_grad=True)
+    (states @ weight).sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(weight.grad, states.sum(0))
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    model = language_model()
+    assert model.sample([], m=3, recalibrators=[Base(), SE()]) == [[], []]
+    assert model.sample(PROMPTS, m=3, recalibrators=[]) == []
+    assert model.greedy([], recalibrator=Base()) == []
+    assert model.beam([], recalibrator=Base()) == []
+    assert model.score([], [], recalibrator=Base()) == []
+    assert model.score(PROMPTS[:2], [[], [()]], recalibrator=Base()) == [[], [()]]
+    assert len(model.features(PROMPTS, [[], [()], [], [], []]).targets) == 0
+    assert len(model.features([], []).targets) == 0
+
+
+@pytest.mark.parametrize("method", ["sample", "greedy", "beam", "score"])
+def test_a_prompt_that_leaves_no_room_for_the_answer_is_an_error_naming_the_question(method: str) -> None:
+    model = CausalLanguageModel(tiny_models.model("llama", limit=32), tiny_models.tokenizer(), name="x")
+    fits, over = Prompt("short", tuple(range(10, 34))), Prompt("long", tuple(range(10, 35)))
+    options: dict[str, dict[str, Any]] = {
+        "sample": {"m": 1, "recalibrators": [Base()], "max_new_tokens": 8},
+        "greedy": {"recalibrator": Base(), "max_new_tokens": 8},
+        "beam": {"recalibrator": Base(), "max_new_tokens": 8},
+        "score": {"answers": [[tuple(range(50, 58))]], "recalibrator": Base()},
+    }
+    assert getattr(model, method)([fits], **options[method])
+    with pytest.raises(InputError, match=r"question 'long': its prompt has 25 tokens .* the model holds 32"):
+        getattr(model, method)([over], **options[method])
+
+
+def test_an_empty_prompt_is_an_error_naming_the_question() -> None:
+    with pytest.raises(InputError, match="question 'none': its prompt has no tokens"):
+        language_model().greedy([Prompt("none", ())], recalibrator=Base())
+
+
+@pytest.mark.parametrize("options", [{"m": 0}, {"max_new_tokens": 0}])
+def test_no_draws_or_no_tokens_make_no_sense(options: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(options))} is 0"):
+        language_model().sample(PROMPTS, recalibrators=[Base()], **options)
+
+
+def test_answers_must_come_for_every_prompt() -> None:
+    with pytest.raises(InputError, match="5 prompts, but 1 lists of answers"):
+        language_model().score(PROMPTS, [[]], recalibrator=Base())
+
+
+def test_progress_counts_the_questions_that_are_finished() -> None:
+    model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="x", memory_budget=1)
+    seen: list[int] = []
+    model.sample(PROMPTS, m=1, recalibrators=[Base()], progress=seen.append)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_probabilities_that_are_not_finite_are_an_error() -> None:
+    class Broken:
+        method = "Broken"
+
+        def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+            return logits * float("nan")
+
+    with pytest.raises(ModelError, match="not finite"):
+        language_model().sample(PROMPTS, m=1, recalibrators=[Broken()])
+
+
+def test_a_model_that_looks_ahead_is_refused() -> None:
+    """BERT's decoder head without a causal mask."""
+    from transformers import BertConfig, BertLMHeadModel
+
+    config = BertConfig(
+        vocab_size=400, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    config.is_decoder = False
+    with pytest.raises(ModelError, match="BertLMHeadModel"):
+        CausalLanguageModel(BertLMHeadModel(config), tiny_models.tokenizer(), name="bert")
+
+
+def test_a_model_without_keys_and_values_is_refused() -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    config = MambaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=2, state_size=4)
+    with pytest.raises(ModelError, match="MambaForCausalLM"):
+        CausalLanguageModel(MambaForCausalLM(config), tiny_models.tokenizer(), name="mamba")
+
+
+def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
+    model = language_model()
+    chat = [Turn("user", "Question: Who built the mill?")]
+    prompt = Prompt("mill", model.encode(chat))
+    [[[draw]]] = model.sample([prompt], m=1, recalibrators=[Base()], max_new_tokens=3)
+    assert isinstance(draw, Generation)
+    assert not draw.finished
+    ids = model.complete(draw, len(draw.text))
+    assert ids[:3] == draw.token_ids
+    [[log_probs]] = model.score([prompt], [[ids]], recalibrator=Base())
+    assert log_probs[:3] == pytest.approx(draw.token_log_probs, abs=1e-5)
+    assert model.encode_answer(chat, "Odo.")[-1] == ids[-1]
+    assert repr(model) == "CausalLanguageModel('llama', revision='r')"
