@@ -104,6 +104,13 @@ def test_half_characters_are_an_error_before_anything_is_computed():
     assert "broken character" in row_error(data)
 
 
+def test_endless_nesting_spoils_its_own_row_only():
+    nested: list[Any] = []
+    for _ in range(5000):
+        nested = [nested]
+    assert "nested" in row_error({"id": "q", "question": "Who?", "note": nested})
+
+
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [

@@ -117,6 +117,8 @@ def question_from_row(
         _check_unicode(row.data)
     except InputError as error:
         raise RowError(row.line, str(error)) from None
+    except RecursionError:
+        raise RowError(row.line, "objects nested hundreds deep cannot be kept: flatten the row") from None
     return question
 
 
