@@ -72,3 +72,11 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
         write_rows(path, rows())
     assert [row.data for row in read_rows(path)] == [{"a": 1}]
     assert [file.name for file in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_half_a_character_is_a_bad_row_and_a_whole_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": "\\ud83d\\ude00"}\n{"a": "\\ud800"}\n')
+    good, bad = read_rows(path)
+    assert good == Row(1, {"a": "😀"})
+    assert "half a character" in str(bad)

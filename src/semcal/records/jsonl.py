@@ -9,6 +9,7 @@ import gzip
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from typing import Any, BinaryIO, TextIO
 from semcal.errors import InputError, RowError
 
 __all__ = ["Row", "dumps", "parse_float", "read_rows", "write_rows", "writing"]
+
+#: A surrogate, which JSON can spell out alone and UTF-8 cannot hold.
+_HALF = re.compile("[\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,11 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
         return RowError(number, f"not JSON ({error}): every line must hold one JSON object")
     if not isinstance(data, dict):
         return RowError(number, f"expected a JSON object, got {type(data).__name__}")
+    half = _HALF.search(dumps(data)) if b"\\ud" in raw.lower() else None
+    if half:
+        return RowError(
+            number, f"{half[0]!a} is half a character and cannot be written: save the file as UTF-8"
+        )
     return Row(number, data)
 
 

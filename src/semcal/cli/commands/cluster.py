@@ -44,19 +44,21 @@ def command(
     Reads rows {id, question, samples: [text]} and adds normal_forms and clusters: lists of sample
     indices, in the order in which the meanings first appear.
     """
+    from semcal.engine.verdicts import CachedEquivalence
     from semcal.pipeline.cluster import check_clusterable, cluster_rows
 
     judge = open_equivalence(equivalence, device=device, cache=cache)
-    asked = {"calls": 0}
+    asked = {"pairs": 0}
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        clustered, calls = cluster_rows(
+        clustered, pairs = cluster_rows(
             [row.data for row in rows], equivalence=judge, linkage=linkage, merge_refusals=merge_refusals
         )
-        asked["calls"] += calls
+        asked["pairs"] += pairs
         return clustered
 
     code = run_rows(checked(read_rows(file), check_clusterable), out, work=work, label="cluster", limit=limit)
     if judge.name != "exact":
-        say(f"cluster: {asked['calls']} pairs of answers were put to {judge.name}")
+        kept = f", {judge.hits} of them known from {cache}" if isinstance(judge, CachedEquivalence) else ""
+        say(f"cluster: {asked['pairs']} pairs of answers were needed of {judge.name}{kept}")
     return code
