@@ -80,3 +80,13 @@ def test_half_a_character_is_a_bad_row_and_a_whole_one_is_not(tmp_path: Path) ->
     good, bad = read_rows(path)
     assert good == Row(1, {"a": "😀"})
     assert "half a character" in str(bad)
+
+
+def test_a_damaged_gzip_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"a": 1}\n' * 1000)
+    for content in (whole[:-20], b"no gzip", whole[:30] + b"xxxx" + whole[34:]):
+        (tmp_path / "x.jsonl.gz").write_bytes(content)
+        with pytest.raises(InputError, match="damaged gzip"):
+            list(read_rows(tmp_path / "x.jsonl.gz"))
+    with pytest.raises(InputError, match="is a folder"):
+        list(read_rows(tmp_path))

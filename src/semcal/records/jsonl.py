@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,10 +89,15 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     path = Path(source)
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"no such file: {path}")
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
-        yield handle  # type: ignore[misc]
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give a file of JSON Lines")
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+            yield handle  # type: ignore[misc]
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path} is a damaged gzip file ({error}): get it again") from error
 
 
 def _parse(number: int, raw: bytes) -> Row | RowError:
@@ -124,7 +130,7 @@ def read_rows(source: str | Path) -> Iterator[Row | RowError]:
     Raises
     ------
     InputError
-        If there is no such file.
+        If there is no such file, or it is a damaged gzip file.
     """
     with _opened(source) as handle:
         for number, raw in enumerate(handle, start=1):
