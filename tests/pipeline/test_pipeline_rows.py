@@ -8,7 +8,7 @@ import pytest
 
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
-from semcal.errors import InputError
+from semcal.errors import InputError, UndefinedWarning
 from semcal.pipeline import EntailmentGrader, cluster_rows, grade_row, measure_rows
 from semcal.pipeline.grade import check_gradable
 from semcal.pipeline.measure import check_measurable
@@ -40,8 +40,9 @@ def test_a_measure_that_is_undefined_is_null() -> None:
     (row,) = measure_rows([{"id": "q", "clusters": [[0, 1], [2]], "log_likelihoods": ["-inf", -1.0, -1.0]}])
     assert row["confidence"]["E-SC"] == pytest.approx(2 / 3)
     assert row["confidences"]["B-SC"] == [0.0, 1.0]
-    with pytest.warns(UserWarning, match="B-SC"):
+    with pytest.warns(UndefinedWarning) as caught:
         (row,) = measure_rows([{"id": "q", "clusters": [[0, 1]], "log_likelihoods": ["-inf", -1.0]}])
+    assert {str(warning.message)[:4] for warning in caught} >= {"B-SC", "T-SC"}
     assert (row["confidence"]["B-SC"], row["top_cluster"]["B-SC"], row["confidences"]["B-SC"]) == (
         None,
         None,

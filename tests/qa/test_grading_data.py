@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
 from benchmarks.grading_quality import (
     Judged,
     agreements,
@@ -15,7 +16,6 @@ from benchmarks.grading_quality import (
     squad_normal_form,
     without_numbers,
 )
-
 from semcal.qa.datasets import load_questions
 from semcal.qa.grading import RuleGrader
 
