@@ -169,9 +169,7 @@ def flat_numbers(rows: Sequence[Sequence[float]] | NDArray[np.floating], what: s
         lengths = _lengths(rows)
         return np.fromiter(_chained(rows), np.float64, int(lengths.sum())), lengths
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{what} must be one list of numbers a question ({error}); a missing value cannot be used"
-        ) from error
+        raise InputError(f"{what} must be one list of numbers a question ({error})") from error
 
 
 def _same_draws(what: str, given: Ints, m: Ints, ids: Sequence[str] | None) -> None:

@@ -1,0 +1,106 @@
+"""The Brier score and its decompositions against scikit-learn, model-diagnostics and plain sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import brier_score_loss
+
+from semcal.metrics import brier, brier_decomposition, corp
+
+TENTHS = st.integers(0, 10).map(lambda k: k / 10)
+EXAMPLES = st.lists(
+    st.tuples(st.one_of(TENTHS, st.floats(0, 1)), st.booleans()), min_size=1, max_size=40
+).map(lambda rows: tuple(np.array(column, float) for column in zip(*rows, strict=True)))
+
+
+@given(EXAMPLES)
+def test_brier_is_the_mean_squared_error(examples):
+    p, c = examples
+    assert brier(p, c) == pytest.approx(np.mean((p - c) ** 2), abs=1e-14)
+    assert brier(p, c) == pytest.approx(brier_score_loss(c.astype(int), p, labels=[0, 1]), abs=1e-14)
+
+
+@given(EXAMPLES)
+def test_reliability_minus_resolution_plus_uncertainty_is_the_brier_score(examples):
+    parts = brier_decomposition(*examples)
+    assert parts.reliability - parts.resolution + parts.uncertainty == pytest.approx(parts.brier, abs=1e-12)
+    assert parts.reliability + parts.refinement == pytest.approx(parts.brier, abs=1e-12)
+
+
+@given(EXAMPLES)
+def test_the_parts_are_sums_over_unique_confidences(examples):
+    p, c = examples
+    parts = brier_decomposition(p, c)
+    groups = [(value, c[p == value]) for value in set(p.tolist())]
+    reliability = sum(len(g) * (value - g.mean()) ** 2 for value, g in groups) / len(p)
+    resolution = sum(len(g) * (g.mean() - c.mean()) ** 2 for _, g in groups) / len(p)
+    assert parts.reliability == pytest.approx(reliability, abs=1e-12)
+    assert parts.resolution == pytest.approx(resolution, abs=1e-12)
+    assert parts.uncertainty == pytest.approx(c.mean() * (1 - c.mean()), abs=1e-12)
+
+
+@given(EXAMPLES)
+def test_mcb_minus_dsc_plus_unc_is_the_brier_score(examples):
+    parts = corp(*examples)
+    assert parts.mcb - parts.dsc + parts.unc == pytest.approx(parts.brier, abs=1e-12)
+    assert parts.mcb >= 0
+    assert parts.dsc >= 0
+
+
+@given(EXAMPLES)
+def test_corp_recalibrates_by_scikit_learns_isotonic_regression(examples):
+    p, c = np.round(examples[0], 6), examples[1]  # scikit-learn pools values closer than that
+    recalibrated = IsotonicRegression().fit_transform(p, c)
+    mean = np.full(len(c), c.mean())
+    parts = corp(p, c)
+    left = np.mean((recalibrated - c) ** 2)
+    assert parts.mcb == pytest.approx(np.mean((p - c) ** 2) - left, abs=1e-9)
+    assert parts.dsc == pytest.approx(np.mean((mean - c) ** 2) - left, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_corp_agrees_with_model_diagnostics(seed):
+    scoring = pytest.importorskip("model_diagnostics.scoring")
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(size=300)
+    p = np.round(p, 1) if seed % 2 else p
+    c = (rng.uniform(size=300) < p**2).astype(float)
+    table = scoring.decompose(c, p, scoring_function=scoring.SquaredError())
+    parts = corp(p, c)
+    assert parts.mcb == pytest.approx(table["miscalibration"][0], abs=1e-12)
+    assert parts.dsc == pytest.approx(table["discrimination"][0], abs=1e-12)
+    assert parts.unc == pytest.approx(table["uncertainty"][0], abs=1e-12)
+
+
+@given(EXAMPLES)
+def test_the_isotonic_decomposition_overfits_no_more_than_the_one_over_unique_values(examples):
+    assert corp(*examples).mcb <= brier_decomposition(*examples).reliability + 1e-12
+
+
+@given(EXAMPLES, st.randoms(use_true_random=False))
+def test_the_order_of_rows_plays_no_part(examples, random):
+    order = list(range(len(examples[0])))
+    random.shuffle(order)
+    shuffled = examples[0][order], examples[1][order]
+    assert corp(*shuffled).mcb == pytest.approx(corp(*examples).mcb, abs=1e-12)
+
+
+@given(EXAMPLES)
+def test_dsc_depends_on_the_ranking_only(examples):
+    p, c = examples
+    ranks = np.searchsorted(np.unique(p), p)
+    assert corp(ranks / 100, c).dsc == pytest.approx(corp(p, c).dsc, abs=1e-12)
+
+
+def test_one_class_leaves_no_uncertainty():
+    parts = corp([0.9, 0.8], [1, 1])
+    assert (parts.unc, parts.dsc) == (0, 0)
+    assert parts.mcb == pytest.approx((0.01 + 0.04) / 2)
+
+
+def test_certain_and_wrong_costs_one():
+    assert brier([0, 1], [1, 0]) == 1

@@ -1,0 +1,192 @@
+"""ECE, ACE and SmoothECE against their definitions written out, and against relplot."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from semcal.metrics import ace, ece, smooth_ece
+
+TENTHS = st.integers(0, 10).map(lambda k: k / 10)
+EXAMPLES = st.lists(
+    st.tuples(st.one_of(TENTHS, st.floats(0, 1)), st.booleans()), min_size=1, max_size=40
+).map(lambda rows: tuple(np.array(column, float) for column in zip(*rows, strict=True)))
+
+
+def plain_ece(p, c, bins):
+    """Bin by bin, (l, r], the first closed on the left, values up to 1e-6 above an edge below it."""
+    total = 0.0
+    for b in range(bins):
+        inside = [
+            i
+            for i in range(len(p))
+            if (p[i] - 1e-6 > b / bins or b == 0) and (p[i] - 1e-6 <= (b + 1) / bins or b == bins - 1)
+        ]
+        if inside:
+            gap = np.mean([c[i] for i in inside]) - np.mean([p[i] for i in inside])
+            total += len(inside) / len(p) * abs(gap)
+    return total
+
+
+def plain_ace(p, c, bins):
+    """Sort, let ties share their mean correctness, cut into equal parts."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    shared = [np.mean([c[j] for j in range(len(p)) if p[j] == p[i]]) for i in order]
+    bins = min(bins, len(p))
+    total, start = 0.0, 0
+    for b in range(bins):
+        size = len(p) // bins + (b < len(p) % bins)
+        part = range(start, start + size)
+        total += abs(sum(shared[i] - p[order[i]] for i in part)) / len(p)
+        start += size
+    assert start == len(p)
+    return total
+
+
+def plain_smooth_ece(p, c, end_weight, cells=1500):
+    """The integral by the midpoint rule, the kernel reflected by images, the fixed point by bisection."""
+    t = (np.arange(cells) + 0.5) / cells
+    weight = np.where((p == 0) | (p == 1), end_weight, 1.0)
+
+    def at(width):
+        images = [sign * p + 2 * j for j in (-2, -1, 0, 1, 2) for sign in (1, -1)]
+        kernel = sum(norm.pdf(t[:, None] - image, scale=width) for image in images)
+        return np.abs(kernel @ (weight * (c - p))).mean() / weight.sum()
+
+    low, high = 1e-3, 1.0
+    for _ in range(14):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at(middle) > middle else (low, middle)
+    return at(low)
+
+
+@given(EXAMPLES, st.integers(1, 20))
+def test_ece_is_the_definition(examples, bins):
+    assert ece(*examples, bins=bins) == pytest.approx(plain_ece(*examples, bins), abs=1e-12)
+
+
+@given(EXAMPLES, st.integers(1, 20))
+def test_ace_is_the_definition(examples, bins):
+    assert ace(*examples, bins=bins) == pytest.approx(plain_ace(*examples, bins), abs=1e-12)
+
+
+@pytest.mark.parametrize("end_weight", [0.5, 1.0])
+@pytest.mark.parametrize("seed", range(2))
+def test_smooth_ece_is_the_definition(end_weight, seed):
+    rng = np.random.default_rng(seed)
+    p = rng.choice(np.arange(11) / 10, 30) if seed % 2 else rng.uniform(size=30)
+    c = (rng.uniform(size=30) < p**2).astype(float)
+    expected = plain_smooth_ece(p, c, end_weight)
+    assert smooth_ece(p, c, end_weight=end_weight) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_smooth_ece_agrees_with_its_authors_package(seed):
+    relplot = pytest.importorskip("relplot.metrics")
+    rng = np.random.default_rng(seed)
+    p = rng.beta(3, 1, 800)
+    p = np.ceil(p * 10) / 10 if seed % 2 else p
+    c = (rng.uniform(size=800) < p ** (1 + seed / 2)).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = relplot.smECE(p, c)
+    assert smooth_ece(p, c) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ece_agrees_with_another_package_away_from_bin_edges(seed):
+    relplot = pytest.importorskip("relplot.metrics")
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(size=500)
+    c = (rng.uniform(size=500) < p**2).astype(float)
+    assert ece(p, c, bins=10) == pytest.approx(relplot.binnedECE(p, c, nbins=10), abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", [ece, ace, smooth_ece])
+@given(EXAMPLES, st.randoms(use_true_random=False))
+def test_the_order_of_rows_plays_no_part(metric, examples, random):
+    order = list(range(len(examples[0])))
+    random.shuffle(order)
+    assert metric(examples[0][order], examples[1][order]) == pytest.approx(metric(*examples), abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", [ece, ace, smooth_ece])
+@settings(max_examples=40)
+@given(EXAMPLES)
+def test_the_rows_twice_over_change_nothing_but_the_number_of_equal_mass_bins(metric, examples):
+    twice = [np.tile(column, 2) for column in examples]
+    bins = {"bins": 1} if metric is ace else {}
+    assert metric(*twice, **bins) == pytest.approx(metric(*examples, **bins), abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", [ece, ace])
+@given(EXAMPLES)
+def test_binned_errors_lie_between_the_overall_gap_and_the_mean_gap(metric, examples):
+    p, c = examples
+    assert abs(c.mean() - p.mean()) - 1e-12 <= metric(p, c) <= np.abs(c - p).mean() + 1e-12
+
+
+def test_confidence_zero_counts():
+    assert ece([0.0, 0.0], [1, 1]) == 1.0
+    assert ece([0.0, 0.0], [0, 0]) == 0.0
+
+
+def test_tenths_in_single_precision_stay_in_their_bins():
+    rng = np.random.default_rng(0)
+    p = rng.choice(np.arange(11) / 10, 400)
+    c = rng.uniform(size=400) < p**2
+    for bins in (5, 10, 15, 20):
+        single = ece(p.astype(np.float32), c, bins=bins)
+        assert single == pytest.approx(ece(p, c, bins=bins), abs=1e-7)
+
+
+@pytest.mark.parametrize(("above", "together"), [(9e-7, True), (1.2e-6, False)])
+def test_a_value_up_to_a_millionth_above_an_edge_belongs_below_it(above, together):
+    # Two residuals of opposite sign cancel in one bin and add up in two.
+    p, c = [0.1, 0.2 + above], [1, 0]
+    apart = (0.9 + 0.2 + above) / 2
+    same = abs(1 - 0.3 - above) / 2
+    assert ece(p, c, bins=5) == pytest.approx(same if together else apart)
+
+
+def test_fewer_examples_than_bins_get_a_bin_each():
+    assert ace([0.2, 0.9, 0.6], [0, 1, 1]) == pytest.approx((0.2 + 0.1 + 0.4) / 3)
+
+
+def test_a_tie_group_is_cut_into_equal_parts():
+    # Three tied at 0.5 with two right; two bins of sizes 2 and 1, each at accuracy 2/3.
+    assert ace([0.5, 0.5, 0.5], [1, 1, 0], bins=2) == pytest.approx(1 / 6)
+
+
+def test_ties_share_their_mean_correctness():
+    values = {round(ace([0.5, 0.5], c, bins=2), 12) for c in ([0, 1], [1, 0])}
+    assert values == {0.0}
+
+
+def test_larger_bins_come_first():
+    # Five examples in two bins: three, then two.
+    p, c = [0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 0]
+    assert ace(p, c, bins=2) == pytest.approx((abs(1 - 0.6) + abs(1 - 1.7)) / 5)
+
+
+def test_a_perfect_forecaster_has_no_error():
+    for metric in (ece, ace, smooth_ece):
+        assert metric([0, 1, 1, 0], [0, 1, 1, 0]) == pytest.approx(0, abs=1e-12)
+
+
+def test_smooth_ece_of_a_constant_is_its_gap():
+    assert smooth_ece([0.8] * 50, [1] * 25 + [0] * 25) == pytest.approx(0.3, abs=1e-9)
+
+
+@settings(max_examples=30)
+@given(EXAMPLES)
+def test_smooth_ece_with_whole_ends_is_at_most_the_error_without_smoothing(examples):
+    p, c = examples
+    exact = math.fsum(abs((c - p)[p == value].sum()) for value in np.unique(p)) / len(p)
+    assert smooth_ece(p, c, end_weight=1.0) <= exact + 1e-3

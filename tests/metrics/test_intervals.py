@@ -1,0 +1,276 @@
+"""Errors over runs, bootstrap intervals, paired tests: transcriptions, known errors, simulated coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import sem
+
+import semcal.metrics as metrics
+from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.metrics import ace, bootstrap, mean_and_standard_error, paired_test, summary
+from semcal.metrics.resampling import Sorted
+from semcal.metrics.table import METRICS
+
+
+def drawn(seed, n, curve=lambda p: p, tenths=False):
+    """Confidences and outcomes whose chance of being correct is a curve of the confidence."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(2, 0.8, n)
+    p = np.ceil(p * 10) / 10 if tenths else p
+    return p, rng.uniform(size=n) < curve(p)
+
+
+def delong_standard_error(s, c):
+    """DeLong's standard error of AUROC, from placement values."""
+    right, wrong = s[c], s[~c]
+    above = np.array([np.mean((x > wrong) + 0.5 * (x == wrong)) for x in right])
+    below = np.array([np.mean((right > x) + 0.5 * (right == x)) for x in wrong])
+    return math.sqrt(above.var(ddof=1) / len(right) + below.var(ddof=1) / len(wrong))
+
+
+class TestMeanAndStandardError:
+    @given(st.lists(st.floats(-10, 10), min_size=2, max_size=9))
+    def test_it_is_scipys(self, values):
+        result = mean_and_standard_error(values)
+        assert result.mean == pytest.approx(np.mean(values), abs=1e-12)
+        assert result.standard_error == pytest.approx(sem(values), abs=1e-12)
+        assert result.runs == len(values)
+
+    def test_one_run_has_no_error(self):
+        with pytest.warns(UndefinedWarning, match="single run"):
+            result = mean_and_standard_error([0.7])
+        assert result.mean == 0.7
+        assert math.isnan(result.standard_error)
+
+    def test_an_undefined_run_is_named_and_not_dropped(self):
+        with pytest.warns(UndefinedWarning, match="run 1 is NaN"):
+            result = mean_and_standard_error([0.7, math.nan, 0.8])
+        assert math.isnan(result.mean)
+        assert math.isnan(result.standard_error)
+
+    @pytest.mark.parametrize("values", [[], [[0.1, 0.2]], 0.5])
+    def test_other_shapes_are_refused(self, values):
+        with pytest.raises(InputError, match="one number a run"):
+            mean_and_standard_error(values)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_a_resample_is_measured_as_its_rows_written_out(seed, tenths):
+    rng = np.random.default_rng(seed)
+    p, c = drawn(rng.integers(2**31), 30, tenths=tenths)
+    weights = np.stack([np.bincount(rng.integers(30, size=30), minlength=30) for _ in range(3)]).astype(float)
+    tallies = Sorted.of(p, c.astype(float)).weighted(weights)
+    measured = {name: metric.rows(tallies, 15) for name, metric in METRICS.items()}
+    for b, row in enumerate(weights.astype(int)):
+        rows = np.repeat(p, row), np.repeat(c, row)
+        if 0 < rows[1].sum() < 30:
+            for name, value in summary(*rows).items():
+                assert name == "n" or measured[name][b] == pytest.approx(value, abs=1e-10), name
+
+
+def test_the_error_of_an_accuracy_is_the_binomial_one():
+    p, c = drawn(0, 800)
+    interval = bootstrap(p, c, metrics=["accuracy"])["accuracy"]
+    error = math.sqrt(c.mean() * (1 - c.mean()) / 800)
+    assert interval.estimate == pytest.approx(c.mean())
+    assert interval.standard_error == pytest.approx(error, rel=0.1)
+    assert (interval.low, interval.high) == pytest.approx(
+        (c.mean() - 1.96 * error, c.mean() + 1.96 * error), abs=0.01
+    )
+
+
+@pytest.mark.parametrize("tenths", [False, True])
+def test_the_error_of_auroc_is_delongs(tenths):
+    p, c = drawn(1, 600, tenths=tenths)
+    interval = bootstrap(p, c, metrics=["auroc"])["auroc"]
+    assert interval.standard_error == pytest.approx(delong_standard_error(p, c), rel=0.1)
+
+
+def test_the_estimate_is_the_metric_and_all_metrics_are_the_default():
+    p, c = drawn(2, 100)
+    intervals = bootstrap(p, c, resamples=20)
+    numbers = summary(p, c)
+    assert list(intervals) == list(numbers)[1:]
+    for name, interval in intervals.items():
+        assert interval.estimate == pytest.approx(numbers[name], abs=1e-12)
+        assert interval.resamples == 20
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(5, 60), st.booleans())
+def test_every_interval_holds_its_estimate_within_the_metrics_range(seed, n, tenths):
+    p, c = drawn(seed, n, tenths=tenths)
+    c[:2] = [True, False]
+    for name, interval in bootstrap(p, c, resamples=15).items():
+        assert interval.low <= interval.estimate <= interval.high <= 1, name
+        assert interval.low >= 0 or name == "prr"
+
+
+def test_on_calibrated_data_the_percentile_interval_can_miss_the_estimate_and_the_corrected_one_holds_zero():
+    missed = held = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        p = rng.uniform(size=200)
+        c = rng.uniform(size=200) < p
+        rows = rng.integers(200, size=(150, 200))
+        missed += np.quantile([ace(p[row], c[row]) for row in rows], 0.025) > ace(p, c)
+        held += bootstrap(p, c, metrics=["ace"], resamples=150)["ace"].low == 0
+    assert missed >= 4
+    assert held >= 18
+
+
+def coverage(metric, gap, runs):
+    """How often the interval holds the true error of confidences that are too high by a constant gap."""
+    covered = 0
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        p = gap + (1 - gap) * rng.beta(2, 0.8, 300)
+        c = rng.uniform(size=300) < p - gap
+        interval = bootstrap(p, c, metrics=[metric], resamples=150, seed=seed)[metric]
+        covered += interval.low <= gap <= interval.high
+    return covered / runs
+
+
+@pytest.mark.parametrize("metric", ["ace", "ece"])
+@pytest.mark.parametrize("gap", [0.0, 0.03, 0.15])
+def test_the_corrected_interval_covers_the_true_error(metric, gap):
+    assert coverage(metric, gap, runs=100) >= 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["ace", "ece", "smooth_ece"])
+@pytest.mark.parametrize("gap", [0.0, 0.03, 0.15])
+def test_the_corrected_interval_covers_the_true_error_in_many_runs(metric, gap):
+    assert coverage(metric, gap, runs=500) >= 0.85
+
+
+def test_runs_on_the_same_questions_are_averaged_and_drawn_together():
+    p, c = drawn(4, 200)
+    once = bootstrap(p, c, metrics=["ace", "auroc"], resamples=50)
+    twice = bootstrap(np.stack([p, p]), np.stack([c, c]), metrics=["ace", "auroc"], resamples=50)
+    for name in once:
+        assert twice[name].standard_error == pytest.approx(once[name].standard_error, abs=1e-12)
+        assert (twice[name].low, twice[name].high) == pytest.approx(
+            (once[name].low, once[name].high), abs=1e-12
+        )
+    q, d = drawn(5, 200)
+    both = bootstrap(np.stack([p, q]), np.stack([c, d]), metrics=["ace"], resamples=50)["ace"]
+    assert both.estimate == pytest.approx((ace(p, c) + ace(q, d)) / 2)
+
+
+def test_a_score_ranks_in_place_of_the_confidence():
+    p, c = drawn(6, 100)
+    intervals = bootstrap(p, c, metrics=["auroc", "ace"], score=-p, resamples=20)
+    assert intervals["auroc"].estimate == pytest.approx(1 - metrics.auroc(p, c))
+    assert intervals["ace"].estimate == pytest.approx(ace(p, c))
+
+
+def test_a_seed_decides_everything_and_nothing_global_is_touched():
+    p, c = drawn(7, 100)
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    a, b = (bootstrap(p, c, metrics=["ace"], resamples=30, seed=5)["ace"] for _ in range(2))
+    assert a == b
+    assert a == bootstrap(p, c, metrics=["ace"], resamples=30, seed=np.random.default_rng(5))["ace"]
+    assert a != bootstrap(p, c, metrics=["ace"], resamples=30, seed=6)["ace"]
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+def test_more_resamples_than_one_chunk_are_as_many():
+    p, c = drawn(8, 50)
+    assert bootstrap(p, c, metrics=["brier"], resamples=137)["brier"].resamples == 137
+
+
+def test_an_undefined_metric_has_an_undefined_interval():
+    with pytest.warns(UndefinedWarning, match="auroc is undefined"):
+        interval = bootstrap([0.2, 0.7], [1, 1], metrics=["auroc"])["auroc"]
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.standard_error)
+    assert interval.resamples == 0
+
+
+def test_resamples_without_both_classes_are_left_out_and_not_counted():
+    p = np.linspace(0.1, 0.9, 8)
+    interval = bootstrap(p, [0, 1, 1, 1, 1, 1, 1, 1], metrics=["auroc"], resamples=200)["auroc"]
+    assert 100 < interval.resamples < 200
+    assert interval.low <= interval.estimate == interval.high == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": ["acc"]}, "unknown metric 'acc'"),
+        ({"level": 1.0}, "level"),
+        ({"resamples": 1}, "resamples"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        bootstrap([0.2, 0.7], [0, 1], **options)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match="2 runs"):
+        bootstrap([[0.2, 0.7]] * 2, [0, 1])
+    with pytest.raises(InputError, match="expected \\(N,\\)"):
+        bootstrap(0.3, 1)
+
+
+class TestPairedTest:
+    def test_a_method_does_not_differ_from_itself(self):
+        p, c = drawn(0, 100)
+        for metric in METRICS:
+            result = paired_test(p, c, p, c, metric=metric, resamples=30)
+            assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
+
+    def test_auroc_does_not_notice_another_scale(self):
+        p, c = drawn(1, 200)
+        assert paired_test(p, c, 5 * p - 30, c, metric="auroc", resamples=50).p_value == 1
+
+    def test_overconfidence_is_found(self):
+        p, c = drawn(2, 400)
+        result = paired_test(p**0.2, c, p, c, metric="ace")
+        assert result.p_value < 0.01
+        assert 0 < result.low < result.difference < result.high
+        assert result.difference == pytest.approx(result.first - result.second)
+        assert result.first == pytest.approx(ace(p**0.2, c))
+
+    def test_exchanging_the_methods_changes_the_sign(self):
+        p, c = drawn(3, 150)
+        one = paired_test(p**0.5, c, p, c, metric="brier", resamples=60)
+        other = paired_test(p, c, p**0.5, c, metric="brier", resamples=60)
+        assert other.difference == pytest.approx(-one.difference)
+        assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
+        assert other.p_value == one.p_value
+
+    def test_pairing_counts(self):
+        # Two nearly equal methods: paired, their difference is far surer than either value.
+        p, c = drawn(4, 400)
+        result = paired_test(np.clip(p - 0.01, 0, 1), c, p, c, metric="brier", resamples=200)
+        alone = bootstrap(p, c, metrics=["brier"], resamples=200)["brier"]
+        assert result.standard_error < alone.standard_error / 5
+
+    @pytest.mark.parametrize("metric", ["brier", "auroc", "ace"])
+    def test_equally_good_methods_are_seldom_found_to_differ(self, metric):
+        found = 0
+        for seed in range(120):
+            rng = np.random.default_rng(seed)
+            chance, c = drawn(rng, 200)
+            noisy = [np.clip(chance + rng.normal(0, 0.15, 200), 0, 1) for _ in range(2)]
+            found += paired_test(noisy[0], c, noisy[1], c, metric=metric, resamples=99).p_value <= 0.05
+        assert found <= 14
+
+    def test_other_questions_are_refused(self):
+        with pytest.raises(InputError, match="the first method has 2 questions, the second 3"):
+            paired_test([0.1, 0.2], [0, 1], [0.1, 0.2, 0.3], [0, 1, 1])
+
+    def test_an_undefined_metric_leaves_the_test_undefined(self):
+        with pytest.warns(UndefinedWarning, match="auroc difference is undefined"):
+            result = paired_test([0.1, 0.2], [1, 1], [0.1, 0.2], [0, 1], metric="auroc", resamples=10)
+        assert math.isnan(result.p_value)
+        assert math.isnan(result.difference)

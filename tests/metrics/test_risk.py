@@ -1,0 +1,124 @@
+"""The risk-controlled threshold: its test written out, and its guarantee by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from semcal.errors import InputError, UsageError
+from semcal.metrics import risk_controlled_threshold
+
+
+def plain_threshold(p, c, risk, delta, grid):
+    """Threshold after threshold from the strictest that could pass, each by SciPy's exact binomial bound."""
+    found = None
+    for t in sorted(grid, reverse=True):
+        answered = [right for x, right in zip(p, c, strict=True) if x >= t]
+        if len(answered) < math.log(delta) / math.log(1 - risk):
+            continue
+        errors = len(answered) - sum(answered)
+        test = binomtest(errors, len(answered), alternative="less")
+        if test.proportion_ci(confidence_level=1 - delta, method="exact").high > risk:
+            break
+        found = t
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_threshold_is_the_last_of_a_row_of_exact_binomial_tests(seed):
+    rng = np.random.default_rng(seed)
+    p = rng.choice(np.arange(1, 11) / 10, 300) if seed % 2 else rng.beta(3, 1, 300)
+    c = rng.uniform(size=300) < p**0.3
+    result = risk_controlled_threshold(p, c, risk_limit=0.15, delta=0.1)
+    expected = plain_threshold(p.tolist(), c.tolist(), 0.15, 0.1, [k / 100 for k in range(101)])
+    assert result.threshold == expected
+    if expected is not None:
+        assert result.answered == (p >= expected).sum()
+        assert result.errors == (p >= expected).sum() - c[p >= expected].sum()
+        assert result.coverage == pytest.approx((p >= expected).mean())
+        assert result.upper_bound <= 0.15
+        assert result.tested_bounds[:-1].max(initial=0) <= 0.15
+
+
+@pytest.mark.parametrize("curve", ["calibrated", "overconfident", "at the limit"])
+def test_the_error_rate_exceeds_the_limit_no_more_often_than_allowed(curve):
+    risk, delta, values = 0.1, 0.1, np.arange(1, 11) / 10
+    chance = {
+        "calibrated": values,
+        "overconfident": values**3,
+        # Risk is exactly at the limit for the strictest half, and just above it below: the hardest case.
+        "at the limit": np.where(values > 0.5, 1 - risk, 1 - risk - 0.002),
+    }[curve]
+    rng = np.random.default_rng(0)
+    exceeded = 0
+    for _ in range(600):
+        place = rng.integers(10, size=300)
+        c = rng.uniform(size=300) < chance[place]
+        found = risk_controlled_threshold(values[place], c, risk_limit=risk, delta=delta).threshold
+        if found is not None:
+            exceeded += (1 - chance[values >= found]).mean() > risk + 1e-12
+    assert exceeded / 600 <= delta + 2.5 * math.sqrt(delta * (1 - delta) / 600)
+
+
+def test_a_useful_threshold_is_found_when_there_is_one():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(size=2000)
+    result = risk_controlled_threshold(p, rng.uniform(size=2000) < p, risk_limit=0.2)
+    assert 0.6 <= result.threshold <= 0.7  # at 0.6 the true error rate is 0.2
+
+
+@pytest.mark.parametrize(("n", "found"), [(58, False), (59, True)])
+def test_without_errors_it_takes_as_many_answers_as_could_pass_at_all(n, found):
+    # ln 0.05 / ln 0.95 = 58.4
+    result = risk_controlled_threshold([0.9] * n, [1] * n, risk_limit=0.05, delta=0.05)
+    assert (result.threshold is not None) is found
+
+
+def test_no_threshold_is_an_answer():
+    result = risk_controlled_threshold([0.9] * 100, [0] * 100, risk_limit=0.1)
+    assert result.threshold is None
+    assert (result.answered, result.errors, result.coverage) == (0, 0, 0.0)
+    assert math.isnan(result.upper_bound)
+    assert result.tested_thresholds.tolist() == [0.9]
+    assert result.tested_bounds.tolist() == [1.0]
+
+
+def test_testing_stops_at_the_first_failure_although_a_looser_threshold_would_pass():
+    # 0.9: all right; 0.8: a run of errors; 0.1: many right answers that would make up for them.
+    p = [0.9] * 100 + [0.8] * 20 + [0.1] * 2000
+    c = [1] * 100 + [0] * 20 + [1] * 2000
+    result = risk_controlled_threshold(p, c, risk_limit=0.05)
+    assert result.threshold == pytest.approx(0.81)
+    assert result.tested_thresholds[-1] == pytest.approx(0.8)
+    assert result.tested_bounds[-1] > 0.05
+
+
+def test_thresholds_of_ones_own_may_be_of_any_score():
+    score = [-0.1] * 100 + [-2.0] * 100
+    result = risk_controlled_threshold(
+        score, [1] * 100 + [0] * 100, risk_limit=0.05, thresholds=[-3.0, -1.0, -0.5, -1.0]
+    )
+    assert result.threshold == -1.0
+    assert result.answered == 100
+
+
+@pytest.mark.parametrize(
+    "options", [{"risk_limit": 0.0}, {"risk_limit": 1.0}, {"risk_limit": 0.1, "delta": 0}]
+)
+def test_limits_outside_the_unit_interval_are_refused(options):
+    with pytest.raises(UsageError, match="expected a number between 0 and 1"):
+        risk_controlled_threshold([0.5], [1], **options)
+
+
+@pytest.mark.parametrize("thresholds", [[], [0.5, math.nan]])
+def test_thresholds_that_are_none_are_refused(thresholds):
+    with pytest.raises(UsageError, match="thresholds"):
+        risk_controlled_threshold([0.5], [1], risk_limit=0.1, thresholds=thresholds)
+
+
+def test_scores_need_thresholds_of_their_own():
+    with pytest.raises(InputError, match="expected a probability"):
+        risk_controlled_threshold([-2.0], [1], risk_limit=0.1)

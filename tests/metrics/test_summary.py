@@ -1,0 +1,151 @@
+"""The summary: its keys, stored values on which libraries agree, the paper's examples, refused input."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import semcal.metrics as metrics
+from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.metrics import ace, auroc, ece, selective_accuracy, smooth_ece, summary
+
+GOLDEN = ("a0_kten_overconf", "a1_kten_float32", "a2_mostly_one", "a3_half_continuous", "a4_kten_with_zero")
+GOLDEN += ("e0_constant", "e1_n_lt_m", "e2_paper_ex1", "e3_paper_ex2")
+
+
+@pytest.fixture(scope="session")
+def golden(semcal_data):
+    return json.loads((semcal_data / "golden_metrics.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_stored_values_are_met(golden, case):
+    p, c = golden[case]["confidence"], golden[case]["correct"]
+    expected = {name: entry["value"] for name, entry in golden[case]["values"].items()}
+    got = summary(p, c)
+    assert got["n"] == golden[case]["n"]
+    for ours, theirs in (
+        ("ece", "ece_15"),
+        ("ace", "ace_15_tie_averaged"),
+        ("brier", "brier"),
+        ("auroc", "auroc"),
+        ("aurac", "aurac_tie_averaged"),
+        ("prr", "prr_malinin_gales_tie_averaged"),
+    ):
+        assert got[ours] == pytest.approx(expected[theirs], abs=1e-12), ours
+    parts = [got[name] for name in ("mcb", "dsc", "unc")]
+    assert parts == pytest.approx(expected["corp_mcb_dsc_unc"], abs=1e-12)
+    parts = [got[name] for name in ("reliability", "resolution", "uncertainty")]
+    assert parts == pytest.approx(expected["murphy_rel_res_unc_unique_values"], abs=1e-12)
+    assert ece(p, c, bins=10) == pytest.approx(expected["ece_10_snapped"], abs=1e-12)
+    curve = selective_accuracy(p, c, rejection=np.arange(10) / 10)
+    stored = expected["selective_accuracy_reject_0_to_90pct_tie_averaged"]
+    np.testing.assert_allclose(curve.accuracy, stored, atol=1e-12)
+    # The stored value comes from a grid of 1/1000 and ten bisections of the width.
+    assert got["smooth_ece"] == pytest.approx(expected["smece"], abs=1e-3)
+
+
+def test_perfect_calibration_does_not_imply_discrimination():
+    numbers = summary([0.5, 0.5], [0, 1])
+    assert (numbers["ece"], numbers["ace"], numbers["smooth_ece"], numbers["mcb"]) == (0, 0, 0, 0)
+    assert (numbers["auroc"], numbers["dsc"], numbers["prr"]) == (0.5, 0, 0)
+
+
+def test_perfect_discrimination_does_not_imply_calibration():
+    numbers = summary([0.9, 0.99], [0, 1])
+    assert (numbers["auroc"], numbers["prr"]) == (1, 1)
+    assert numbers["dsc"] == pytest.approx(numbers["unc"])
+    assert numbers["ece"] == numbers["ace"] == pytest.approx((0.9 + 0.01) / 2)
+    assert numbers["mcb"] == pytest.approx(0.40505)
+
+
+def test_the_keys_are_those_of_the_command_in_order():
+    expected = "n accuracy ece ace brier reliability resolution uncertainty mcb dsc unc auroc aurac prr"
+    assert list(summary([0.2, 0.7], [0, 1])) == [*expected.split(), "smooth_ece", "mean_confidence"]
+
+
+def test_every_number_is_that_of_its_own_function():
+    rng = np.random.default_rng(0)
+    p = rng.choice(np.arange(11) / 10, 200)
+    c = rng.uniform(size=200) < p
+    numbers = summary(p, c, bins=7)
+    assert numbers["n"] == 200
+    assert numbers["accuracy"] == c.mean()
+    assert numbers["mean_confidence"] == pytest.approx(p.mean())
+    assert numbers["ece"] == ece(p, c, bins=7)
+    assert numbers["ace"] == ace(p, c, bins=7)
+    assert numbers["smooth_ece"] == smooth_ece(p, c)
+    for name in ("brier", "auroc", "aurac", "prr"):
+        assert numbers[name] == getattr(metrics, name)(p, c)
+    for name in ("reliability", "resolution", "uncertainty"):
+        assert numbers[name] == getattr(metrics.brier_decomposition(p, c), name)
+    for name in ("mcb", "dsc", "unc"):
+        assert numbers[name] == getattr(metrics.corp(p, c), name)
+
+
+def test_a_score_ranks_in_place_of_the_confidence():
+    p, c, score = [0.9, 0.8, 0.2], [1, 0, 0], [-2.0, -0.1, -0.5]
+    numbers = summary(p, c, score=score)
+    assert numbers["auroc"] == auroc(score, c) == 0
+    assert numbers["ece"] == ece(p, c)
+
+
+@pytest.mark.parametrize("correct", [[1, 1], [0, 0]])
+def test_one_class_leaves_auroc_and_prr_undefined_and_the_rest_defined(correct):
+    with pytest.warns(UndefinedWarning, match="AUROC and PRR"):
+        numbers = summary([0.3, 0.9], correct)
+    assert {name for name, value in numbers.items() if math.isnan(value)} == {"auroc", "prr"}
+
+
+def test_one_question_has_a_summary():
+    with pytest.warns(UndefinedWarning):
+        numbers = summary([1.0], [True])
+    assert (numbers["n"], numbers["ece"], numbers["brier"], numbers["aurac"]) == (1, 0, 0, 1)
+
+
+def test_rounding_errors_outside_the_unit_interval_are_clipped():
+    assert summary([1 + 1e-6, -1e-6], [1, 0])["brier"] == 0
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([0.5, 1.1], [1, 0], r"confidence\[1\] is 1.1; expected a probability"),
+        ([-0.01, 0.5], [1, 0], r"confidence\[0\] is -0.01"),
+        ([0.5, math.nan], [1, 0], r"confidence\[1\] is NaN"),
+        ([0.5, None], [1, 0], r"confidence\[1\] is NaN"),
+        ([0.5, "high"], [1, 0], "confidence holds something that is no number"),
+        ([0.5, 0.5], [1, 0.5], r"correct\[1\] is 0.5; expected true or false"),
+        ([0.5, 0.5], [1, None], r"correct\[1\] is nan"),
+        ([0.5], [1, 0], "1 confidences and 2 outcomes"),
+        ([], [], "confidence is empty"),
+        ([[0.5]], [[1]], r"shape \(1, 1\)"),
+    ],
+)
+def test_unusable_input_is_refused_by_name(confidence, correct, message):
+    with pytest.raises(InputError, match=message):
+        summary(confidence, correct)
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.5])
+def test_a_number_of_bins_that_makes_no_sense_is_refused(bins):
+    for metric in (ece, ace, summary):
+        with pytest.raises(UsageError, match="bins"):
+            metric([0.5], [1], bins=bins)
+
+
+def test_input_is_not_changed():
+    p, c = np.array([1 + 1e-7, 0.2]), np.array([True, False])
+    summary(p, c)
+    assert p[0] == 1 + 1e-7
+    assert c.dtype == bool
+
+
+def test_exported_names_are_those_of_the_module():
+    assert sorted(metrics.__all__) == metrics.__all__
+    public = {name for name in vars(metrics) if not name.startswith("_") and name != "annotations"}
+    modules = {name for name in public if type(vars(metrics)[name]).__name__ == "module"}
+    assert public - modules == set(metrics.__all__)
