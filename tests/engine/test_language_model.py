@@ -285,6 +285,28 @@ def test_a_model_without_keys_and_values_is_refused() -> None:
         CausalLanguageModel(MambaForCausalLM(config), tiny_models.tokenizer(), name="mamba")
 
 
+def test_local_attention_that_masks_cannot_follow_is_refused() -> None:
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    config = GPTNeoConfig(
+        vocab_size=400, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
+    )
+    with pytest.raises(ModelError, match="'gpt_neo' have local attention"):
+        CausalLanguageModel(GPTNeoForCausalLM(config), tiny_models.tokenizer(), name="neo")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_gives_the_numbers_of_the_cpu() -> None:
+    gpu = CausalLanguageModel(tiny_models.model("llama").to("cuda"), tiny_models.tokenizer(), name="gpu")
+    [draws] = gpu.sample(PROMPTS, m=4, recalibrators=[Base()])
+    scores = language_model().score(PROMPTS, [[d.token_ids for d in q] for q in draws], recalibrator=Base())
+    for drawn, scored in zip(draws, scores, strict=True):
+        for draw, log_probs in zip(drawn, scored, strict=True):
+            np.testing.assert_allclose(draw.token_log_probs, log_probs, rtol=0, atol=1e-3)
+    assert gpu.features(PROMPTS, ANSWERS).states.device.type == "cpu"
+    assert len(gpu.beam(PROMPTS, recalibrator=Base())) == len(gpu.greedy(PROMPTS, recalibrator=Base()))
+
+
 def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
     model = language_model()
     chat = [Turn("user", "Question: Who built the mill?")]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from semcal.engine.randomness import uniforms
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(-(2**70), 2**70),
     question=st.text(max_size=20),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -159,6 +159,7 @@ def test_tokens_of_probability_0_are_never_drawn() -> None:
     assert drawn <= set(allowed)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=12).filter(any),
     st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=8),
@@ -185,6 +186,7 @@ def test_of_equally_likely_tokens_greedy_takes_the_first() -> None:
     assert most_likely(log_probs, torch.tensor([1, 0]), torch.zeros(2)).tolist() == [0, 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6).map(tuple), min_size=1, max_size=6))
 def test_the_common_prefix_is_the_longest_that_all_share(sequences: list[tuple[int, ...]]) -> None:
     length = common_prefix(sequences)

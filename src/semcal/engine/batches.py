@@ -69,11 +69,11 @@ def batches(
         return
     shortest = min(len(prompt.token_ids) for prompt in prompts)
     shared = min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
-    trunk = Forest(network, prompts[0].token_ids[:shared], rows=1)
+    trunk = Forest.planted(network, prompts[0].token_ids[:shared])
     sizes = [len(prompt.token_ids) + extra for prompt, extra in zip(prompts, room)]
     order = sorted(range(len(prompts)), key=lambda i: (sizes[i], i))
     for batch in _cut(order, cost=lambda i: sizes[i] * network.bytes_per_token, budget=budget):
-        yield batch, Forest(network, trunk, rows=len(batch))
+        yield batch, trunk.spread(len(batch))
 
 
 def _cut(order: Sequence[int], *, cost: Callable[[int], int], budget: int) -> Iterator[list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-__all__ = ["SlotLayer", "bytes_per_slot", "spread"]
+__all__ = ["SlotLayer", "bytes_per_slot", "empty", "spread"]
 
 _ROOM = 64  # slots added beyond need when a buffer is full
 
@@ -56,6 +56,11 @@ def _moved(held: Tensor, slots: int) -> Tensor:
     return buffer
 
 
+def empty() -> Cache:
+    """A cache that holds nothing yet."""
+    return Cache(layer_class_to_replicate=SlotLayer)
+
+
 def spread(cache: Cache, rows: int) -> Cache:
     """A cache of `rows` rows, each with the tokens of the one row of `cache`, which stays as it is.
 
@@ -66,7 +71,7 @@ def spread(cache: Cache, rows: int) -> Cache:
         copy = SlotLayer()
         copy.hold(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
         layers.append(copy)
-    return Cache(layers=layers) if layers else Cache(layer_class_to_replicate=SlotLayer)
+    return Cache(layers=layers) if layers else empty()
 
 
 def bytes_per_slot(cache: Cache) -> int:

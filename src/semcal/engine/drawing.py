@@ -46,14 +46,14 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     tensor([1, 1, 2, 2])
     """
     if log_probs.device.type == "mps":  # no float64 there
-        return inverse_cdf(log_probs.cpu(), rows.cpu(), u.cpu()).to(log_probs.device)
+        return inverse_cdf(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
     cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1]
     if not bool((torch.isfinite(total) & (total > 0)).all()):
         raise ModelError(
             "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
         )
-    grid, place = _side_by_side(rows, u, len(log_probs))
+    grid, place = _side_by_side(rows, u.to(rows.device), len(log_probs))
     tokens = torch.searchsorted(cumulative, grid * total[:, None], right=True)[rows, place]
     return _possible(log_probs, rows, tokens)
 

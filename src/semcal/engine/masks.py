@@ -11,7 +11,7 @@ from semcal.errors import ModelError
 
 __all__ = ["Masks"]
 
-_FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 class Masks:
@@ -20,28 +20,24 @@ class Masks:
     Parameters
     ----------
     config : transformers.PretrainedConfig
-        Of the text model. Its `layer_types`, `sliding_window` and `attention_chunk_size` are read.
+        Of the text model. Its `sliding_window` and `layer_types` are read.
 
     Raises
     ------
     ModelError
-        If a layer's attention is local in a way that masks from outside cannot follow.
+        If some layers' attention is local in a way that masks from outside cannot follow.
     """
 
     def __init__(self, config: Any) -> None:
-        if "local" in (getattr(config, "attention_layers", None) or ()):
-            raise ModelError(
-                f"models of type {config.model_type!r} have local attention of their own; not supported"
-            )
-        window = (
-            getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-        )
-        self.reach: dict[str, int | None] = {_SLIDING: window}
-        self.reach[_CHUNKED] = getattr(config, "attention_chunk_size", None)
         kinds = set(getattr(config, "layer_types", None) or ())
-        limited = {kind for kind in kinds & {_SLIDING, _CHUNKED} if self.reach[kind]}
-        self.kinds = {*limited, _FULL} if limited else set()
-        self.everywhere = _SLIDING if window and not kinds else _FULL
+        if "chunked_attention" in kinds or "local" in (getattr(config, "attention_layers", None) or ()):
+            raise ModelError(
+                f"models of type {config.model_type!r} have local attention of a kind not supported"
+            )
+        self.window = getattr(config, "sliding_window", None)
+        if not getattr(config, "use_sliding_window", True):
+            self.window = None
+        self.mixed = bool(self.window) and _SLIDING in kinds
 
     def additive(
         self, visible: Tensor, positions: Tensor, held: Tensor, dtype: torch.dtype
@@ -64,19 +60,12 @@ class Masks:
         torch.Tensor or dict
             (B, 1, n, K): 0 where a token is seen, the lowest number of `dtype` elsewhere.
         """
-        if not self.kinds:
-            return _floats(visible & self._near(self.everywhere, positions, held), dtype)
-        return {
-            kind: _floats(visible & self._near(kind, positions, held), dtype) for kind in sorted(self.kinds)
-        }
-
-    def _near(self, kind: str, positions: Tensor, held: Tensor) -> Tensor:
-        """Whether a held token is within reach, (B, n, K), or a single True where everything is."""
-        query, key = positions[:, :, None], held[:, None, :]
-        reach = self.reach.get(kind)
-        if kind == _FULL or not reach:
-            return torch.ones((), dtype=torch.bool, device=positions.device)
-        return key > query - reach if kind == _SLIDING else key // reach == query // reach
+        if not self.window:
+            return _floats(visible, dtype)
+        near = held[:, None, :] > positions[:, :, None] - self.window
+        if self.mixed:
+            return {_FULL: _floats(visible, dtype), _SLIDING: _floats(visible & near, dtype)}
+        return _floats(visible & near, dtype)
 
 
 def _floats(visible: Tensor, dtype: torch.dtype) -> Tensor:

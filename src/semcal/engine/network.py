@@ -9,13 +9,14 @@ both hold for an architecture is no matter of its name: a `Network` compares the
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from semcal.engine.cache import SlotLayer, bytes_per_slot, spread
+from semcal.engine.cache import bytes_per_slot, empty, spread
 from semcal.engine.masks import Masks
 from semcal.errors import ModelError
 
@@ -97,34 +98,45 @@ class Network:
         return logits.float()
 
 
+@dataclass
 class Forest:
     """Keys and values of a batch of questions: a shared prefix, then one growing tree of tokens per row.
 
-    Parameters
+    Attributes
     ----------
     network : Network
         What runs.
-    prefix : sequence of int or Forest
-        The shared tokens, which are run here, once; or a forest of one row that holds them already.
-    rows : int
-        Number of questions.
-
-    Attributes
-    ----------
+    cache : transformers.Cache
+        Keys and values, one row per question.
+    held : torch.Tensor
+        (rows, K) int64, the positions of the tokens held.
     prefix : int
         Number of shared tokens.
     """
 
-    held: Tensor
+    network: Network
     cache: Cache
+    held: Tensor
+    prefix: int = 0
 
-    def __init__(self, network: Network, prefix: tuple[int, ...] | Forest, *, rows: int) -> None:
-        self.network = network
-        self.rows = rows
-        trunk = prefix if isinstance(prefix, Forest) else _trunk(network, prefix)
-        self.prefix: int = trunk.held.shape[1]
-        self.held = trunk.held.expand(rows, -1)
-        self.cache = spread(trunk.cache, rows)
+    @classmethod
+    def planted(cls, network: Network, prefix: tuple[int, ...]) -> Forest:
+        """One row that holds the shared tokens, if there are any; they run here."""
+        held = torch.zeros((1, 0), dtype=torch.long, device=network.device)
+        forest = cls(network, empty(), held, len(prefix))
+        if prefix:
+            visible = torch.ones((1, len(prefix), len(prefix)), dtype=torch.bool).tril()
+            forest.grow(torch.tensor([prefix]), torch.arange(len(prefix))[None], visible)
+        return forest
+
+    def spread(self, rows: int) -> Forest:
+        """A forest of `rows` rows that all hold what the one row of this holds."""
+        return Forest(self.network, spread(self.cache, rows), self.held.expand(rows, -1), self.prefix)
+
+    @property
+    def rows(self) -> int:
+        """Number of questions."""
+        return len(self.held)
 
     def grow(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
         """Run new tokens (B, n) at `positions` (B, n) and keep their keys and values.
@@ -141,28 +153,6 @@ class Forest:
         for layer in self.cache.layers:
             layer.batch_select_indices(rows)
         self.held = self.held[rows]
-        self.rows = len(rows)
-
-
-class _Trunk(Forest):
-    """One row with nothing but the shared tokens."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.rows = 1
-        self.prefix = 0
-        self.held = torch.zeros((1, 0), dtype=torch.long, device=network.device)
-        self.cache = Cache(layer_class_to_replicate=SlotLayer)
-
-
-def _trunk(network: Network, tokens: tuple[int, ...]) -> _Trunk:
-    """Run shared tokens, if there are any."""
-    trunk = _Trunk(network)
-    if tokens:
-        count = len(tokens)
-        visible = torch.ones((1, count, count), dtype=torch.bool).tril()
-        trunk.grow(torch.tensor([tokens]), torch.arange(count)[None], visible)
-    return trunk
 
 
 class _Given:
@@ -228,7 +218,7 @@ def _plain(network: Network, path: list[int]) -> Tensor:
 
 def _as_trees(network: Network, tokens: list[int]) -> tuple[Tensor, int]:
     """Logits of the last three tokens of the paths of `_check`; the first row holds two, with a fork."""
-    forest = Forest(network, tuple(tokens[:3]), rows=2)
+    forest = Forest.planted(network, tuple(tokens[:3])).spread(2)
     two = torch.ones((2, 2, 5), dtype=torch.bool).tril(3)
     first = forest.grow(_pick(tokens, [[3, 4], [8, 4]]), torch.tensor([[3, 4]] * 2), two)
     fork = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0, 1]], dtype=torch.bool)

@@ -113,7 +113,7 @@ class _Draws:
                     continue
                 distinct, row = torch.unique(self.node[here] - start, return_inverse=True)
                 scored = recalibrator.log_probs(logits[distinct.to(logits.device)])
-                row, u = row.to(scored.device), self.u[here].to(scored.device)
-                token = choose(scored, row, u)
+                row = row.to(scored.device)
+                token = choose(scored, row, self.u[here])
                 tokens[here], log_probs[here] = token.cpu(), scored[row, token].cpu()
         return tokens.numpy(), log_probs.numpy()
