@@ -18,8 +18,11 @@ _NAMES = (
 )
 _MONTHS = {name: n for n, names in enumerate(_NAMES.split("|"), start=1) for name in names.split()}
 
-_ANY_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_MONTH = rf"(?P<month>{_ANY_MONTH})\b\.?"
+_MONTH_NAMES = "|".join(sorted(_MONTHS, key=len, reverse=True))
+_ANY_MONTH = re.compile(rf"\b(?:{_MONTH_NAMES})\b")
+_ANY_YEAR = re.compile("[12][0-9]{3}")
+
+_MONTH = rf"(?P<month>{_MONTH_NAMES})\b\.?"
 _BEFORE = r"(?<![\w/.:-])"
 _AFTER = r"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))"
 _YEAR = rf"(?P<year>[12][0-9]{{3}}){_AFTER}"
@@ -41,7 +44,7 @@ _YEAR_FIRST = re.compile(
 # What comes before a date that ends a range or list.
 _A_DAY = r"(?<![0-9])(?<![0-9]{4}-)(?<![0-9]{4}-[0-9]{2}-)[0-3]?[0-9](?:st|nd|rd|th)?"
 _JOINT = r"(?: ?[-/,&] ?| (?:and|or|to|until|till|through|thru) | )(?:(?:early|mid|late|the)[ -])?$"
-_MONTH_BEFORE = re.compile(rf"\b(?:{_ANY_MONTH})\b\.?(?: (?:the )?{_A_DAY})?{_JOINT}")
+_MONTH_BEFORE = re.compile(rf"\b(?:{_MONTH_NAMES})\b\.?(?: (?:the )?{_A_DAY})?{_JOINT}")
 _DAY_BEFORE = re.compile(rf"{_A_DAY}(?: of)?{_JOINT}")
 
 # Names and verbs too: with a year alone they are months only where a word like these leads to them.
@@ -75,12 +78,14 @@ def read_dates(text: str) -> str:
     >>> read_dates("19/12/1988"), read_dates("03/04/1988"), read_dates("theresa may, 2016")
     ('1988-12-19', '03/04/1988', 'theresa may, 2016')
     """
-    text = _MONTH_DAY_YEAR.sub(_month_first, text)
-    text = _DAY_MONTH_YEAR.sub(_day_first, text)
-    text = _YEAR_MONTH_DAY.sub(_whole, text)
-    text = _MONTH_YEAR.sub(_month_and_year, text)
-    text = _FIGURES.sub(_in_figures, text)
-    return _YEAR_FIRST.sub(_whole, text)
+    if not _ANY_YEAR.search(text):
+        return text
+    if _ANY_MONTH.search(text):
+        text = _MONTH_DAY_YEAR.sub(_month_first, text)
+        text = _DAY_MONTH_YEAR.sub(_day_first, text)
+        text = _YEAR_MONTH_DAY.sub(_whole, text)
+        text = _MONTH_YEAR.sub(_month_and_year, text)
+    return _YEAR_FIRST.sub(_whole, _FIGURES.sub(_in_figures, text))
 
 
 def _month_first(found: re.Match[str]) -> str:

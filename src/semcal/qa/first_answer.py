@@ -12,23 +12,24 @@ _TITLE_WORDS = (
     " messrs mme mlle fr vs cf"
 )
 _NUMBERED_WORDS = (
-    "no nos vol op art fig ch pt pp p sec c ca circa approx jan feb mar apr jun jul aug sep sept oct nov dec"
+    "no nos vol op art fig ch pt pp sec ca approx jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 _ENDING_WORDS = "jr sr inc ltd co corp bros etc esq al dept univ assn intl"
 _OPENING_WORDS = (
     "the a an he she it they this that these those there his her its their we you in on at as when while"
     " after before although because if for but however also question answer context"
 )
-_TITLES = frozenset(_TITLE_WORDS.split())  # never end a sentence
+_TITLES = frozenset(_TITLE_WORDS.split())  # do not end a sentence, unless it is a name ("Amartya Sen.")
 _BEFORE_NUMBERS = frozenset(_NUMBERED_WORDS.split())  # "No. 5"; but "No." is an answer
 _ENDINGS = frozenset(_ENDING_WORDS.split())  # may end a sentence, and then keep their full stop
 _OPENERS = frozenset(_OPENING_WORDS.split())  # capitalised after an abbreviation, they open a sentence
 
-_STOP = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s|$)")
+_CLOSERS = "\"'”’)]"
+_STOP = re.compile(rf"[.!?]+[{re.escape(_CLOSERS)}]*(?=\s|$)")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
-_INITIALS_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\. $")
-_NEXT_WORD = re.compile(r"\s*[\"'“‘(\[]*([^\W_]+)(\.?)")
+_INITIAL_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\.\s*$")
+_NEXT_WORD = re.compile(r"\s*[\"'“‘(\[]*(?P<word>[^\W_]+)(?P<dot>\.?)")
 
 
 @dataclass(frozen=True)
@@ -84,37 +85,39 @@ def first_answer(text: str) -> FirstAnswer:
 
 def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
     """Whether this stop, with more text after it, closes a sentence."""
-    after = _NEXT_WORD.match(line, stop.end())
-    following = after[1] if after else ""
-    signs = stop[0].rstrip("\"'”’)]")
-    if signs != ".":
-        return signs[0] != "." and not following[:1].islower()  # "Yahoo! is", "Wait ..."
-    before = line[start : stop.start()]
-    found = _LAST_WORD.search(before)
-    word = found[0].casefold() if found else ""
-    if word in _TITLES:
+    signs = stop[0].rstrip(_CLOSERS)
+    following = _NEXT_WORD.match(line, stop.end())
+    word = following["word"] if following else ""
+    if signs.endswith("..."):
         return False
-    if word in _BEFORE_NUMBERS:
-        return not following[:1].isdigit()
-    if not _is_abbreviation(word):
+    if signs.strip("."):
+        return not word[:1].islower()  # "Yahoo! is"
+    before = _last_word(line[start : stop.start()])
+    if before in _BEFORE_NUMBERS:
+        return not word[:1].isdigit()
+    if not (before in _TITLES or _is_abbreviation(before)):
         return True
-    return following.casefold() in _OPENERS and following[:1].isupper() and not (after and after[2])
+    opens = word[:1].isupper() and word.casefold() in _OPENERS
+    return opens and following is not None and not following["dot"]  # "A. I. Velis"
+
+
+def _last_word(text: str) -> str:
+    found = _LAST_WORD.search(text)
+    return found[0].casefold() if found else ""
 
 
 def _is_abbreviation(word: str) -> bool:
-    """Whether a word before a full stop is an initial, dotted, or known to be short for something."""
+    """Whether a word before a full stop is an initial, dotted ("u.s"), or short for something."""
     return word in _ENDINGS or (len(word) == 1 and word.isalpha()) or _DOTTED.fullmatch(word) is not None
 
 
 def _without_full_stop(answer: str) -> str:
     """Drop the closing full stop unless an abbreviation or a row of initials needs it."""
-    answer = answer.strip()
-    if not answer.endswith(".") or answer.endswith(".."):
+    if not answer.endswith(".") or answer.endswith("..."):
         return answer
     body = answer[:-1]
-    found = _LAST_WORD.search(body)
-    word = found[0].casefold() if found else ""
-    kept = word in _TITLES or word in _ENDINGS or _DOTTED.fullmatch(word) is not None
-    if kept or (len(word) == 1 and _INITIALS_BEFORE.search(body[: -len(word)])):
+    word = _last_word(body)
+    in_row = len(word) == 1 and _INITIAL_BEFORE.search(body[:-1]) is not None
+    if word in _ENDINGS or _DOTTED.fullmatch(word) or in_row:
         return answer
     return body.rstrip()

@@ -17,8 +17,8 @@ __all__ = ["normal_form", "values_differ"]
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63"
-_QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u00b4`"
-_UNIFIED = {ord(c): "-" for c in _DASHES} | {ord(c): "'" for c in _QUOTES}
+_QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u00b4"
+_UNIFIED = {ord(c): "-" for c in _DASHES} | {ord(c): "'" for c in _QUOTES} | {0x2044: "/", 0x2215: "/"}
 
 
 class _Dropped(dict[int, str]):
@@ -81,15 +81,14 @@ def normal_form(text: str) -> str:
     >>> normal_form("1939–1945"), normal_form("Theresa May"), normal_form("−7"), normal_form("A+")
     ('1939-1945', 'theresa may', '-7', 'a+')
     """
-    form = _pass(text)
-    while (again := _pass(form)) != form:
-        form = again
+    folded = _folded(text)
+    while (form := _reduced(folded)) != folded:  # what dropped punctuation brought together is read again
+        folded = _folded(form)
     return form
 
 
-def _pass(text: str) -> str:
-    """Apply every rule once; what dropped punctuation has brought together may then be a number."""
-    folded = _folded(text)
+def _reduced(folded: str) -> str:
+    """Apply every rule once to a folded text."""
     bare = _with_numerals(folded) if _NUMBER.search(folded) else folded.translate(_DROPPED)
     return " ".join([word for word in bare.split() if word not in _ARTICLES]) or _remainder(folded)
 

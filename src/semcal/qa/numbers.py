@@ -62,6 +62,10 @@ _MIXED = re.compile(r"(?<![0-9.,/:-])([0-9]+)[ -](1/2|1/4|3/4)(?![0-9/])")
 _MIXED_PARTS = {"1/2": ".5", "1/4": ".25", "3/4": ".75"}
 _RANGE = re.compile(rf"(?<![\w.,/:-])({_NUMERAL}) ?- ?({_NUMERAL}[ -]?({'|'.join(_SCALES)}))\b")
 _PERCENT = re.compile(r"(?<=[0-9])[ -]?(?:%|per[ -]?cent\b)")
+_NUMBER_WORD = re.compile(
+    rf"(?<![^\W\d_])(?:(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})\b"
+    rf"|(?<=[0-9]) ?(?:{'|'.join([*_SHORT_SCALES, *_MONEY_SCALES])})\b)"
+)
 _NO_ONE = re.compile(r"\bno-one\b")
 
 
@@ -119,7 +123,15 @@ def read_numbers(text: str) -> str:
     >>> read_numbers("the twenty-first century"), read_numbers("two thirds"), read_numbers("no one")
     ('the 21st century', '2/3', 'no one')
     """
-    parts = _WORD.split(_NO_ONE.sub("no one", _read_digits(text)))
+    text = _read_digits(text)
+    if _NUMBER_WORD.search(text):
+        text = _read_words(_NO_ONE.sub("no one", text))
+    return _PERCENT.sub("%", text)
+
+
+def _read_words(text: str) -> str:
+    """Replace number words, and digits with a scale, by digits."""
+    parts = _WORD.split(text)
     words = _Text(parts[1::2], parts[::2])
     out = [words.gaps[0]]
     i = 0
@@ -127,7 +139,7 @@ def read_numbers(text: str) -> str:
         found = _read(words, i) or _Found(words.words[i], i + 1)
         out += [found.text, words.gaps[found.end]]
         i = found.end
-    return _PERCENT.sub("%", "".join(out))
+    return "".join(out)
 
 
 def _read_digits(text: str) -> str:
@@ -202,10 +214,10 @@ def _below_hundred(text: _Text, i: int, *, inside: bool = False) -> _Whole | Non
     return None
 
 
-def _group(text: _Text, i: int, *, use_and: bool) -> _Whole | None:
+def _group(text: _Text, i: int, *, use_and: bool, inside: bool) -> _Whole | None:
     """Read what may stand before "thousand": up to "ninety-nine hundred and ninety-nine"."""
     word = text.words[i] if i < len(text.words) else ""
-    first = _Whole(1, i) if word in ("hundred", "hundredth") else _below_hundred(text, i)
+    first = _Whole(1, i) if word in ("hundred", "hundredth") else _below_hundred(text, i, inside=inside)
     if first is None or first.ordinal:
         return first
     after = text.words[i] if first.end == i else text.linked(first.end)
@@ -233,7 +245,13 @@ def _whole(text: _Text, i: int) -> _Whole | None:
     while True:
         at, joint = (i, "") if end == i else _joint(text, end, use_and=use_and)
         bare = end == i and (text.words[i] in _SCALES or text.words[i] in _SCALE_ORDINALS)
-        group = _Whole(1, i) if bare else _group(text, at, use_and=use_and) if at < len(text.words) else None
+        group = (
+            _Whole(1, i)
+            if bare
+            else _group(text, at, use_and=use_and, inside=joint == "and")
+            if at < len(text.words)
+            else None
+        )
         if group is None or group.value >= 10**limit:
             break
         places, after, ordinal = (

@@ -1,0 +1,74 @@
+"""How long the normal form and the first answer of a short text take, as a Markdown table.
+
+    python -m benchmarks.text
+
+With SEMCAL_DATA set, real answers are timed as well: references of NQ-Open and TriviaQA, and the longer
+answers of language models. CPU time of one thread, the best of several rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import process_time
+
+from semcal.qa.first_answer import first_answer
+from semcal.qa.normal_form import normal_form
+from semcal.records import read_rows
+
+ROUNDS, AT_LEAST = 7, 4000
+
+MADE_UP = {
+    "name": ["Ana Velis", "The Republic of Maldia", "Toreth-on-Sea", "the Battle of Orlin's Ford"],
+    "name, not ASCII": ["Señor Ibáñez", "Łódź", "the “Blue” Danube", "Orlin’s Ford"],
+    "figures": ["1984", "3.14", "1,234,567", "Apollo 11"],
+    "number words": ["twenty-one", "nineteen eighty-four", "Seven and a half million", "the sixth century"],
+    "date": ["July 4, 1776", "4 July 1776", "in March 1921", "19/12/1988"],
+}
+
+
+def microseconds(function: Callable[[str], object], texts: Sequence[str]) -> float:
+    """CPU time of one call, in microseconds."""
+    texts = list(texts) * (1 + AT_LEAST // len(texts))
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = process_time()
+        for text in texts:
+            function(text)
+        best = min(best, process_time() - start)
+    return best / len(texts) * 1e6
+
+
+def real_answers(folder: Path) -> dict[str, list[str]]:
+    """References and models' answers, at most 4000 of each."""
+    found = {}
+    for name, file, key in (
+        ("references, NQ-Open", "nq_open_dev_sample", "answers"),
+        ("references, TriviaQA", "triviaqa_dev_sample", "answers"),
+        ("answers of language models", "evouna_a", "answer"),
+    ):
+        rows = (row.data[key] for row in read_rows(folder / f"{file}.jsonl.gz"))
+        texts = [text for value in rows for text in ([value] if isinstance(value, str) else value or [])]
+        found[name] = texts[:AT_LEAST]
+    return found
+
+
+def main() -> int:
+    folder = os.environ.get("SEMCAL_DATA")
+    texts = MADE_UP | (real_answers(Path(folder)) if folder else {})
+    print(
+        "| texts | mean length | normal form (µs) | first answer (µs) |",
+        "| --- | ---: | ---: | ---: |",
+        sep="\n",
+    )
+    for name, some in texts.items():
+        length = sum(map(len, some)) / len(some)
+        times = [microseconds(function, some) for function in (normal_form, first_answer)]
+        print(f"| {name} | {length:.0f} | {times[0]:.1f} | {times[1]:.1f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
