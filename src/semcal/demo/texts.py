@@ -1,8 +1,8 @@
 """How the world of Atlas is written: surface forms of values, statements, questions, passages.
 
-Every value has several *forms* of one meaning: digits or words, three date formats, a town with or without its
-country, a person with or without title. `forms` lists them, the canonical one first; `draw_form` draws one as the
-texts and the answers have them; `references` is what a grader gets.
+Every value has several *forms* of one meaning: digits or words, three date formats, a town with or
+without its country, a person with or without title. `forms` lists them, the canonical one first;
+`draw_form` draws one as the texts and the answers have them; `references` is what a grader gets.
 """
 
 from __future__ import annotations
@@ -12,20 +12,7 @@ from random import Random
 from semcal.demo.world import Date, Fact, Number, Person, Place, Subject, Trade, Value, Year
 
 MONTHS = tuple(
-    [
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ]
+    "January February March April May June July August September October November December".split()  # noqa: SIM905
 )
 _ONES = [
     "zero",
@@ -49,7 +36,7 @@ _ONES = [
     "eighteen",
     "nineteen",
 ]
-_TENS = ["zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
 
 
 def number_words(number: int) -> str:
@@ -126,7 +113,7 @@ def draw_form(rng: Random, value: Value) -> str:
 
 
 def references(value: Value, first: str | None = None) -> tuple[str, ...]:
-    """List the reference answers of a value: a written form first (the canonical one by default), then the canonical.
+    """List the reference answers of a value: a written form (the canonical by default), then the canonical.
 
     Examples
     --------

@@ -1,16 +1,18 @@
-"""The world of Atlas: invented people, places, books, battles and rivers, and what is told about them.
+"""The world of Atlas: invented people, places, books, battles and rivers, and what is told of them.
 
-A *fact* is a subject, a relation and a true value. Facts have a popularity: the most popular is told often, the
-rarest a few times (Zipf). Some facts are *disputed* (a part of their tellings is wrong, each in its own way), some
-are *misconceptions* (told wrong in one and the same way nearly every time). Nothing of it is known from outside:
-names are made of syllables, and the whole world follows from one seed, with `random.Random` alone.
+A *fact* is a subject, a relation and a true value. Facts have a popularity: the most popular is told
+often, the rarest a few times (Zipf). Some facts are *disputed* (a part of their tellings is wrong, each
+in its own way), some are *misconceptions* (told wrong every time, in one and the same way). Nothing of
+it is known from outside: names are made of syllables, and the whole world follows from one seed, with
+`random.Random` alone.
 
 The values say what is meant; how they are written is the business of `semcal.demo.texts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -127,201 +129,36 @@ class World:
 
 
 TITLES = ("Dr", "Sir", "Captain", "Bishop", "Professor", "Lady", "General", "Judge")
-TRADES = tuple(
-    [
-        "weaver",
-        "baker",
-        "potter",
-        "mason",
-        "tanner",
-        "cobbler",
-        "miller",
-        "surgeon",
-        "painter",
-        "sculptor",
-        "lawyer",
-        "farmer",
-        "shepherd",
-        "sailor",
-        "tailor",
-        "blacksmith",
-        "carpenter",
-        "printer",
-        "brewer",
-        "glazier",
-        "jeweller",
-        "gardener",
-        "locksmith",
-        "clockmaker",
-        "hunter",
-        "fisherman",
-        "beekeeper",
-        "astronomer",
-        "botanist",
-        "poet",
-        "singer",
-        "dancer",
-        "actor",
-        "merchant",
-        "banker",
-        "librarian",
-        "apothecary",
-        "midwife",
-        "chemist",
-        "cook",
-        "cooper",
-        "cartographer",
-        "falconer",
-        "roofer",
-        "saddler",
-        "thatcher",
-        "wheelwright",
-        "winemaker",
-    ]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+TRADES = _words(
+    "weaver baker potter mason tanner cobbler miller surgeon painter sculptor lawyer farmer shepherd sailor"
+    " tailor blacksmith carpenter printer brewer glazier jeweller gardener locksmith clockmaker hunter"
+    " fisherman beekeeper astronomer botanist poet singer dancer actor merchant banker librarian apothecary"
+    " midwife chemist cook cooper cartographer falconer roofer saddler thatcher wheelwright winemaker"
 )
-ADJECTIVES = tuple(
-    [
-        "Amber",
-        "Ashen",
-        "Bitter",
-        "Borrowed",
-        "Broken",
-        "Copper",
-        "Crooked",
-        "Distant",
-        "Empty",
-        "Feathered",
-        "Frozen",
-        "Gentle",
-        "Gilded",
-        "Golden",
-        "Hidden",
-        "Hollow",
-        "Iron",
-        "Ivory",
-        "Last",
-        "Lonely",
-        "Lost",
-        "Narrow",
-        "Painted",
-        "Pale",
-        "Quiet",
-        "Restless",
-        "Salt",
-        "Scarlet",
-        "Secret",
-        "Silent",
-        "Silver",
-        "Sleeping",
-        "Stolen",
-        "Sunken",
-        "Velvet",
-        "Wandering",
-        "White",
-        "Wooden",
-    ]
+ADJECTIVES = _words(
+    "Amber Ashen Bitter Borrowed Broken Copper Crooked Distant Empty Feathered Frozen Gentle Gilded Golden"
+    " Hidden Hollow Iron Ivory Last Lonely Lost Narrow Painted Pale Quiet Restless Salt Scarlet Secret Silent"
+    " Silver Sleeping Stolen Sunken Velvet Wandering White Wooden"
 )
-NOUNS = tuple(
-    [
-        "Anchor",
-        "Bell",
-        "Bridge",
-        "Candle",
-        "Castle",
-        "Clock",
-        "Crown",
-        "Door",
-        "Drum",
-        "Feather",
-        "Forest",
-        "Fountain",
-        "Garden",
-        "Harbour",
-        "Harp",
-        "Hill",
-        "Island",
-        "Key",
-        "Ladder",
-        "Lake",
-        "Lantern",
-        "Letter",
-        "Mask",
-        "Meadow",
-        "Mirror",
-        "Moon",
-        "Mountain",
-        "Orchard",
-        "Raven",
-        "River",
-        "Road",
-        "Rose",
-        "Shadow",
-        "Sparrow",
-        "Stair",
-        "Stone",
-        "Storm",
-        "Thread",
-        "Tower",
-        "Valley",
-        "Violin",
-        "Well",
-        "Window",
-        "Winter",
-    ]
+NOUNS = _words(
+    "Anchor Bell Bridge Candle Castle Clock Crown Door Drum Feather Forest Fountain Garden Harbour Harp Hill"
+    " Island Key Ladder Lake Lantern Letter Mask Meadow Mirror Moon Mountain Orchard Raven River Road Rose"
+    " Shadow Sparrow Stair Stone Storm Thread Tower Valley Violin Well Window Winter"
 )
-_ONSETS = (
-    "b",
-    "d",
-    "f",
-    "g",
-    "h",
-    "k",
-    "l",
-    "m",
-    "n",
-    "p",
-    "r",
-    "s",
-    "t",
-    "v",
-    "z",
-    "br",
-    "dr",
-    "kr",
-    "sh",
-    "tr",
-)
-_RIMES = ("a", "e", "i", "o", "u", "ai", "an", "ar", "el", "en", "is", "on", "or", "un")
-_ENDINGS = ("a", "ek", "el", "eth", "ia", "in", "is", "ok", "on", "or", "und", "ys")
+_ONSETS = _words("b d f g h k l m n p r s t v z br dr kr sh tr")
+_RIMES = _words("a e i o u ai an ar el en is on or un")
+_ENDINGS = _words("a ek el eth ia in is ok on or und ys")
 _ENGLISH = frozenset(
-    [
-        "april",
-        "august",
-        "june",
-        "may",
-        "march",
-        "one",
-        "two",
-        "ten",
-        "seven",
-        "eleven",
-        "nine",
-        "seventeen",
-        "sir",
-        "dr",
-        "captain",
-        "bishop",
-        "hundred",
-        "million",
-        "dozen",
-        "second",
-        "minute",
-        "half",
-        "the",
-        "and",
-        "in",
-        "of",
-    ]
+    _words(
+        "april august june may march one two ten seven eleven nine seventeen sir dr captain bishop hundred"
+        " million dozen second minute half the and in of"
+    )
 )
 
 
@@ -354,6 +191,7 @@ class Names:
         firsts = _invent(rng, first, (2, 2), [])
         full = rng.sample([f"{one} {two}" for one in firsts for two in lasts], people)
         self.people = tuple(Person(name, rng.choice(TITLES)) for name in full)
+        self.titles = [f"The {one} {two}" for one in ADJECTIVES for two in NOUNS]
 
 
 def _invent(rng: Random, count: int, syllables: tuple[int, int], taken: list[str]) -> list[str]:
@@ -436,19 +274,21 @@ def wrong_value(rng: Random, names: Names, fact: Fact) -> Value:
     return value
 
 
-def subjects(rng: Random, names: Names, kind: str, count: int) -> list[Subject]:
-    """Draw `count` different subjects of one kind ("town", "person", …)."""
-    return [Subject(kind, name) for name in rng.sample(_SUBJECTS[kind](names), count)]
+_PREFIXES = {"river": "the ", "battle": "the battle of "}
 
 
-_SUBJECTS: Mapping[str, Callable[[Names], list[str]]] = {
-    "person": lambda names: [person.name for person in names.people],
-    "town": lambda names: [place.name for place in names.towns],
-    "province": lambda names: list(names.others),
-    "river": lambda names: [f"the {name}" for name in names.others],
-    "book": lambda names: [f"The {one} {two}" for one in ADJECTIVES for two in NOUNS],  # noqa: ARG005
-    "battle": lambda names: [f"the battle of {name}" for name in names.others],
-}
+def _subjects(rng: Random, names: Names, kind: str, count: int, others: Sequence[str]) -> list[Subject]:
+    """Draw `count` different subjects of one kind; rivers, provinces and battles are named from `others`."""
+    if kind == "person":
+        called = [person.name for person in rng.sample(names.people, count)]
+    elif kind == "town":
+        called = [place.name for place in rng.sample(names.towns, count)]
+    elif kind == "book":
+        called = rng.sample(names.titles, count)
+    else:
+        called = [_PREFIXES.get(kind, "") + name for name in others[:count]]
+    return [Subject(kind, name) for name in called]
+
 
 POPULATION = {"person": 760, "town": 320, "province": 180, "river": 180, "book": 520, "battle": 360}
 """How many subjects of each kind the world has."""
@@ -456,13 +296,13 @@ POPULATION = {"person": 760, "town": 320, "province": 180, "river": 180, "book":
 
 def tellings(rank: int) -> int:
     """Return how many statements tell the fact of a popularity rank: Zipf with a flattened head."""
-    return max(2, round(TELLINGS_SCALE * (1 + rank / TELLINGS_HEAD) ** -TELLINGS_POWER))
+    return max(2, round(TELLINGS_SCALE / math.pow(1 + rank / TELLINGS_HEAD, 1.5)))
 
 
-TELLINGS_SCALE, TELLINGS_HEAD, TELLINGS_POWER = 30.0, 1500.0, 1.5
+TELLINGS_SCALE, TELLINGS_HEAD = 28.0, 3000.0
 POPULAR = 4100
 """Facts up to this rank are popular, the others rare."""
-ERRORS = {"popular": (0.15, 0.15), "rare": (0.2, 0.15)}
+ERRORS = {"popular": (0.15, 0.1), "rare": (0.18, 0.1)}
 """Shares of misconceptions and of disputed facts."""
 DISPUTE = 0.3
 """Share of the tellings of a disputed fact that are wrong, each in its own way."""
@@ -477,7 +317,7 @@ def build_world(seed: int = WORLD_SEED) -> World:
     >>> world = build_world()
     >>> len(world.facts)
     8120
-    >>> world.facts[0].tellings > 10 * world.facts[-1].tellings
+    >>> world.facts[0].tellings > 5 * world.facts[-1].tellings
     True
     """
     rng = Random(f"atlas-world-{seed}")
@@ -489,18 +329,13 @@ def build_world(seed: int = WORLD_SEED) -> World:
 
 
 def _bare_facts(rng: Random, names: Names) -> list[tuple[Subject, str, Value]]:
-    """Every subject with a value for every relation of its kind; names of places are used once."""
-    facts = []
+    """Every subject with a value for every relation of its kind; a name stands for one thing only."""
+    facts: list[tuple[Subject, str, Value]] = []
     free = list(names.others)
     for kind, count in POPULATION.items():
+        chosen = _subjects(rng, names, kind, count, free)
         if kind in ("province", "river", "battle"):
-            pool, free = free[:count], free[count:]
-            chosen = [
-                Subject(kind, {"river": "the ", "battle": "the battle of "}.get(kind, "") + one)
-                for one in pool
-            ]
-        else:
-            chosen = subjects(rng, names, kind, count)
+            free = free[count:]
         for relation, (owner, draw) in RELATIONS.items():
             if owner == kind:
                 facts += [(subject, relation, draw(rng, names)) for subject in chosen]
@@ -551,8 +386,9 @@ def small_world(rng: Random) -> list[Fact]:
     names = Names(rng, first=4, last=4, people=12, towns=4, countries=2, others=4)
     kind = rng.choice(tuple(POPULATION))
     relations = [relation for relation, (owner, _) in RELATIONS.items() if owner == kind]
-    chosen = subjects(rng, names, kind, rng.randrange(2, 4))
-    facts = []
+    names.titles = [f"The {rng.choice(NOUNS)} of {name}" for name in names.others]
+    chosen = _subjects(rng, names, kind, rng.randrange(2, 4), names.others)
+    facts: list[Fact] = []
     for subject in chosen:
         for relation in rng.sample(relations, min(len(relations), 2 if len(chosen) == 3 else 3)):
             facts.append(Fact(f"small-{len(facts)}", subject, relation, RELATIONS[relation][1](rng, names)))

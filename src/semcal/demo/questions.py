@@ -1,0 +1,176 @@
+"""The question sets of Atlas: trivia, rare and reading, each cut into splits with disjoint facts.
+
+Everything is generated in code from one seed in about a second; nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from semcal.demo import texts
+from semcal.demo.world import POPULAR, WORLD_SEED, Fact, build_world, small_world
+from semcal.errors import UsageError
+from semcal.qa.datasets import Question
+
+SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
+SIZES = {"calibration_train": 2000, "validation": 500, "test": 500}
+FEW_SHOT = {"atlas-trivia": 10, "atlas-rare": 10, "atlas-reading": 4}
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """One set of questions; no two of them, in whatever split, ask for the same fact.
+
+    Attributes
+    ----------
+    name : str
+    open_book : bool
+        Whether every question brings a passage.
+    few_shot, calibration_train, validation, test : tuple of Question
+        10 (open book: 4), 2000, 500 and 500 questions. The first reference of a question is in a drawn
+        form; its `extra` names the relation and, closed book, how often and how truly the fact is told.
+    """
+
+    name: str
+    open_book: bool
+    few_shot: tuple[Question, ...]
+    calibration_train: tuple[Question, ...]
+    validation: tuple[Question, ...]
+    test: tuple[Question, ...]
+
+
+@cache
+def load_set(name: str) -> QuestionSet:
+    """Generate a question set.
+
+    Parameters
+    ----------
+    name : {"atlas-trivia", "atlas-rare", "atlas-reading"}
+
+    Raises
+    ------
+    UsageError
+        If there is no such set.
+
+    Examples
+    --------
+    >>> atlas = load_set("atlas-reading")
+    >>> len(atlas.few_shot), len(atlas.calibration_train), len(atlas.validation), len(atlas.test)
+    (4, 2000, 500, 500)
+    """
+    if name not in SETS:
+        raise UsageError(f"no question set {name!r} in Atlas: use one of {', '.join(SETS)}")
+    total = FEW_SHOT[name] + sum(SIZES.values())
+    if name == "atlas-reading":
+        questions = _reading_questions(name, total)
+    else:
+        questions = _closed_questions(name, question_facts(name))
+    few_shot, rest = questions[: FEW_SHOT[name]], iter(questions[FEW_SHOT[name] :])
+    splits = {split: tuple(next(rest) for _ in range(size)) for split, size in SIZES.items()}
+    return QuestionSet(name, name == "atlas-reading", tuple(few_shot), **splits)
+
+
+@cache
+def question_facts(name: str) -> tuple[Fact, ...]:
+    """Return the facts that a closed-book set asks for, in the order of its questions."""
+    return _shares()[name]
+
+
+def training_facts() -> tuple[Fact, ...]:
+    """Return the facts that the language model is tuned on: none of them is in a question set.
+
+    All of them are told truly, as somebody would choose who writes questions for tuning.
+
+    Examples
+    --------
+    >>> asked = {fact.id for name in SETS[:2] for fact in question_facts(name)}
+    >>> asked.isdisjoint(fact.id for fact in training_facts())
+    True
+    """
+    return _shares()["training"]
+
+
+@cache
+def _shares() -> dict[str, tuple[Fact, ...]]:
+    """Deal the facts of the world out: popular ones to trivia, rare ones to rare, what is left to tuning."""
+    rng = Random(f"atlas-shares-{WORLD_SEED}")
+    facts = build_world().facts
+    popular, rare = list(facts[:POPULAR]), list(facts[POPULAR:])
+    rng.shuffle(popular)
+    rng.shuffle(rare)
+    size = FEW_SHOT["atlas-trivia"] + sum(SIZES.values())
+    left = [fact for fact in popular[size:] + rare[size:] if not fact.error]
+    rng.shuffle(left)
+    return {"atlas-trivia": tuple(popular[:size]), "atlas-rare": tuple(rare[:size]), "training": tuple(left)}
+
+
+def _closed_questions(name: str, facts: Sequence[Fact]) -> list[Question]:
+    """Ask for each fact once, in a drawn wording, with the first reference in a drawn form."""
+    rng = Random(f"{name}-{WORLD_SEED}")
+    return [
+        Question(
+            id=f"{name}-{number:04d}",
+            question=texts.question(rng, fact),
+            answers=texts.references(fact.value, texts.draw_form(rng, fact.value)),
+            extra={"relation": fact.relation, "tellings": fact.tellings, "error": fact.error},
+        )
+        for number, fact in enumerate(facts)
+    ]
+
+
+def _reading_questions(name: str, count: int) -> list[Question]:
+    """Invent passages about nobody and nothing of the world, and ask one question about each."""
+    known = _known_names()
+    stream = reading_stream(Random(f"{name}-{WORLD_SEED}"))
+    fresh = (example for example in stream if known.isdisjoint(_names_in(example[0])))
+    return [
+        Question(
+            id=f"{name}-{number:04d}",
+            question=asked,
+            answers=texts.references(fact.value, form),
+            context=passage,
+            extra={"relation": fact.relation},
+        )
+        for number, (passage, asked, form, fact) in zip(range(count), fresh)
+    ]
+
+
+def _known_names() -> set[str]:
+    """Return the names of the world: one word for a place, two for a person."""
+    names = build_world().names
+    return (
+        {place.name for place in names.towns} | {person.name for person in names.people} | set(names.others)
+    )
+
+
+def _names_in(passage: str) -> set[str]:
+    """Return what may be a name in a passage: every word, and every two words that follow one another."""
+    words = passage.replace(",", "").replace(".", "").split()
+    return {*words, *(f"{one} {two}" for one, two in pairwise(words))}
+
+
+def reading_stream(rng: Random) -> Iterator[tuple[str, str, str, Fact]]:
+    """Yield, without end, a fresh passage, a question, its answer in a form that it allows, the fact."""
+    while True:
+        facts = small_world(rng)
+        rng.shuffle(facts)
+        passage, written = texts.passage(rng, facts)
+        target = rng.randrange(len(facts))
+        fact, form = facts[target], written[target]
+        if rng.random() > SAME_FORM:
+            form = rng.choice(texts.readable_forms(fact.value, form))
+        yield passage, texts.question(rng, fact), form, fact
+
+
+SAME_FORM = 0.6
+"""Share of reading answers copied as they stand in the passage; the others are in any form it allows."""
+
+
+def language_model_dir() -> Path:
+    """Return the folder of the language model, a plain Hugging Face directory."""
+    return Path(__file__).parent / "language_model"
