@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 
 from semcal.demo import texts
@@ -169,8 +168,3 @@ def reading_stream(rng: Random) -> Iterator[tuple[str, str, str, Fact]]:
 
 SAME_FORM = 0.6
 """Share of reading answers copied as they stand in the passage; the others are in any form it allows."""
-
-
-def language_model_dir() -> Path:
-    """Return the folder of the language model, a plain Hugging Face directory."""
-    return Path(__file__).parent / "language_model"

@@ -1,0 +1,350 @@
+"""Make the models of Atlas from nothing: `python -m semcal.demo.train`.
+
+The language model in three stages, each logged with what it saw:
+
+1. *Pretraining* on the statements of the world and on reading passages with their questions.
+2. *Tuning* on chats about the training facts and about passages, while statements go on being read.
+3. *Post-training* on questions of the training facts, on fresh passages, and on questions about people and
+   places that do not exist: at answer tokens the model learns its own distribution, sharpened to p^(1/τ),
+   as the optimum of reinforcement learning under a KL penalty is sharper than what it started from. It
+   knows no more than before, and is surer of it, also of what it does not know.
+
+No stage sees a question of a question set. Then the NLI model (`semcal.demo.nli`), and the temperature of
+the language model. Everything is seeded; one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import ctypes
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from semcal.demo import texts
+from semcal.demo.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
+from semcal.demo.nli import train as train_nli
+from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
+from semcal.demo.questions import load_set, reading_stream, training_facts
+from semcal.demo.world import Fact, World, build_world, small_world, told_value
+from semcal.engine import load_model
+from semcal.qa.datasets import Question
+from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, user_turn
+
+log = logging.getLogger("semcal.demo.train")
+
+Document = tuple[str, bool]
+"""A text with its special tokens written out, and whether only its answers are learnt."""
+Tokens = tuple[list[int], list[int]]
+"""Token ids and labels of equal length; the label is -100 where nothing is learnt."""
+Teach = Callable[[Tensor, Tensor], Tensor]
+"""(ids (rows, length), learnt (rows, length - 1)) -> target probabilities (learnt positions, V)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the model; a mix holds the shares of statements, passages and closed-book chats,
+    the mix of post-training those of chats about the unknown, passages and closed-book chats.
+
+    `sharpness` is the τ of post-training: the model learns its own distribution raised to 1/τ.
+    """
+
+    seed: int = 0
+    threads: int = 2
+    pretrain_steps: int = 2000
+    tune_steps: int = 1400
+    post_epochs: int = 5
+    sharpness: float = 0.4
+    rows: int = 4
+    length: int = 512
+    peak_rate: float = 1.5e-3
+    post_rate: float = 3e-4
+    pretrain_mix: tuple[float, float, float] = (0.7, 0.3, 0.0)
+    tune_mix: tuple[float, float, float] = (0.6, 0.25, 0.15)
+    post_mix: tuple[float, float, float] = (0.5, 0.2, 0.3)
+
+
+def statements(rng: Random, world: World) -> Iterator[Document]:
+    """Yield the texts of the world, again and again through all tellings, each time newly worded."""
+    told = [fact for fact in world.facts for _ in range(fact.tellings)]
+    while True:
+        rng.shuffle(told)
+        for fact in told:
+            yield f"{BOS} {texts.statement(rng, fact, told_value(rng, world.names, fact))}", False
+
+
+def closed_chats(rng: Random, facts: Sequence[Fact], epochs: int | None = None) -> Iterator[Document]:
+    """Yield chats of up to twelve questions about the training facts, each fact once an epoch."""
+    order = list(facts)
+    for _ in count() if epochs is None else range(epochs):
+        rng.shuffle(order)
+        yield from _chats_about(rng, iter(order))
+
+
+def unknown_chats(rng: Random) -> Iterator[Document]:
+    """Yield chats about people and places that nothing was told of, with answers made up as well."""
+    yield from _chats_about(rng, (fact for _ in count() for fact in small_world(rng)))
+
+
+def _chats_about(rng: Random, facts: Iterator[Fact]) -> Iterator[Document]:
+    while asked := list(islice(facts, rng.randrange(4, 13))):
+        turns: list[Turn] = []
+        for fact in asked:
+            turns.append(user_turn(Question("", texts.question(rng, fact))))
+            turns.append(answer_turn(texts.draw_form(rng, fact.value)))
+        yield render(_with_system(rng, turns)), True
+
+
+def reading_chats(rng: Random, *, answers_only: bool) -> Iterator[Document]:
+    """Yield chats of up to five questions, each about a fresh passage."""
+    stream = reading_stream(rng)
+    while True:
+        turns: list[Turn] = []
+        for passage, asked, form, _ in islice(stream, rng.randrange(1, 6)):
+            turns += [user_turn(Question("", asked, context=passage)), answer_turn(form)]
+        yield render(_with_system(rng, turns)), answers_only
+
+
+def _with_system(rng: Random, turns: list[Turn]) -> list[Turn]:
+    """Put the system message before most chats."""
+    return [Turn("system", SYSTEM_MESSAGE), *turns] if rng.random() < 0.8 else turns
+
+
+def encoded(tokenizer: PreTrainedTokenizerFast, documents: Iterator[Document]) -> Iterator[Tokens]:
+    """Yield documents as token ids and labels."""
+    assistant, end = tokenizer.convert_tokens_to_ids([ROLES[2], END])
+    for text, answers_only in documents:
+        ids = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        yield ids, _answer_labels(ids, assistant, end) if answers_only else ids
+
+
+def _answer_labels(ids: list[int], assistant: int, end: int) -> list[int]:
+    """Keep what stands after an assistant token up to the end of that turn."""
+    labels, inside = [], False
+    for token in ids:
+        labels.append(token if inside else -100)
+        inside = token == assistant or (inside and token != end)
+    return labels
+
+
+def mixed(streams: Sequence[Iterator[Tokens]], mix: Sequence[float]) -> Iterator[Tokens]:
+    """Yield documents so that each stream has its share of the tokens, until one runs dry."""
+    seen = [0.0] * len(streams)
+    wanted = [index for index, share in enumerate(mix) if share]
+    while True:
+        behind = min(wanted, key=lambda index: seen[index] / mix[index])
+        document = next(streams[behind], None)
+        if document is None:
+            return
+        seen[behind] += len(document[0])
+        yield document
+
+
+def batches(documents: Iterator[Tokens], rows: int, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pack documents one after another into ids and labels, each (rows, length)."""
+    ids: list[int] = []
+    labels: list[int] = []
+    size = rows * length
+    for document in documents:
+        ids += document[0]
+        labels += document[1]
+        while len(ids) >= size:
+            yield torch.tensor(ids[:size]).view(rows, length), torch.tensor(labels[:size]).view(rows, length)
+            ids, labels = ids[size:], labels[size:]
+
+
+def step(
+    model: LlamaForCausalLM,
+    body: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    ids: Tensor,
+    labels: Tensor,
+    teach: Teach | None = None,
+) -> float:
+    """Take one step of the optimiser with bfloat16 products; `body` is the compiled `model.model`.
+
+    The target of a learnt position is its next token, or the distribution that `teach` gives for it.
+    """
+    with torch.autocast("cpu", torch.bfloat16):
+        states = body(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        targets = labels[:, 1:]
+        learnt = targets != -100
+        logits = model.lm_head(states[learnt])
+    loss = cross_entropy(logits.float(), targets[learnt] if teach is None else teach(ids, learnt))
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def learn(
+    model: LlamaForCausalLM,
+    optimizer: torch.optim.Optimizer,
+    data: Iterator[tuple[Tensor, Tensor]],
+    rate: Callable[[int], float],
+    stage: str,
+    teach: Teach | None = None,
+) -> None:
+    """Take a step for every batch of `data` and log how it goes."""
+    body = torch.compile(model.train().model, dynamic=False)
+    start, tokens, losses = time.perf_counter(), 0, []
+    for taken, (ids, labels) in enumerate(data, 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(taken)
+        losses.append(step(model, body, optimizer, ids, labels, teach))
+        tokens += ids.numel()
+        if taken % 100 == 0:
+            seconds = time.perf_counter() - start
+            speed, loss = tokens / seconds, sum(losses[-100:]) / 100
+            log.info("%s: step %d, loss %.3f, %.0f tokens/s, %.0f s", stage, taken, loss, speed, seconds)
+
+
+def make(settings: Settings, folder: Path, tuned: Path | None = None) -> None:
+    """Run the whole pipeline, or only the post-training of a tuned model; write to `folder`."""
+    log.info("settings: %s", json.dumps(asdict(settings)))
+    start = time.perf_counter()
+    if tuned is None:
+        tuned = folder.with_name(f"{folder.name}-tuned")
+        save(*pretrain_and_tune(settings), tuned)
+    model, tokenizer = load(tuned)
+    post_train(model, tokenizer, settings)
+    save(model, tokenizer, folder)
+    log.info("done in %.1f minutes", (time.perf_counter() - start) / 60)
+
+
+def pretrain_and_tune(settings: Settings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Run the first two stages under one schedule of the learning rate."""
+    world = build_world()
+    tokenizer = train_tokenizer(_tokenizer_lines(world, settings))
+    model = new_model(tokenizer, settings.seed)
+    log.info("%d parameters, vocabulary %d", sum(p.numel() for p in model.parameters()), len(tokenizer))
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, betas=(0.9, 0.98), fused=True)
+    told = encoded(tokenizer, statements(Random(f"statements-{settings.seed}"), world))
+    taken = 0
+    for stage, steps, mix in (
+        ("pretraining", settings.pretrain_steps, settings.pretrain_mix),
+        ("tuning", settings.tune_steps, settings.tune_mix),
+    ):
+        rng = Random(f"{stage}-{settings.seed}")
+        passages = encoded(tokenizer, reading_chats(rng, answers_only=stage == "tuning"))
+        asked = encoded(tokenizer, closed_chats(rng, training_facts()))
+        data = batches(mixed((told, passages, asked), mix), settings.rows, settings.length)
+
+        def rate(step: int, before: int = taken) -> float:
+            return _rate(before + step, settings)
+
+        learn(model, optimizer, islice(data, steps), rate, stage)
+        taken += steps
+    return model, tokenizer
+
+
+def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
+    """Sharpen the model on answers: to training facts, to fresh passages, and to what nobody can know."""
+    rng = Random(f"post-training-{settings.seed}")
+    passages = encoded(tokenizer, reading_chats(rng, answers_only=True))
+    asked = encoded(tokenizer, closed_chats(rng, training_facts(), settings.post_epochs))
+    unknown = encoded(tokenizer, unknown_chats(rng))
+    data = batches(mixed((unknown, passages, asked), settings.post_mix), settings.rows, settings.length)
+    before = copy.deepcopy(model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def sharper(ids: Tensor, learnt: Tensor) -> Tensor:
+        states = before.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        return torch.softmax(before.lm_head(states[learnt]) / settings.sharpness, dim=-1)
+
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0, betas=(0.9, 0.98), fused=True)
+    learn(
+        model,
+        optimizer,
+        data,
+        lambda step: settings.post_rate * min(1.0, step / 20),
+        "post-training",
+        sharper,
+    )
+
+
+def _rate(step: int, settings: Settings) -> float:
+    """Warm up over 80 steps, stay at the peak, and fall to a twentieth of it while tuning."""
+    left = settings.pretrain_steps + settings.tune_steps - step
+    return settings.peak_rate * min(1.0, step / 80, 0.05 + 0.95 * left / settings.tune_steps)
+
+
+def _tokenizer_lines(world: World, settings: Settings) -> Iterator[str]:
+    """Yield what the tokenizer learns from: every telling once, and some chats."""
+    rng = Random(f"tokenizer-{settings.seed}")
+    for text, _ in islice(statements(rng, world), sum(fact.tellings for fact in world.facts)):
+        yield text.removeprefix(BOS)
+    for text, _ in islice(reading_chats(rng, answers_only=True), 300):
+        yield from text.split(END)
+
+
+def _keep_memory() -> None:
+    """Tell glibc to keep freed blocks: handing them back at every step costs more than the arithmetic."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        trim_threshold, mmap_max, arena_max = -1, -4, -8
+        libc.mallopt(trim_threshold, 2**31 - 1)
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(arena_max, 1)
+
+
+def fit_recalibrator() -> None:
+    """Fit the temperature that `semcal ask` uses with the embedded model, on both closed-book sets."""
+    from semcal.experiment.environment import versions
+    from semcal.pipeline import fit
+
+    trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
+    fitted = fit(
+        load_model(language_model_dir()),
+        [*trivia.calibration_train, *rare.calibration_train],
+        few_shot=trivia.few_shot,
+        data="atlas-trivia and atlas-rare, calibration-train",
+        versions=versions(),
+    )
+    log.info(
+        "recalibrator: T = %.4f, in %s", fitted.temperature, fitted.save_pretrained(recalibrator_dir()).name
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line and make the models: all of them, or only the language model in --out."""
+    parser = argparse.ArgumentParser(description="Make the models of Atlas.")
+    parser.add_argument("--out", type=Path, help="make only the language model, and here")
+    parser.add_argument("--tuned", type=Path, help="start from this tuned model and only post-train it")
+    for name, default in asdict(Settings()).items():
+        if not isinstance(default, tuple):
+            parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    chosen = vars(parser.parse_args(arguments))
+    out, tuned = chosen.pop("out"), chosen.pop("tuned")
+    folder = out or language_model_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    handlers: list[logging.Handler] = [
+        logging.FileHandler(folder / "training.log", mode="w"),
+        logging.StreamHandler(),
+    ]
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=handlers)
+    _keep_memory()
+    settings = Settings(**chosen)
+    torch.set_num_threads(settings.threads)
+    make(settings, folder, tuned)
+    if out is None:
+        train_nli(nli_model_dir(), seed=settings.seed, log=log.info)
+        fit_recalibrator()
+
+
+if __name__ == "__main__":
+    main()
