@@ -248,3 +248,22 @@ def test_a_newline_that_merges_with_the_full_stop_is_one_token_in_scoring_and_st
     assert form.complete(generation(form, form._plain(" Odo. It was")), len(" Odo.")) == ids
     assert form.complete(generation(form, ids), len(" Odo.")) == ids
     assert said(form, form.complete(generation(form, ids), len(" Od"))) == " Od\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "end"), [(tiny_models.TEMPLATE_IN_BRACKETS, "</s>"), (None, "<0x0A>")], ids=["chat", "base"]
+)
+def test_a_tokenizer_that_spells_blanks_and_bytes_is_understood(template: str | None, end: str) -> None:
+    tokenizer = tiny_models.sentencepiece_tokenizer(template=template)
+    form = chat_format(tokenizer, [EOS])
+    prompt = form.encode(CHAT[1:])
+    assert prompt.count(tokenizer.bos_token_id) == 1
+    assert tokenizer.convert_ids_to_tokens(list(form.end_of_turn)) == [end]
+    ids = form.encode_answer(CHAT[1:], "Mira Talso.")
+    assert tokenizer.convert_ids_to_tokens(list(ids)) == ["▁Mira", *tokenizer.tokenize(" Talso.")[-1:], end]
+    whole = generation(form, ids)
+    assert (whole.text, whole.finished) == ("Mira Talso.", True)
+    assert form.complete(whole, len("Mira Talso.")) == ids
+    assert form.complete(whole, len("Mira")) == (ids[0], *form.end_of_turn)
+    longer = generation(form, form._plain("Mira Talso. It was built"))
+    assert form.complete(longer, len("Mira Talso.")) == ids

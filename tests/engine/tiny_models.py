@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "<|turn|>{{ message['role'] }}\n{{ message['content'] | trim }}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+)
+TEMPLATE_IN_BRACKETS = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %} {{ message['content'] }}</s>"
+    "{% else %}[INST] {{ message['content'] }} [/INST]{% endif %}{% endfor %}"
 )
 TEMPLATE_WITHOUT_SYSTEM = (
     "{{ bos_token }}{% for message in messages %}"
@@ -78,6 +84,26 @@ def tokenizer(*, template: str | None = TEMPLATE, adds_bos: bool = False, bos: b
         pad_token="<pad>",
         additional_special_tokens=["<|turn|>", "<|end|>"],
     )
+    fast.chat_template = template
+    return fast
+
+
+def sentencepiece_tokenizer(*, template: str | None) -> Any:
+    """A tokenizer as Llama 2 has it: blanks as "▁", unknown characters as bytes, BOS added by itself."""
+    bpe = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    bpe.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    one_blank_less = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    bpe.decoder = decoders.Sequence([decoders.Replace("▁", " "), *one_blank_less])
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<unk>", "<s>", "</s>", *byte_tokens], show_progress=False
+    )
+    bpe.train_from_iterator([text.replace("\n", " ") for text in CORPUS], trainer)
+    content = json.loads(bpe.to_str())
+    content["added_tokens"] = content["added_tokens"][:3]  # the bytes are tokens like any other
+    bpe = Tokenizer.from_str(json.dumps(content))
+    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
     fast.chat_template = template
     return fast
 
