@@ -89,7 +89,7 @@ def read_dates(text: str) -> str:
 
 
 def _month_first(found: re.Match[str]) -> str:
-    return found[0] if _MONTH_BEFORE.search(found.string[: found.start()]) else _whole(found)
+    return found[0] if _MONTH_BEFORE.search(_before(found)) else _whole(found)
 
 
 def _day_first(found: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def _whole(found: re.Match[str]) -> str:
 
 def _month_and_year(found: re.Match[str]) -> str:
     """Month and year, unless the month ends a range, belongs to a day, or may be a name."""
-    words = found.string[: found.start()].split()
+    words = _before(found).split()
     name = found["month"]
     leads = not words or words[-1] in _LEADS or not words[-1][-1].isalpha()
     if _is_borrowed(found) or (name in _NAMELIKE and not leads):
@@ -123,8 +123,13 @@ def _in_figures(found: re.Match[str]) -> str:
 
 
 def _is_borrowed(found: re.Match[str]) -> bool:
-    before = found.string[: found.start()]
+    before = _before(found)
     return bool(_MONTH_BEFORE.search(before) or _DAY_BEFORE.search(before))
+
+
+def _before(found: re.Match[str]) -> str:
+    """The few words before a match."""
+    return found.string[max(0, found.start() - 60) : found.start()]
 
 
 def _iso(year: int, month: int, day: int) -> str | None:

@@ -242,29 +242,28 @@ def _whole(text: _Text, i: int) -> _Whole | None:
     """Read a whole number: groups with falling scales, then a last group without one."""
     use_and = i == 0 or text.words[i - 1] != "between"
     total, end, limit = 0, i, _LARGEST_SCALE
-    while True:
-        at, joint = (i, "") if end == i else _joint(text, end, use_and=use_and)
-        bare = end == i and (text.words[i] in _SCALES or text.words[i] in _SCALE_ORDINALS)
-        group = (
-            _Whole(1, i)
-            if bare
-            else _group(text, at, use_and=use_and, inside=joint == "and")
-            if at < len(text.words)
-            else None
-        )
-        if group is None or group.value >= 10**limit:
+    at, joint = i, ""
+    while group := _scaled_group(text, at, first=end == i, use_and=use_and, inside=joint == "and"):
+        whole, places = group
+        if whole.value >= 10**limit or places >= limit or not (places or _may_end(whole.value, joint)):
             break
-        places, after, ordinal = (
-            (0, group.end, True) if group.ordinal else _places(text, group.end, bare=bare)
-        )
-        if places >= limit:
-            break
-        if not places and not _may_end(group.value, joint):
-            break
-        total, end, limit = total + group.value * 10**places, after, places
-        if ordinal or not places:
-            return _Whole(total, end, ordinal)
+        total, end, limit = total + whole.value * 10**places, whole.end, places
+        if whole.ordinal or not places:
+            return _Whole(total, end, whole.ordinal)
+        at, joint = _joint(text, end, use_and=use_and)
     return _Whole(total, end) if end > i else None
+
+
+def _scaled_group(
+    text: _Text, i: int, *, first: bool, use_and: bool, inside: bool
+) -> tuple[_Whole, int] | None:
+    """Read a group and the zeros that the scale words after it add: ("five", 6) of "five million"."""
+    bare = first and (text.words[i] in _SCALES or text.words[i] in _SCALE_ORDINALS)
+    group = _Whole(1, i) if bare else _group(text, i, use_and=use_and, inside=inside)
+    if group is None or group.ordinal:
+        return (group, 0) if group else None
+    places, end, ordinal = _places(text, group.end, bare=bare)
+    return _Whole(group.value, end, ordinal), places
 
 
 def _joint(text: _Text, end: int, *, use_and: bool) -> tuple[int, str]:
@@ -291,7 +290,7 @@ def _places(text: _Text, end: int, *, bare: bool) -> tuple[int, int, bool]:
         word = text.words[end] if bare and not places else text.linked(end)
         if word in _SCALE_ORDINALS:
             return places + _SCALE_ORDINALS[word], end + 1, True
-        if word not in _SCALES or places + _SCALES[word] > _LARGEST_SCALE:
+        if word not in _SCALES or places + _SCALES[word] >= _LARGEST_SCALE:
             return places, end, False
         places, end = places + _SCALES[word], end + 1
 
