@@ -12,7 +12,7 @@ from itertools import pairwise
 from random import Random
 
 from semcal.demo import texts
-from semcal.demo.world import POPULAR, WORLD_SEED, Fact, build_world, small_world
+from semcal.demo.world import POPULAR, RIVALS, WORLD_SEED, Fact, build_world, small_world
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question
 
@@ -153,10 +153,10 @@ def _names_in(passage: str) -> set[str]:
     return {*words, *(f"{one} {two}" for one, two in pairwise(words))}
 
 
-def reading_stream(rng: Random) -> Iterator[tuple[str, str, str, Fact]]:
+def reading_stream(rng: Random, rivals: float = RIVALS) -> Iterator[tuple[str, str, str, Fact]]:
     """Yield, without end, a fresh passage, a question, its answer in a form that it allows, the fact."""
     while True:
-        facts = small_world(rng)
+        facts = small_world(rng, rivals)
         rng.shuffle(facts)
         passage, written = texts.passage(rng, facts)
         target = rng.randrange(len(facts))

@@ -4,6 +4,7 @@ The language model in three stages, each logged with what it saw:
 
 1. *Pretraining* on the statements of the world and on reading passages with their questions.
 2. *Tuning* on chats about the training facts and about passages, while statements go on being read.
+   Both are gone through in two rounds; passages are easier in the second.
 3. *Post-training* on questions of the training facts, on fresh passages, and on questions about people and
    places that do not exist: at answer tokens the model learns its own distribution, sharpened to p^(1/τ),
    as the optimum of reinforcement learning under a KL penalty is sharper than what it started from. It
@@ -39,7 +40,7 @@ from semcal.demo.language_model import BOS, END, ROLES, load, new_model, render,
 from semcal.demo.nli import train as train_nli
 from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
 from semcal.demo.questions import load_set, reading_stream, training_facts
-from semcal.demo.world import Fact, World, build_world, small_world, told_value
+from semcal.demo.world import RIVALS, Fact, World, build_world, small_world, told_value
 from semcal.engine import load_model
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, user_turn
@@ -55,25 +56,37 @@ Teach = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides the model; a mix holds the shares of statements, passages and closed-book chats,
-    the mix of post-training those of chats about the unknown, passages and closed-book chats.
+class Round:
+    """One schedule of the learning rate: pretraining, then tuning.
 
-    `sharpness` is the τ of post-training: the model learns its own distribution raised to 1/τ.
+    A mix holds the shares of statements, passages and closed-book chats; `rivals` is how often the
+    subjects of a passage are of one kind.
+    """
+
+    pretrain_steps: int
+    tune_steps: int
+    rivals: float
+    pretrain_mix: tuple[float, float, float] = (0.7, 0.3, 0.0)
+    tune_mix: tuple[float, float, float] = (0.6, 0.25, 0.15)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the model.
+
+    `post_mix` holds the shares of chats about the unknown, passages and closed-book chats, `sharpness` is
+    the τ of post-training: the model learns its own distribution raised to 1/τ.
     """
 
     seed: int = 0
-    threads: int = 2
-    pretrain_steps: int = 2000
-    tune_steps: int = 1400
+    threads: int = 1
+    rounds: tuple[Round, ...] = (Round(2000, 1400, rivals=1.0), Round(1800, 1600, rivals=0.3))
     post_epochs: int = 5
     sharpness: float = 0.4
     rows: int = 4
     length: int = 512
     peak_rate: float = 1.5e-3
     post_rate: float = 3e-4
-    pretrain_mix: tuple[float, float, float] = (0.7, 0.3, 0.0)
-    tune_mix: tuple[float, float, float] = (0.6, 0.25, 0.15)
     post_mix: tuple[float, float, float] = (0.5, 0.2, 0.3)
 
 
@@ -108,9 +121,9 @@ def _chats_about(rng: Random, facts: Iterator[Fact]) -> Iterator[Document]:
         yield render(_with_system(rng, turns)), True
 
 
-def reading_chats(rng: Random, *, answers_only: bool) -> Iterator[Document]:
+def reading_chats(rng: Random, *, answers_only: bool, rivals: float = RIVALS) -> Iterator[Document]:
     """Yield chats of up to five questions, each about a fresh passage."""
-    stream = reading_stream(rng)
+    stream = reading_stream(rng, rivals)
     while True:
         turns: list[Turn] = []
         for passage, asked, form, _ in islice(stream, rng.randrange(1, 6)):
@@ -213,43 +226,54 @@ def learn(
             log.info("%s: step %d, loss %.3f, %.0f tokens/s, %.0f s", stage, taken, loss, speed, seconds)
 
 
-def make(settings: Settings, folder: Path, tuned: Path | None = None) -> None:
-    """Run the whole pipeline, or only the post-training of a tuned model; write to `folder`."""
+def make(settings: Settings, folder: Path, start: Path | None = None, first: int = 0) -> None:
+    """Run the pipeline from round `first` on, with the weights in `start` if it is not the first."""
     log.info("settings: %s", json.dumps(asdict(settings)))
-    start = time.perf_counter()
-    if tuned is None:
-        tuned = folder.with_name(f"{folder.name}-tuned")
-        save(*pretrain_and_tune(settings), tuned)
-    model, tokenizer = load(tuned)
+    begun = time.perf_counter()
+    model, tokenizer = load(start) if start else _new(settings)
+    log.info("%d parameters, vocabulary %d", sum(p.numel() for p in model.parameters()), len(tokenizer))
+    told = encoded(tokenizer, statements(Random(f"statements-{settings.seed}"), build_world()))
+    for number, one in enumerate(settings.rounds):
+        if number < first:
+            continue
+        train_round(model, tokenizer, told, one, number, settings)
+        save(model, tokenizer, folder.with_name(f"{folder.name}-round-{number}"))
     post_train(model, tokenizer, settings)
     save(model, tokenizer, folder)
-    log.info("done in %.1f minutes", (time.perf_counter() - start) / 60)
+    log.info("done in %.1f minutes", (time.perf_counter() - begun) / 60)
 
 
-def pretrain_and_tune(settings: Settings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Run the first two stages under one schedule of the learning rate."""
-    world = build_world()
-    tokenizer = train_tokenizer(_tokenizer_lines(world, settings))
-    model = new_model(tokenizer, settings.seed)
-    log.info("%d parameters, vocabulary %d", sum(p.numel() for p in model.parameters()), len(tokenizer))
+def _new(settings: Settings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    tokenizer = train_tokenizer(_tokenizer_lines(build_world(), settings))
+    return new_model(tokenizer, settings.seed), tokenizer
+
+
+def train_round(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    told: Iterator[Tokens],
+    one: Round,
+    number: int,
+    settings: Settings,
+) -> None:
+    """Pretrain and tune under one schedule of the learning rate."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, betas=(0.9, 0.98), fused=True)
-    told = encoded(tokenizer, statements(Random(f"statements-{settings.seed}"), world))
     taken = 0
     for stage, steps, mix in (
-        ("pretraining", settings.pretrain_steps, settings.pretrain_mix),
-        ("tuning", settings.tune_steps, settings.tune_mix),
+        ("pretraining", one.pretrain_steps, one.pretrain_mix),
+        ("tuning", one.tune_steps, one.tune_mix),
     ):
-        rng = Random(f"{stage}-{settings.seed}")
-        passages = encoded(tokenizer, reading_chats(rng, answers_only=stage == "tuning"))
-        asked = encoded(tokenizer, closed_chats(rng, training_facts()))
-        data = batches(mixed((told, passages, asked), mix), settings.rows, settings.length)
+        rng = Random(f"{stage}-{settings.seed}" + (f"-{number}" if number else ""))
+        passages = reading_chats(rng, answers_only=stage == "tuning", rivals=one.rivals)
+        asked = closed_chats(rng, training_facts())
+        streams = (told, encoded(tokenizer, passages), encoded(tokenizer, asked))
+        data = batches(mixed(streams, mix), settings.rows, settings.length)
 
         def rate(step: int, before: int = taken) -> float:
-            return _rate(before + step, settings)
+            return _rate(before + step, one, settings.peak_rate)
 
-        learn(model, optimizer, islice(data, steps), rate, stage)
+        learn(model, optimizer, islice(data, steps), rate, f"round {number}, {stage}")
         taken += steps
-    return model, tokenizer
 
 
 def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
@@ -277,10 +301,10 @@ def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, sett
     )
 
 
-def _rate(step: int, settings: Settings) -> float:
+def _rate(step: int, one: Round, peak: float) -> float:
     """Warm up over 80 steps, stay at the peak, and fall to a twentieth of it while tuning."""
-    left = settings.pretrain_steps + settings.tune_steps - step
-    return settings.peak_rate * min(1.0, step / 80, 0.05 + 0.95 * left / settings.tune_steps)
+    left = one.pretrain_steps + one.tune_steps - step
+    return peak * min(1.0, step / 80, 0.05 + 0.95 * left / one.tune_steps)
 
 
 def _tokenizer_lines(world: World, settings: Settings) -> Iterator[str]:
@@ -324,12 +348,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and make the models: all of them, or only the language model in --out."""
     parser = argparse.ArgumentParser(description="Make the models of Atlas.")
     parser.add_argument("--out", type=Path, help="make only the language model, and here")
-    parser.add_argument("--tuned", type=Path, help="start from this tuned model and only post-train it")
+    parser.add_argument("--start", type=Path, help="go on from this model, as a round has left it")
+    parser.add_argument("--first", type=int, default=0, help="with --start: the round to go on with")
     for name, default in asdict(Settings()).items():
         if not isinstance(default, tuple):
             parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     chosen = vars(parser.parse_args(arguments))
-    out, tuned = chosen.pop("out"), chosen.pop("tuned")
+    out, start, first = (chosen.pop(name) for name in ("out", "start", "first"))
     folder = out or language_model_dir()
     folder.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [
@@ -340,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _keep_memory()
     settings = Settings(**chosen)
     torch.set_num_threads(settings.threads)
-    make(settings, folder, tuned)
+    make(settings, folder, start, first)
     if out is None:
         train_nli(nli_model_dir(), seed=settings.seed, log=log.info)
         fit_recalibrator()

@@ -372,10 +372,15 @@ def told_value(rng: Random, names: Names, fact: Fact) -> Value:
     return fact.value
 
 
-def small_world(rng: Random) -> list[Fact]:
+RIVALS = 0.3
+"""Share of small worlds in which all subjects are of one kind."""
+
+
+def small_world(rng: Random, rivals: float = RIVALS) -> list[Fact]:
     """Invent a handful of fresh facts, with names of their own, as a reading passage holds them.
 
-    Two or three subjects of one kind with the same relations, so that each fact has a like-looking neighbour.
+    They are about two or three subjects. In a share `rivals` of the cases these are of one kind, so that
+    each fact has a like-looking neighbour; in the others they are of different kinds.
 
     Examples
     --------
@@ -384,12 +389,18 @@ def small_world(rng: Random) -> list[Fact]:
     True
     """
     names = Names(rng, first=4, last=4, people=12, towns=4, countries=2, others=4)
-    kind = rng.choice(tuple(POPULATION))
-    relations = [relation for relation, (owner, _) in RELATIONS.items() if owner == kind]
+    alike = rivals >= 1 or rng.random() < rivals
+    if alike:
+        kind = rng.choice(tuple(POPULATION))
     names.titles = [f"The {rng.choice(NOUNS)} of {name}" for name in names.others]
-    chosen = _subjects(rng, names, kind, rng.randrange(2, 4), names.others)
+    if alike:
+        chosen = _subjects(rng, names, kind, rng.randrange(2, 4), names.others)
+    else:
+        kinds = rng.sample(tuple(POPULATION), rng.randrange(2, 4))
+        chosen = [_subjects(rng, names, one, 1, names.others[place:])[0] for place, one in enumerate(kinds)]
     facts: list[Fact] = []
     for subject in chosen:
+        relations = [relation for relation, (owner, _) in RELATIONS.items() if owner == subject.kind]
         for relation in rng.sample(relations, min(len(relations), 2 if len(chosen) == 3 else 3)):
             facts.append(Fact(f"small-{len(facts)}", subject, relation, RELATIONS[relation][1](rng, names)))
     return facts
