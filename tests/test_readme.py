@@ -29,7 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("examples.jsonl", atlas.few_shot),
         ("questions.jsonl", atlas.validation[:6]),
     ):
-        write_rows(tmp_path / name, ({"id": q.id, "question": q.question, "answers": q.answers} for q in questions))
+        rows = ({"id": q.id, "question": q.question, "answers": q.answers} for q in questions)
+        write_rows(tmp_path / name, rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
