@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification, T5Config
 
 import semcal
 from semcal.engine import Prompt
-from semcal.engine.loading import choose_device
+from semcal.engine.loading import choose_device, files_hash
 from semcal.errors import ModelError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import Base
@@ -197,3 +197,19 @@ def test_a_configuration_that_transformers_does_not_know_is_an_error(checkpoint:
 def test_loading_says_nothing(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
     semcal.load_model(checkpoint)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    if torch.cuda.device_count() == 0:
+        with pytest.raises(UsageError, match="this machine has no cuda"):
+            choose_device("cuda")
+    with pytest.raises(UsageError, match="no cuda:99"):
+        choose_device("cuda:99")
+
+
+def test_another_tokenizer_is_another_revision(tmp_path: Path) -> None:
+    tiny_models.save(tmp_path)
+    before = files_hash(tmp_path)
+    settings = tmp_path / "tokenizer.json"
+    settings.write_text(settings.read_text() + "\n")
+    assert files_hash(tmp_path) != before

@@ -17,6 +17,7 @@ from semcal.errors import ModelError, UsageError
 
 __all__ = ["choose_device", "files_hash", "load_model"]
 
+_TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "chat_template*", "added_tokens.json")
 _WEIGHTS = (
     "*.safetensors",
     "*.safetensors.index.json",
@@ -104,17 +105,26 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
     """
     if device is not None:
         try:
-            return torch.device(device)
+            chosen = torch.device(device)
         except RuntimeError as error:
             raise UsageError(f"no device {device!r}; give 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
+        _check_present(chosen)
+        return chosen
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def _check_present(device: torch.device) -> None:
+    """Raise UsageError for a device that this machine does not have."""
+    there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (device.index or 0) >= there.get(device.type, 1):
+        raise UsageError(f"this machine has no {device} ({there[device.type]} of its kind); use --device cpu")
+
+
 def files_hash(directory: Path) -> str:
-    """sha256 over configuration and weight files, their names included."""
-    files = {path for pattern in ("config.json", *_WEIGHTS) for path in directory.glob(pattern)}
+    """sha256 over configuration, tokenizer and weight files, their names included."""
+    files = {path for pattern in ("config.json", *_TOKENIZER, *_WEIGHTS) for path in directory.glob(pattern)}
     whole = hashlib.sha256()
     for path in sorted(files):
         with path.open("rb") as file:
