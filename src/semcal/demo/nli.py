@@ -29,7 +29,7 @@ from semcal.demo import texts
 from semcal.demo.nli_pairs import ENTAILMENT, LABELS, REFUSALS, Pair, fresh_names, pairs
 from semcal.demo.world import ADJECTIVES, NOUNS, TITLES, TRADES
 
-STEPS = 4500
+STEPS = 4000
 BATCH = 64
 CHUNK = 25
 LEARNING_RATE = 1e-3
@@ -39,11 +39,6 @@ LONGEST = 128
 WIDTH, LAYERS, HEADS, INNER = 128, 3, 4, 256
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
-
-
-def nli_model_dir() -> Path:
-    """Return the folder of the shipped NLI model, a plain sequence-classification directory."""
-    return Path(__file__).parent / "nli_model"
 
 
 def train(directory: Path, *, seed: int, log: Callable[[str], None]) -> None:

@@ -102,8 +102,10 @@ def pairs(seed: int, *, held_out: bool = False, kind: str | None = None) -> Iter
                 yield pair.reversed() if rng.random() < 0.5 else pair
 
 
-PAIRS_PER_POOL = 400
+PAIRS_PER_POOL = 1000
 """Pairs drawn from one pool of invented names before the next one is made."""
+POOL = 250
+"""Invented words in a pool: countries, towns, first and last names, and others."""
 HELD_OUT_SHARE = 8
 """One name in so many is kept for tests."""
 
@@ -115,15 +117,20 @@ def is_held_out(name: str) -> bool:
 
 def fresh_names(rng: Random, *, held_out: bool) -> Names:
     """Invent a pool of names, all of them of one share."""
-    names = Names(rng, first=2, last=2, people=1, towns=320, countries=1, others=1)
-    words = [place.name for place in names.towns if is_held_out(place.name) == held_out]
-    lands = words[: len(words) // 8]
-    names.towns = tuple(Place(word, rng.choice(lands)) for word in words[len(lands) :])
-    names.people = tuple(
-        Person(f"{rng.choice(words)} {rng.choice(words)}", rng.choice(TITLES)) for _ in range(160)
-    )
-    names.others = words
+    names = Names(rng, first=2, last=2, people=1, towns=1, countries=1, others=1)
+    words = [word for word in _invented(rng) if is_held_out(word) == held_out]
+    while len(words) < POOL:
+        words += [word for word in _invented(rng) if is_held_out(word) == held_out]
+    lands, towns, firsts, lasts, names.others = (words[start::5] for start in range(5))
+    names.towns = tuple(Place(town, rng.choice(lands[: len(towns) // 8])) for town in towns)
+    called = [f"{rng.choice(firsts)} {rng.choice(lasts)}" for _ in range(2 * len(words))]
+    names.people = tuple(Person(name, rng.choice(TITLES)) for name in called)
     return names
+
+
+def _invented(rng: Random) -> list[str]:
+    towns = Names(rng, first=2, last=2, people=1, towns=300, countries=1, others=1).towns
+    return [place.name for place in towns]
 
 
 def _pair(rng: Random, names: Names, kind: str) -> Pair:
