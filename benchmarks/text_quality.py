@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"(?<![0-9])-?[0-9]+(?:\.[0-9]+)?")
 _ISO = re.compile(r"(?<![0-9-])[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?(?![0-9-])")
 _MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
 _WRITTEN = {
-    "ISO": re.compile(r"[0-9]{4}-[0-9]{2}"),
+    "stood there in this form": re.compile(r"[0-9]{4}-[0-9]{2}"),
     "figures": re.compile(r"[0-9]+[/.-][0-9]+[/.-][0-9]+"),
     "month day, year": re.compile(rf"{_MONTH},? (?:the )?[0-9a-z]{{1,6}},? (?:of )?[0-9]{{4}}"),
     "day month year": re.compile(rf"[0-9a-z]{{1,6}} (?:of )?{_MONTH},? (?:of )?[0-9]{{4}}"),

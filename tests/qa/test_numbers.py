@@ -14,7 +14,7 @@ from semcal.qa.normal_form import normal_form
 from semcal.qa.numbers import read_numbers
 
 RNG = random.Random(5)
-WHOLE_NUMBERS = [*range(10_000), *(RNG.randrange(10 ** RNG.randint(5, 12)) for _ in range(3000))]
+WHOLE_NUMBERS = [*range(10_000), *(RNG.randrange(10 ** RNG.randint(5, 12)) for _ in range(2000))]
 
 
 def forms(*texts: str) -> list[str]:
@@ -181,7 +181,7 @@ def test_ordinals(text, digits):
     [
         "second",
         "a second",
-        "the second one of them".replace("one of them", "opinion"),
+        "the second opinion",
         "no one",
         "one another",
         "one of them",

@@ -24,7 +24,8 @@ _ANY_YEAR = re.compile("[12][0-9]{3}")
 
 _MONTH = rf"(?P<month>{_MONTH_NAMES})\b\.?"
 _BEFORE = r"(?<![\w/.:-])"
-_AFTER = r"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))"
+_WORKS = "film|movie|novel|book|play|song|single|album|ep|tv|series|band|magazine"
+_AFTER = rf"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))(?! (?:{_WORKS})\b)"  # "fourth of july (1989 film)"
 _YEAR = rf"(?P<year>[12][0-9]{{3}}){_AFTER}"
 _DAY = r"(?P<day>[0-3]?[0-9](?:st|nd|rd|th)?|second)(?!\w)"
 _WEEKDAY = r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? (?:the )?)?"
@@ -44,18 +45,19 @@ _YEAR_FIRST = re.compile(
 # What comes before a date that ends a range or list.
 _A_DAY = r"(?<![0-9])(?<![0-9]{4}-)(?<![0-9]{4}-[0-9]{2}-)[0-3]?[0-9](?:st|nd|rd|th)?"
 _JOINT = r"(?: ?[-/,&] ?| (?:and|or|to|until|till|through|thru) | )(?:(?:early|mid|late|the)[ -])?$"
-_MONTH_BEFORE = re.compile(rf"\b(?:{_MONTH_NAMES})\b\.?(?: (?:the )?{_A_DAY})?{_JOINT}")
+_MONTH_BEFORE = re.compile(rf"\b(?:{_MONTH_NAMES})\b\.?(?:\[[0-9]+\])?(?: (?:the )?{_A_DAY})?{_JOINT}")
 _DAY_BEFORE = re.compile(rf"{_A_DAY}(?: of)?{_JOINT}")
 
-# Names and verbs too: with a year alone they are months only where a word like these leads to them.
-_NAMELIKE = frozenset({"march", "april", "may", "june", "august", "jan"})
+# With a year alone, a month is one only at the beginning or where a word like these leads to it: neither
+# "Theresa May (2016)" nor "Red October (1990)" is a date, and "of" leads to one only after "as" or "end".
 _LEADS = frozenset(
     [
-        *("in", "on", "of", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for"),
-        *("around", "about", "circa", "ca", "between", "and", "or", "through", "at", "as"),
-        *("early", "mid", "late", "beginning", "middle", "end", "start"),
+        *("in", "on", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for", "a"),
+        *("around", "about", "circa", "ca", "between", "beyond", "and", "or", "through", "at", "as", "an"),
+        *("early", "mid", "late", "beginning", "middle", "end", "start", "the"),
     ]
 )
+_OF_LEADS = frozenset({"as", "beginning", "start", "middle", "end", "month", "part", "half"})
 
 
 def read_dates(text: str) -> str:
@@ -104,13 +106,18 @@ def _whole(found: re.Match[str]) -> str:
 
 
 def _month_and_year(found: re.Match[str]) -> str:
-    """Month and year, unless the month ends a range, belongs to a day, or may be a name."""
-    words = _before(found).split()
-    name = found["month"]
-    leads = not words or words[-1] in _LEADS or not words[-1][-1].isalpha()
-    if _is_borrowed(found) or (name in _NAMELIKE and not leads):
+    """Month and year, unless the month ends a range, belongs to a day, or may be part of a name."""
+    if _is_borrowed(found) or not _leads_to_month(_before(found).split()):
         return found[0]
-    return f"{found['year']}-{_MONTHS[name]:02d}"
+    return f"{found['year']}-{_MONTHS[found['month']]:02d}"
+
+
+def _leads_to_month(words: list[str]) -> bool:
+    if not words or not words[-1][-1].isalpha():
+        return True
+    if words[-1] == "of":
+        return words[-2:-1] != [] and words[-2] in _OF_LEADS
+    return words[-1] in _LEADS
 
 
 def _in_figures(found: re.Match[str]) -> str:
