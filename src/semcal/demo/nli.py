@@ -105,7 +105,7 @@ def build_tokenizer() -> Any:
     Examples
     --------
     >>> build_tokenizer().tokenize("Who taught Ana Toreth?")
-    ['who', 'taught', 'a', '##na', 'to', '##re', '##th', '?']
+    ['who', 'taught', 'an', '##a', 'tor', '##eth', '?']
     """
     vocabulary = {token: index for index, token in enumerate(_vocabulary())}
     core = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=60))
