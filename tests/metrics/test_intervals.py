@@ -147,7 +147,7 @@ def test_the_corrected_interval_covers_the_true_error(metric, gap):
 @pytest.mark.parametrize("metric", ["ace", "ece", "smooth_ece"])
 @pytest.mark.parametrize("gap", [0.0, 0.03, 0.15])
 def test_the_corrected_interval_covers_the_true_error_in_many_runs(metric, gap):
-    assert coverage(metric, gap, runs=500) >= 0.85
+    assert coverage(metric, gap, runs=200) >= 0.85
 
 
 def test_runs_on_the_same_questions_are_averaged_and_drawn_together():
@@ -192,6 +192,14 @@ def test_an_undefined_metric_has_an_undefined_interval():
     assert math.isnan(interval.low)
     assert math.isnan(interval.standard_error)
     assert interval.resamples == 0
+
+
+def test_too_few_resamples_in_which_a_metric_is_defined_leave_its_interval_undefined():
+    # With two questions, half of the resamples hold one of them twice; this seed draws two of those.
+    with pytest.warns(UndefinedWarning, match="their resamples"):
+        interval = bootstrap([0.2, 0.7], [0, 1], metrics=["auroc"], resamples=2, seed=0)["auroc"]
+    assert interval.estimate == 1
+    assert math.isnan(interval.high)
 
 
 def test_resamples_without_both_classes_are_left_out_and_not_counted():

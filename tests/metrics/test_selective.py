@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.integrate import trapezoid
 
 from semcal.errors import UndefinedWarning, UsageError
 from semcal.metrics import aurac, prr, selective_accuracy
@@ -37,7 +38,7 @@ def plain_prr(outcomes):
 
     def area(rejected_first):
         left = [sum(1 - c for c in rejected_first[k:]) / n for k in range(n + 1)]
-        return np.trapezoid(left, dx=1 / n)
+        return trapezoid(left, dx=1 / n)
 
     straight = (n - sum(outcomes)) / n / 2
     return (straight - area(outcomes[::-1])) / (straight - area(sorted(outcomes)))

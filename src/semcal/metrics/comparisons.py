@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import rankdata
 
-from semcal.errors import InputError, UndefinedWarning
-from semcal.metrics.tally import Floats
+from semcal.errors import InputError
+from semcal.metrics.tally import Floats, warn_undefined
 
 __all__ = ["Correlations", "RankVolatility", "correlations", "rank_volatility"]
 
@@ -74,7 +72,7 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
     Warns
     -----
     UndefinedWarning
-        A value is NaN; ranks within its measure, and so all results, are NaN.
+        A value is NaN: the ranks within its measure, and so all results, are NaN.
 
     Examples
     --------
@@ -93,9 +91,8 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
             "expected the same (methods, measures) twice"
         )
     if np.isnan(tables).any():
-        _undefined("rank volatility is NaN: a metric is NaN; leave that measure or method out")
-    before, after = (rankdata(table, axis=0, nan_policy="propagate") for table in tables)
-    per_method: Floats = np.abs(before - after).mean(axis=1)
+        warn_undefined("rank volatility is NaN: a metric is NaN; leave that measure or method out")
+    per_method: Floats = np.abs(_ranks(tables[0]) - _ranks(tables[1])).mean(axis=1)
     return RankVolatility(per_method, float(per_method.mean()))
 
 
@@ -147,12 +144,19 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     return Correlations(names, _pearson(table, names), table.shape[1])
 
 
+def _ranks(table: Floats) -> Floats:
+    """Rank of each row within each column, ties at their mean rank; NaN in a column that holds one."""
+    below = (table[None] < table[:, None]).sum(axis=1)
+    tied = (table[None] == table[:, None]).sum(axis=1)
+    return np.where(np.isnan(table).any(axis=0), np.nan, below + (tied + 1) / 2)
+
+
 def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:
     """Correlation of the rows; NaN for constant ones."""
     constant = table.max(axis=1) == table.min(axis=1)
     if constant.any():
         which = ", ".join(name for name, flag in zip(names, constant) if flag)
-        _undefined(
+        warn_undefined(
             f"the correlations of {which} are undefined (NaN): the confidence is the same for every question"
         )
     centred = table - table.mean(axis=1, keepdims=True)
@@ -160,8 +164,3 @@ def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:
     matrix: Floats = np.clip((centred / scale[:, None]) @ (centred / scale[:, None]).T, -1.0, 1.0)
     np.fill_diagonal(matrix, np.where(constant, np.nan, 1.0))
     return matrix
-
-
-def _undefined(message: str) -> None:
-    """Warn that something is NaN."""
-    warnings.warn(message, UndefinedWarning, stacklevel=3)

@@ -6,17 +6,16 @@ The interval over questions says how much other questions would. Neither stands 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.errors import InputError, UsageError
 from semcal.metrics.resampling import Runs, if_calibrated, resampled
 from semcal.metrics.table import METRICS, Metric, metric_named
-from semcal.metrics.tally import Floats, check_bins
+from semcal.metrics.tally import Floats, check_bins, warn_undefined
 
 __all__ = ["Interval", "MeanOverRuns", "PairedTest", "bootstrap", "mean_and_standard_error", "paired_test"]
 
@@ -136,9 +135,9 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
         raise InputError(f"values has shape {array.shape}; expected one number a run, shape (R,) with R >= 1")
     nan = np.flatnonzero(np.isnan(array))
     if len(nan):
-        _undefined(f"the metric of run {nan[0]} is NaN, and so are the mean and the standard error over runs")
+        warn_undefined(f"the metric of run {nan[0]} is NaN, and so are mean and standard error over runs")
     elif len(array) == 1:
-        _undefined("a single run has no standard error over runs (NaN); it takes at least two")
+        warn_undefined("a single run has no standard error over runs (NaN); it takes at least two")
     error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.nan
     return MeanOverRuns(float(array.mean()), float(error), len(array))
 
@@ -344,10 +343,10 @@ def _checked(level: float, resamples: int, bins: int) -> int:
 
 def _interval(name: str, metric: Metric, estimate: float, drawn: Floats, level: float) -> Interval:
     """Bias-corrected interval from the metric's values over resamples."""
-    if np.isnan(estimate):
-        _undefined(f"{name} is undefined for these data, and so is its interval (NaN)")
-        return Interval(estimate, np.nan, np.nan, np.nan, np.nan, level, 0)
     drawn = drawn[~np.isnan(drawn)]
+    if np.isnan(estimate) or len(drawn) < 2:
+        warn_undefined(f"{name} is undefined for these data or their resamples, and so is its interval (NaN)")
+        return Interval(estimate, np.nan, np.nan, np.nan, np.nan, level, len(drawn))
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
     bias = float(drawn.mean()) - estimate
     low = 2 * estimate - high if metric.raised else low - bias
@@ -363,8 +362,3 @@ def _p_value(difference: float, drawn: Floats) -> float:
         return float("nan")
     strays = np.abs(drawn - drawn.mean()) >= abs(difference) - 1e-12  # equal methods: p = 1 despite rounding
     return float((1 + strays.sum()) / (1 + len(drawn)))
-
-
-def _undefined(message: str) -> None:
-    """Warn that something is NaN."""
-    warnings.warn(message, UndefinedWarning, stacklevel=3)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.errors import UndefinedWarning
-from semcal.metrics.tally import Floats, Tally, score_tally
+from semcal.metrics.tally import Floats, Tally, score_tally, warn_undefined
 
 __all__ = ["auroc"]
 
@@ -52,7 +49,7 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     """
     value = float(auroc_of(score_tally(score, correct))[0])
     if np.isnan(value):
-        warn_one_class("AUROC")
+        warn_undefined(one_class("AUROC"))
     return value
 
 
@@ -66,10 +63,6 @@ def auroc_of(t: Tally) -> Floats:
     return area
 
 
-def warn_one_class(metric: str) -> None:
-    """Say that a metric needs both classes."""
-    warnings.warn(
-        f"{metric} is undefined (NaN): all answers are correct, or none is; it needs at least one of each",
-        UndefinedWarning,
-        stacklevel=3,
-    )
+def one_class(metric: str) -> str:
+    """Why a metric that needs both classes is undefined."""
+    return f"{metric} is undefined (NaN): all answers are correct, or none is; it needs at least one of each"

@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.errors import InputError
 from semcal.metrics.table import Metric
-from semcal.metrics.tally import Floats, Tally, as_correct, as_probabilities, as_scores
+from semcal.metrics.tally import (
+    Floats,
+    Tally,
+    as_correct,
+    as_probabilities,
+    as_scores,
+    check_same_length,
+)
 
 #: Resamples computed at a time, so that the arrays stay in the processor's cache.
 CHUNK = 100
@@ -29,8 +36,7 @@ class Sorted:
     @classmethod
     def of(cls, values: Floats, correct: Floats) -> Sorted:
         """Sort checked values and outcomes of one length."""
-        if len(values) != len(correct):
-            raise InputError(f"there are {len(values)} confidences and {len(correct)} outcomes; give as many")
+        check_same_length(values, correct)
         order = np.argsort(values, kind="stable")
         value, starts = np.unique(values[order], return_index=True)
         return cls(order, starts, value, correct[order])

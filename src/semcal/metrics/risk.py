@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from semcal.errors import UsageError
-from semcal.metrics.tally import Floats, Tally, as_correct, as_probabilities, as_scores, tally
+from semcal.metrics.tally import Floats, as_correct, as_probabilities, as_scores, tally
 
 __all__ = ["RiskControlledThreshold", "risk_controlled_threshold"]
 
@@ -114,7 +114,8 @@ def risk_controlled_threshold(
     values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
     t = tally(values, as_correct(correct))
     grid = _strictest_first(GRID if thresholds is None else thresholds)
-    answered, errors = _at_or_above(t, grid)
+    answered, right = t.at_least(grid)
+    errors = answered - right
     start = np.flatnonzero(answered >= np.log(delta) / np.log1p(-risk_limit))
     first = int(start[0]) if len(start) else len(grid)
     bounds = upper_bound(errors[first:], answered[first:], delta)
@@ -138,7 +139,7 @@ def risk_controlled_threshold(
 def upper_bound(errors: Floats, answered: Floats, delta: float) -> Floats:
     """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
     right = answered - errors
-    bound = beta.ppf(1 - delta, errors + 1, np.where(right > 0, right, 1.0))
+    bound = betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - delta)
     return np.where(right > 0, bound, 1.0)
 
 
@@ -155,11 +156,3 @@ def _strictest_first(thresholds: ArrayLike) -> Floats:
     if not len(grid) or np.isnan(grid).any():
         raise UsageError(f"thresholds are {grid}; expected at least one number and no NaN")
     return grid
-
-
-def _at_or_above(t: Tally, grid: Floats) -> tuple[Floats, Floats]:
-    """Questions answered at each threshold, and the errors among them."""
-    first = np.searchsorted(t.value, grid, side="left")
-    wrong = t.count[0] - t.right[0]
-    answered, errors = (np.append(np.cumsum(row[::-1])[::-1], 0.0) for row in (t.count[0], wrong))
-    return answered[first], errors[first]

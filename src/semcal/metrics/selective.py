@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.errors import UndefinedWarning, UsageError
+from semcal.errors import UsageError
 from semcal.metrics.calibration import running_sum_at
-from semcal.metrics.ranking import warn_one_class
-from semcal.metrics.tally import Floats, Tally, score_tally
+from semcal.metrics.ranking import one_class
+from semcal.metrics.tally import Floats, Tally, score_tally, warn_undefined
 
 __all__ = ["SelectiveAccuracy", "aurac", "prr", "selective_accuracy"]
 
@@ -91,16 +90,14 @@ def selective_accuracy(
         raise UsageError("give either threshold or rejection, and not both")
     if threshold is not None:
         points = np.atleast_1d(np.asarray(threshold, np.float64))
-        answered, right = _at_least(t, points)
+        answered, right = t.at_least(points)
     else:
         points = np.atleast_1d(np.asarray(rejection, np.float64))
         answered = t.n - rejected(t.n, points)
         right = most_sure(t, answered)[0]
     if not answered.all():
-        warnings.warn(
-            "selective accuracy is undefined (NaN) where no question is answered; answer more of them",
-            UndefinedWarning,
-            stacklevel=2,
+        warn_undefined(
+            "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
         )
     accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
     return SelectiveAccuracy(points, answered / t.n, accuracy)
@@ -183,7 +180,7 @@ def prr(score: ArrayLike, correct: ArrayLike) -> float:
     """
     value = float(prr_of(score_tally(score, correct))[0])
     if np.isnan(value):
-        warn_one_class("PRR")
+        warn_undefined(one_class("PRR"))
     return value
 
 
@@ -224,11 +221,3 @@ def rejected(n: int, rates: Floats) -> Floats:
 def most_sure(t: Tally, ranks: Floats) -> Floats:
     """Expected number of correct answers among the `rank` most sure: [R] -> [B, R]."""
     return running_sum_at(t.count[:, ::-1], t.right[:, ::-1], ranks, t.n)
-
-
-def _at_least(t: Tally, thresholds: Floats) -> tuple[Floats, Floats]:
-    """Questions with score >= each threshold, and the correct ones among them."""
-    first = np.searchsorted(t.value, thresholds, side="left")
-    answered = np.concatenate([np.cumsum(t.count[0][::-1])[::-1], [0.0]])
-    right = np.concatenate([np.cumsum(t.right[0][::-1])[::-1], [0.0]])
-    return answered[first], right[first]

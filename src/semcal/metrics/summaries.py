@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.metrics.ranking import warn_one_class
+from semcal.metrics.ranking import one_class
 from semcal.metrics.table import METRICS
-from semcal.metrics.tally import check_bins, probability_tally, score_tally
+from semcal.metrics.tally import check_bins, probability_tally, score_tally, warn_undefined
 
 __all__ = ["summary"]
 
@@ -56,5 +56,5 @@ def summary(
     for name, metric in METRICS.items():
         numbers[name] = float(metric.rows(ranked if metric.ranks else t, bins)[0])
     if np.isnan(numbers["auroc"]):
-        warn_one_class("AUROC and PRR")
+        warn_undefined(one_class("AUROC and PRR"))
     return numbers

@@ -7,6 +7,7 @@ one (B, U) array.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, UndefinedWarning, UsageError
 
 Floats = NDArray[np.float64]
 
@@ -65,6 +66,12 @@ class Tally:
             fit[:] = isotonic_regression(rate[there], weights=count[there]).x[below]
         return fits
 
+    def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
+        """Examples of the first row with value >= each threshold, and the correct ones among them."""
+        first = np.searchsorted(self.value, thresholds, side="left")
+        count, right = (np.append(np.cumsum(row[0, ::-1])[::-1], 0.0) for row in (self.count, self.right))
+        return count[first], right[first]
+
 
 def probability_tally(confidence: ArrayLike, correct: ArrayLike) -> Tally:
     """Tally of probabilities; values outside [0, 1] by at most 1e-6 are clipped."""
@@ -78,14 +85,19 @@ def score_tally(score: ArrayLike, correct: ArrayLike) -> Tally:
 
 def tally(values: Floats, correct: Floats) -> Tally:
     """Count checked values and outcomes."""
-    if len(values) != len(correct):
-        raise InputError(
-            f"there are {len(values)} confidences and {len(correct)} outcomes; give one outcome for each"
-        )
+    check_same_length(values, correct)
     value, place = np.unique(values, return_inverse=True)
     count = np.bincount(place, minlength=len(value)).astype(np.float64)
     right = np.bincount(place, weights=correct, minlength=len(value)).astype(np.float64)
     return Tally(value, count[None], right[None])
+
+
+def check_same_length(values: Floats, correct: Floats) -> None:
+    """Refuse outcomes that cannot belong to the values."""
+    if len(values) != len(correct):
+        raise InputError(
+            f"there are {len(values)} confidences and {len(correct)} outcomes; give one outcome for each"
+        )
 
 
 def as_scores(score: ArrayLike, what: str) -> Floats:
@@ -132,6 +144,11 @@ def _vector(values: ArrayLike, what: str) -> Floats:
     if not len(array):
         raise InputError(f"{what} is empty; a metric needs at least one question")
     return array
+
+
+def warn_undefined(message: str) -> None:
+    """Warn, at the caller of the public function, that something is NaN."""
+    warnings.warn(message, UndefinedWarning, stacklevel=3)
 
 
 def check_bins(bins: int) -> int:

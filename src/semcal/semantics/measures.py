@@ -269,21 +269,19 @@ def _result(
     null = np.isnan(largest)
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
-    top = np.where(null, -1, _first_of_largest(layout, probabilities, largest))
+    top = np.where(null, -1, _first_of_largest(layout, np.nan_to_num(probabilities)))
     entropy = layout.question_sum(entr(probabilities))
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 
-def _first_of_largest(layout: Layout, probabilities: Floats, largest: Floats) -> Ints:
+def _first_of_largest(layout: Layout, probabilities: Floats) -> Ints:
     """Index, within each question, of the tied cluster with the smallest draw index."""
-    if not len(largest):
-        return np.zeros(0, np.int64)
-    tied = probabilities >= layout.spread(largest) - TIE
+    if not len(layout.m):
+        return layout.m
+    tied = probabilities >= layout.spread(layout.question_max(probabilities)) - TIE
     first_draw = np.where(tied, layout.first_draw, np.iinfo(np.int64).max)
     winner = np.minimum.reduceat(first_draw, layout.offsets[:-1])
-    winner = np.where(np.isnan(largest), 0, winner)  # null: any one cluster, overwritten by the caller
-    candidates = np.where(layout.spread(np.isnan(largest)), layout.first_draw, first_draw)
-    return np.flatnonzero(candidates == layout.spread(winner)) - layout.offsets[:-1]
+    return np.flatnonzero(first_draw == layout.spread(winner)) - layout.offsets[:-1]
 
 
 def _warn_null(measure: str, questions: NDArray[np.int64], ids: Sequence[str] | None) -> None:
