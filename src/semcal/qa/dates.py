@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 
-__all__ = ["read_dates"]
+__all__ = ["leads_to_month", "read_dates"]
 
 _NAMES = (
     "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep"
@@ -52,12 +52,14 @@ _DAY_BEFORE = re.compile(rf"{_A_DAY}(?: of)?{_JOINT}")
 # "Theresa May (2016)" nor "Red October (1990)" is a date, and "of" leads to one only after "as" or "end".
 _LEADS = frozenset(
     [
-        *("in", "on", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for", "a"),
-        *("around", "about", "circa", "ca", "between", "beyond", "and", "or", "through", "at", "as", "an"),
-        *("early", "mid", "late", "beginning", "middle", "end", "start", "the"),
+        *("in", "on", "by", "since", "until", "till", "from", "to", "after", "before", "during", "for"),
+        *("around", "about", "circa", "ca", "between", "beyond", "and", "or", "through", "at", "as"),
+        *("early", "mid", "late", "beginning", "middle", "end", "start"),
     ]
 )
 _OF_LEADS = frozenset({"as", "beginning", "start", "middle", "end", "month", "part", "half"})
+_ARTICLES = frozenset({"a", "an", "the"})
+_WORD = re.compile(r"[^\W_]+")
 
 
 def read_dates(text: str) -> str:
@@ -90,6 +92,14 @@ def read_dates(text: str) -> str:
     return _YEAR_FIRST.sub(_whole, _FIGURES.sub(_in_figures, text))
 
 
+def leads_to_month(before: str) -> bool:
+    """Say whether a month and a year may stand after this text; its articles and punctuation play no part."""
+    words = [word for word in _WORD.findall(before) if word not in _ARTICLES]
+    if not words:
+        return True
+    return words[-1] in _LEADS or (words[-1] == "of" and words[-2:-1] != [] and words[-2] in _OF_LEADS)
+
+
 def _month_first(found: re.Match[str]) -> str:
     return found[0] if _MONTH_BEFORE.search(_before(found)) else _whole(found)
 
@@ -107,17 +117,9 @@ def _whole(found: re.Match[str]) -> str:
 
 def _month_and_year(found: re.Match[str]) -> str:
     """Month and year, unless the month ends a range, belongs to a day, or may be part of a name."""
-    if _is_borrowed(found) or not _leads_to_month(_before(found).split()):
+    if _is_borrowed(found) or not leads_to_month(_before(found)):
         return found[0]
     return f"{found['year']}-{_MONTHS[found['month']]:02d}"
-
-
-def _leads_to_month(words: list[str]) -> bool:
-    if not words or not words[-1][-1].isalpha():
-        return True
-    if words[-1] == "of":
-        return words[-2:-1] != [] and words[-2] in _OF_LEADS
-    return words[-1] in _LEADS
 
 
 def _in_figures(found: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from decimal import Decimal
 
-from semcal.qa.dates import read_dates
+from semcal.qa.dates import leads_to_month, read_dates
 from semcal.qa.numbers import NUMBER_WORDS, read_numbers
 
 __all__ = ["normal_form", "values_differ"]
@@ -120,17 +120,20 @@ def _fraction(found: re.Match[str]) -> str:
 
 
 def _full_years(found: re.Match[str]) -> str:
-    """Complete "1939–45"; "2001-09" with a bare hyphen may be a month in ISO form and stays."""
+    """Complete "1939–45"; "2008-09" with a bare hyphen stays where it may be a month in ISO form."""
     century, first, dash, last = found.groups()
-    if int(last) <= int(first) or (dash == "-" and int(last) <= 12):
+    may_be_month = dash == "-" and 1 <= int(last) <= 12 and leads_to_month(found.string[: found.start()])
+    if int(last) <= int(first) or may_be_month:
         return found[0]
     return f"{century}{first}-{century}{last}"
 
 
 def _with_numerals(folded: str) -> str:
     """Write numbers and dates in one way, and drop the punctuation between them."""
-    text = read_dates(read_numbers(_YEARS.sub(_full_years, folded)))
-    parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-", text))
+    if "-" in folded:
+        folded = _YEARS.sub(_full_years, folded)
+    text = read_dates(read_numbers(folded))
+    parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-", text) if " - " in text else text)
     parts[::2] = map(_between, parts[::2])
     parts[1::2] = [_BARE_POINT.sub("0", numeral.replace(" ", "")) for numeral in parts[1::2]]
     return "".join(parts)

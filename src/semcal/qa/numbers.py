@@ -144,9 +144,11 @@ def _read_words(text: str) -> str:
 
 def _read_digits(text: str) -> str:
     """Drop thousands separators, add up mixed fractions, give both ends of a range its scale."""
-    text = _SEPARATED.sub(lambda found: found[0].replace(",", ""), text)
-    text = _MIXED.sub(lambda found: found[1] + _MIXED_PARTS[found[2]], text)
-    return _RANGE.sub(r"\1 \3-\2", text)
+    if "," in text:
+        text = _SEPARATED.sub(lambda found: found[0].replace(",", ""), text)
+    if "/" in text:
+        text = _MIXED.sub(lambda found: found[1] + _MIXED_PARTS[found[2]], text)
+    return _RANGE.sub(r"\1 \3-\2", text) if "-" in text else text
 
 
 def _read(text: _Text, i: int) -> _Found | None:
