@@ -59,6 +59,7 @@ _LEADS = frozenset(
 )
 _OF_LEADS = frozenset({"as", "beginning", "start", "middle", "end", "month", "part", "half"})
 _ARTICLES = frozenset({"a", "an", "the"})
+_NEARBY = 60  # characters before a date that are looked at
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -94,7 +95,7 @@ def read_dates(text: str) -> str:
 
 def leads_to_month(before: str) -> bool:
     """Say whether a month and a year may stand after this text; its articles and punctuation play no part."""
-    words = [word for word in _WORD.findall(before) if word not in _ARTICLES]
+    words = [word for word in _WORD.findall(before[-_NEARBY:]) if word not in _ARTICLES]
     if not words:
         return True
     return words[-1] in _LEADS or (words[-1] == "of" and words[-2:-1] != [] and words[-2] in _OF_LEADS)
@@ -138,7 +139,7 @@ def _is_borrowed(found: re.Match[str]) -> bool:
 
 def _before(found: re.Match[str]) -> str:
     """The few words before a match."""
-    return found.string[max(0, found.start() - 60) : found.start()]
+    return found.string[max(0, found.start() - _NEARBY) : found.start()]
 
 
 def _iso(year: int, month: int, day: int) -> str | None:

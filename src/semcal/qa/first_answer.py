@@ -92,7 +92,7 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
         return False
     if signs.strip("."):
         return not word[:1].islower()  # "Yahoo! is"
-    before = _last_word(line[start : stop.start()])
+    before = _last_word(line[max(start, stop.start() - 40) : stop.start()])
     if before in _BEFORE_NUMBERS:
         return not word[:1].isdigit()
     if not (before in _TITLES or _is_abbreviation(before)):
@@ -102,7 +102,7 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
 
 
 def _last_word(text: str) -> str:
-    found = _LAST_WORD.search(text)
+    found = _LAST_WORD.search(text[-40:])
     return found[0].casefold() if found else ""
 
 
@@ -117,7 +117,7 @@ def _without_full_stop(answer: str) -> str:
         return answer
     body = answer[:-1]
     word = _last_word(body)
-    in_row = len(word) == 1 and _INITIAL_BEFORE.search(body[:-1]) is not None
+    in_row = len(word) == 1 and _INITIAL_BEFORE.search(body[-20:-1]) is not None
     if word in _ENDINGS or _DOTTED.fullmatch(word) or in_row:
         return answer
     return body.rstrip()
