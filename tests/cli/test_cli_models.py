@@ -157,3 +157,23 @@ def test_an_interrupted_sampling_goes_on_where_it_was(model: str, tmp_path: Path
     assert not kept.exists()
     whole = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
     assert out.read_bytes() == whole
+
+
+def test_a_passage_in_the_same_file_changes_nothing_for_the_others(model: str, tmp_path: Path) -> None:
+    options = ("--model", model, "--m", "3")
+    _, alone, _ = semcal("sample", write(tmp_path / "a.jsonl", QUESTIONS[:2]), *options)
+    mixed = [{**QUESTIONS[2], "context": "Odo Brand built it."}, *QUESTIONS[:2]]
+    _, rows, _ = semcal("sample", write(tmp_path / "b.jsonl", mixed), *options)
+    assert [row["id"] for row in rows] == ["q2", "q0", "q1"]
+    assert [row["token_ids"] for row in rows[1:]] == [row["token_ids"] for row in alone]
+
+
+def test_a_long_question_is_no_file_name_and_a_folder_is_no_output(model: str, tmp_path: Path) -> None:
+    code, (answer,), _ = semcal(
+        "ask", "why " * 30 + "was the mill of Tarn built?", "--model", model, "--m", "2"
+    )
+    assert (code, len(answer["samples"])) == (0, 2)
+    questions = write(tmp_path / "q.jsonl", QUESTIONS[:1])
+    code, _, stderr = semcal("sample", questions, "--model", model, "--m", "1", "--out", str(tmp_path))
+    assert code == 1
+    assert "error: " in stderr

@@ -147,6 +147,7 @@ HOSTILE = [
     "<!--<script>",
     "<img src=x onerror=alert(1)>",
     "\"quotes\" & 'more' \u2028 \u2029 \x00",
+    "{{data}} ${x} \\u003c",
 ]
 
 

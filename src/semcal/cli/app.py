@@ -63,10 +63,13 @@ def _exit_code(command: Command, *args: Any, **options: Any) -> int:
         complain(f"error: {error}")
         return 1
     except KeyboardInterrupt:
-        complain("interrupted; what was finished is kept")
+        complain("interrupted")
         return 130
     except BrokenPipeError:  # the reader of our pipe has gone: there is nothing more to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        complain(f"error: {error.strerror or error}: {error.filename or 'a file'}")
         return 1
 
 

@@ -28,7 +28,8 @@ def metrics_table(results: list[dict[str, Any]]) -> Table:
     table.add_column("metric")
     for result in results:
         table.add_column(str(result.get("measure", "value")), justify="right")
-    for key, first in results[0].items():
+    fullest = max(results, key=len)
+    for key, first in fullest.items():
         if key == "measure":
             continue
         if isinstance(first, dict):

@@ -122,7 +122,7 @@ def top_clusters_of(data: Data, n_clusters: int) -> dict[str, int | None]:
     if not isinstance(value, dict):
         raise InputError(f"'top_cluster' must map measures to cluster numbers, got {_shown(value)}")
     for measure, index in value.items():
-        if index is not None and (not isinstance(index, int) or not 0 <= index < n_clusters):
+        if index is not None and not (type(index) is int and 0 <= index < n_clusters):
             raise InputError(
                 f"'top_cluster' of {measure} must be in 0 … {n_clusters - 1}, got {_shown(index)}"
             )

@@ -218,7 +218,9 @@ class SemanticUQ:
             asking=self.asking,
             m=self.m,
             seed=self.seed,
-            max_new_tokens=self.max_new_tokens or default_max_new_tokens(open_book=open_book),
+            max_new_tokens=default_max_new_tokens(open_book=open_book)
+            if self.max_new_tokens is None
+            else self.max_new_tokens,
             progress=progress,
         )
         rows = [{"id": q.id, "question": q.question, **s.fields()} for q, s in zip(questions, sampled)]

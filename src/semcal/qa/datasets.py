@@ -174,7 +174,8 @@ def _answer_list(value: Any) -> Any:
         if "text" in value:  # SQuAD on the hub
             return _answer_list(value["text"])
         if "value" in value:  # TriviaQA on the hub
-            return [value["value"], *(value.get("aliases") or [])]
+            aliases = value.get("aliases") or []
+            return [value["value"], *aliases] if isinstance(aliases, (list, tuple)) else value
     return value
 
 

@@ -114,7 +114,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         claimed = content.pop("sha256")
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is damaged (not the JSON that `semcal fit` writes); fit again") from error
     if content.get("schema") != SCHEMA:
         raise StoreError(

@@ -202,7 +202,7 @@ def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
     for logits, targets, weights in batches:
         if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
             raise InputError("weights must be one finite non-negative number for each token")
-        size = max(1, CHUNK // max(1, logits.shape[-1])) if logits.ndim == 2 else len(targets)
+        size = max(1, CHUNK // max(1, logits.shape[-1])) if logits.ndim == 2 else max(1, len(targets))
         for start in range(0, len(targets), size):
             stop = start + size
             yield logits[start:stop], targets[start:stop], weights[start:stop].double()

@@ -79,7 +79,10 @@ def parse_float(value: Any) -> float | None:
     if value in ("-inf", "-Infinity"):
         return -math.inf
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InputError(f"a number of {len(str(value))} digits is too large") from None
     raise InputError(f'expected a number, null or "-inf", got {value!r}')
 
 
@@ -107,7 +110,7 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
         return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return RowError(number, f"not JSON ({error}): every line must hold one JSON object")
     if not isinstance(data, dict):
         return RowError(number, f"expected a JSON object, got {type(data).__name__}")

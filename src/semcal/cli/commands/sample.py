@@ -98,6 +98,14 @@ def command(
     kept = Resumable(out, key, fresh=fresh)
 
     def draw(questions: Sequence[Question]) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+        for open_book in (False, True):
+            alike = [q for q in questions if (q.context is not None) == open_book]
+            if alike:
+                rows |= draw_alike(alike, open_book)
+        return [rows[q.id] for q in questions]
+
+    def draw_alike(questions: Sequence[Question], open_book: bool) -> dict[str, dict[str, Any]]:
         with progress("sample", len(questions)) as update:
             (sampled,) = sample_questions(
                 language_model,
@@ -106,11 +114,10 @@ def command(
                 asking=asking,
                 m=m,
                 seed=seed,
-                max_new_tokens=max_new_tokens
-                or default_max_new_tokens(open_book=any(q.context is not None for q in questions)),
+                max_new_tokens=max_new_tokens or default_max_new_tokens(open_book=open_book),
                 progress=update,
             )
-        return [{**_row(q), **one.fields()} for q, one in zip(questions, sampled)]
+        return {q.id: {**_row(q), **one.fields()} for q, one in zip(questions, sampled)}
 
     def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
         return kept.rows([_row(q) for q in questions], lambda: draw(questions))
