@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("semcal", deadline=None)
+settings.load_profile("semcal")
 
 
 @pytest.fixture(scope="session")
