@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Say", "complain", "progress", "say"]
+__all__ = ["complain", "progress", "say", "set_quiet"]
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
 
 _quiet = False
-
-Say = Callable[[str], None]
 
 
 def set_quiet(quiet: bool) -> None:

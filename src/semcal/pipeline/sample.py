@@ -13,7 +13,7 @@ from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
 from semcal.recalibration import Recalibrator
 
-__all__ = ["Draw", "Sampled", "sample_questions"]
+__all__ = ["Draw", "Sampled", "default_max_new_tokens", "sample_mixed", "sample_questions"]
 
 
 @dataclass(frozen=True)
@@ -159,3 +159,41 @@ def sample_questions(
         )
         for recalibrator, per_prompt in zip(recalibrators, generated)
     ]
+
+
+def default_max_new_tokens(*, open_book: bool) -> int:
+    """The longest generation of preset `sound`: 10 tokens closed book, 32 open book."""
+    return 32 if open_book else 10
+
+
+def sample_mixed(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    recalibrator: Recalibrator,
+    asking: Asking,
+    m: int,
+    seed: int,
+    max_new_tokens: int | None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Sampled]:
+    """Sample questions with and without passages, each with its own default limit, in their order."""
+    found: dict[str, Sampled] = {}
+    for open_book in (False, True):
+        alike = [question for question in questions if (question.context is not None) == open_book]
+        if not alike:
+            continue
+        (sampled,) = sample_questions(
+            model,
+            alike,
+            recalibrators=[recalibrator],
+            asking=asking,
+            m=m,
+            seed=seed,
+            max_new_tokens=default_max_new_tokens(open_book=open_book)
+            if max_new_tokens is None
+            else max_new_tokens,
+            progress=progress,
+        )
+        found |= {question.id: one for question, one in zip(alike, sampled)}
+    return [found[question.id] for question in questions]

@@ -15,18 +15,13 @@ from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
-from semcal.pipeline.sample import sample_questions
+from semcal.pipeline.sample import sample_mixed
 from semcal.qa.datasets import Question
 from semcal.recalibration import Base, Recalibrator
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["Answer", "Meaning", "SemanticUQ", "default_max_new_tokens", "representative"]
-
-
-def default_max_new_tokens(*, open_book: bool) -> int:
-    """The longest generation of preset `sound`: 10 tokens closed book, 32 open book."""
-    return 32 if open_book else 10
+__all__ = ["Answer", "Meaning", "SemanticUQ", "representative"]
 
 
 def representative(samples: Sequence[str], cluster: Sequence[int]) -> str:
@@ -201,29 +196,17 @@ class SemanticUQ:
         repeated = first_repeated([question.id for question in questions])
         if repeated is not None:
             raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
-        rows: dict[str, dict[str, Any]] = {}
-        for open_book in (False, True):
-            chosen = [q for q in questions if (q.context is not None) == open_book]
-            if chosen:
-                rows |= self._rows(chosen, open_book=open_book, progress=progress)
-        return [_answer(rows[question.id], self.measure) for question in questions]
-
-    def _rows(
-        self, questions: Sequence[Question], *, open_book: bool, progress: Callable[[int], None] | None
-    ) -> dict[str, dict[str, Any]]:
-        (sampled,) = sample_questions(
+        sampled = sample_mixed(
             self.model,
             questions,
-            recalibrators=[self.recalibrator],
+            recalibrator=self.recalibrator,
             asking=self.asking,
             m=self.m,
             seed=self.seed,
-            max_new_tokens=default_max_new_tokens(open_book=open_book)
-            if self.max_new_tokens is None
-            else self.max_new_tokens,
+            max_new_tokens=self.max_new_tokens,
             progress=progress,
         )
         rows = [{"id": q.id, "question": q.question, **s.fields()} for q, s in zip(questions, sampled)]
         rows, _ = cluster_rows(rows, equivalence=self.equivalence, linkage=self.linkage)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
-        return {row["id"]: row for row in rows}
+        return [_answer(row, self.measure) for row in rows]

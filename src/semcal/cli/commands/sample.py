@@ -73,8 +73,7 @@ def command(
     when it is interrupted, and the same command goes on from there.
     """
     from semcal.cli.resuming import Resumable
-    from semcal.pipeline.sample import sample_questions
-    from semcal.pipeline.uq import default_max_new_tokens
+    from semcal.pipeline.sample import sample_mixed
 
     if dry_run:
         return _plan(file, m, limit)
@@ -98,26 +97,18 @@ def command(
     kept = Resumable(out, key, fresh=fresh)
 
     def draw(questions: Sequence[Question]) -> list[dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
-        for open_book in (False, True):
-            alike = [q for q in questions if (q.context is not None) == open_book]
-            if alike:
-                rows |= draw_alike(alike, open_book)
-        return [rows[q.id] for q in questions]
-
-    def draw_alike(questions: Sequence[Question], open_book: bool) -> dict[str, dict[str, Any]]:
         with progress("sample", len(questions)) as update:
-            (sampled,) = sample_questions(
+            sampled = sample_mixed(
                 language_model,
                 questions,
-                recalibrators=[method],
+                recalibrator=method,
                 asking=asking,
                 m=m,
                 seed=seed,
-                max_new_tokens=max_new_tokens or default_max_new_tokens(open_book=open_book),
+                max_new_tokens=max_new_tokens,
                 progress=update,
             )
-        return {q.id: {**_row(q), **one.fields()} for q, one in zip(questions, sampled)}
+        return [{**_row(q), **one.fields()} for q, one in zip(questions, sampled)]
 
     def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
         return kept.rows([_row(q) for q in questions], lambda: draw(questions))
