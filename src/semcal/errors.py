@@ -3,7 +3,8 @@
 SemcalError
 ├── UsageError            an option or argument that makes no sense (exit code 2)
 ├── InputError            a value that cannot be used (also a ValueError)
-│   └── RowError          one row of a file, with its line number
+│   ├── RowError          one row of a file, with its line number
+│   └── QuestionError     one question that a model cannot be asked, with its id
 ├── ModelError            a checkpoint that cannot be loaded or used
 ├── FitError              a fit that has nothing to learn from
 ├── StoreError            a file of ours that is damaged or belongs to something else
@@ -20,6 +21,7 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "ModelError",
+    "QuestionError",
     "RowError",
     "SemcalError",
     "SemcalWarning",
@@ -55,6 +57,23 @@ class RowError(InputError):
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
         self.line = line
+        self.reason = reason
+
+
+class QuestionError(InputError):
+    """One question that a model cannot be asked.
+
+    Parameters
+    ----------
+    question_id : str
+        The id of the question.
+    reason : str
+        What is wrong with it and what can be done.
+    """
+
+    def __init__(self, question_id: str, reason: str) -> None:
+        super().__init__(f"question {question_id!r}: {reason}")
+        self.question_id = question_id
         self.reason = reason
 
 

@@ -177,3 +177,49 @@ def test_a_long_question_is_no_file_name_and_a_folder_is_no_output(model: str, t
     code, _, stderr = semcal("sample", questions, "--model", model, "--m", "1", "--out", str(tmp_path))
     assert code == 1
     assert "error: " in stderr
+
+
+def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_path: Path) -> None:
+    long = {"id": "long", "question": "Who built it?", "answers": ["mill " * 3000]}
+    file = write(tmp_path / "q.jsonl", [*QUESTIONS, long])
+    out = str(tmp_path / "ts")
+    code, (fitted,), stderr = semcal("fit", file, "--model", model, "--out", out)
+    assert (code, fitted["n_questions"]) == (1, 5)
+    assert "question 'long': its prompt has" in stderr
+    _, (alone,), _ = semcal("fit", write(tmp_path / "a.jsonl", QUESTIONS), "--model", model, "--out", out)
+    assert fitted["temperature"] == alone["temperature"]
+    code, _, stderr = semcal("fit", write(tmp_path / "l.jsonl", [long]), "--model", model, "--out", out)
+    assert code == 1
+    assert "none of the labelled questions fits the model" in stderr
+
+
+def test_a_question_of_a_file_that_is_too_long_is_not_asked(model: str, tmp_path: Path) -> None:
+    long = {"id": "long", "question": "Who built it?" * 3000}
+    file = write(tmp_path / "q.jsonl", [QUESTIONS[0], long, QUESTIONS[1]])
+    code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
+    assert (code, [row["id"] for row in rows]) == (1, ["q0", "q0", "q1", "q1"])
+    assert stderr.count("question 'long'") == 1
+    code, rows, stderr = semcal("ask", long["question"], "--model", model)
+    assert (code, rows) == (1, [])
+    assert "rows" not in stderr
+
+
+def test_a_missing_file_is_not_asked_as_a_question(model: str) -> None:
+    code, _, stderr = semcal("ask", "nosuch.jsonl", "--model", model)
+    assert code == 2
+    assert "there is no file 'nosuch.jsonl'" in stderr
+
+
+def test_a_bad_few_shot_example_is_named_with_its_file(model: str, tmp_path: Path) -> None:
+    examples = write(tmp_path / "shots.jsonl", [{"id": "e", "question": "Who?"}])
+    code, _, stderr = semcal("ask", "Who built it?", "--model", model, "--few-shot", examples)
+    assert code == 2
+    assert "shots.jsonl: line 1" in stderr
+
+
+def test_a_file_is_no_directory_for_a_recalibrator(model: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, _, stderr = semcal("fit", file, "--model", model, "--out", file)
+    assert code == 2
+    assert "is a file" in stderr
+    assert Path(file).read_text()

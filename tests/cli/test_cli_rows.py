@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,36 @@ def test_every_command_explains_itself(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--help"])
     assert result.exit_code == 0
     assert len(result.stdout) > 200
+
+
+def test_an_entropy_that_is_no_number_is_a_bad_row() -> None:
+    good = {"confidence": 0.5, "correct": True, "semantic_entropy": 0.1}
+    bad = [{**good, "semantic_entropy": "high"}, {**good, "semantic_entropy": "-inf"}]
+    code, rows, stderr = semcal("metrics", "-", stdin=lines([*bad, good, {**good, "correct": False}]))
+    assert (code, rows[0]["n"]) == (1, 2)
+    assert "line 1: expected a number" in stderr
+    assert "line 2: 'semantic_entropy' must be a finite number or null, got '-inf'" in stderr
+
+
+def test_limit_leaves_the_rest_of_the_file_alone() -> None:
+    good = {"confidence": 0.5, "correct": True}
+    code, rows, _ = semcal("metrics", "-", "--limit", "1", stdin=lines([good, "{"]))
+    assert (code, rows[0]["n"]) == (0, 1)
+
+
+def test_a_negative_seed_is_wrong_usage() -> None:
+    code, _, stderr = semcal("metrics", "-", "--ci", "--seed", "-1", stdin="")
+    assert code == 2
+    assert "--seed" in stderr
+
+
+def test_output_is_utf8_whatever_the_locale() -> None:
+    row = {"id": 1, "question": "Wie heißt er?", "samples": ["Čapek"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "semcal", "cluster", "-"],
+        input=json.dumps(row).encode() + b"\n",
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.decode())["samples"] == ["Čapek"]

@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -469,3 +471,21 @@ def test_every_row_of_the_development_data_is_read(semcal_data):
         texts = [text for q in questions for text in (q.question, *q.answers)]
         assert not [text for text in texts if text != text.strip() or '""' in text or "\u00a0" in text]
         assert all(len(set(q.answers)) == len(q.answers) for q in questions)
+
+
+def test_parquet_cells_become_what_json_can_hold(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "typed.parquet"
+    columns = {
+        "question": ["When?"],
+        "asked": [date(2026, 1, 2)],
+        "price": [Decimal("12.50")],
+        "seen": [[datetime(2026, 1, 2, 3, 4, tzinfo=UTC)]],
+    }
+    pq.write_table(pa.table(columns), path)
+    (question,) = load_questions(path)
+    assert question.extra == {"asked": "2026-01-02", "price": 12.5, "seen": ["2026-01-02T03:04:00+00:00"]}
+    pq.write_table(pa.table({"question": ["When?"], "image": [b"\x00"]}), path)
+    (error,) = read_questions(path)
+    assert "a cell holds bytes" in str(error)
+    assert "line 1" in str(error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +92,30 @@ def test_a_damaged_gzip_file_and_a_folder_are_named(tmp_path: Path) -> None:
             list(read_rows(tmp_path / "x.jsonl.gz"))
     with pytest.raises(InputError, match="is a folder"):
         list(read_rows(tmp_path))
+
+
+def test_nesting_too_deep_to_be_written_spoils_its_own_row_only(tmp_path: Path) -> None:
+    path = tmp_path / "deep.jsonl"
+    deep = '{"id": 1, "note": ' + "[" * 400 + "]" * 400 + "}"
+    wide = json.dumps({"id": 2, "note": [[number] for number in range(300)]})
+    path.write_text(f"{deep}\n{wide}\n")
+    first, second = read_rows(path)
+    assert isinstance(first, RowError)
+    assert "nested more than 100 deep" in str(first)
+    assert second == Row(2, json.loads(wide))
+
+
+def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "bom.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf\n")
+    assert list(read_rows(path)) == []
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_rows(pipe, [{"id": 1}])
+    assert os.read(reader, 100) == b'{"id": 1}\n'
+    os.close(reader)
+    assert pipe.is_fifo()

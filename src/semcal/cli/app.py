@@ -5,6 +5,7 @@ Command modules import what is heavy inside their functions, so that `semcal --h
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -35,6 +36,8 @@ app = typer.Typer(
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON Lines are UTF-8, whatever the locale
     if version:
         from semcal import __version__
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semcal.errors import UsageError
+from semcal.errors import RowError, UsageError
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
         return None
     from semcal.qa.datasets import load_questions
 
-    return tuple(load_questions(path, answers_needed=True))
+    try:
+        return tuple(load_questions(path, answers_needed=True))
+    except RowError as error:
+        raise UsageError(f"the few-shot examples in {path}: {error}") from error
 
 
 def open_fit(directory: Path) -> Fit:

@@ -41,7 +41,7 @@ def _quietly(value: bool) -> bool:
 
 
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
-SeedOption = Annotated[int, typer.Option(help="A run is a seed.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="A run is a seed.")]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many rows.")]
 OutOption = Annotated[
     Path | None,

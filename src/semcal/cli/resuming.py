@@ -41,5 +41,7 @@ class Resumable:
 
     def finish(self) -> None:
         """Remove what was kept: the --out file is whole now."""
-        if self._folder is not None and self._folder.exists():
-            shutil.rmtree(self._folder)
+        if self._folder is not None and self._folder.is_dir():
+            shutil.rmtree(self._folder / "blocks", ignore_errors=True)
+            if not any(self._folder.iterdir()):
+                self._folder.rmdir()

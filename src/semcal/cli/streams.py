@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from semcal.cli.console import complain, progress, say
-from semcal.errors import InputError, RowError
+from semcal.errors import InputError, QuestionError, RowError
 from semcal.qa.datasets import Question
 from semcal.records import Row, dumps, writing
 
@@ -66,7 +66,7 @@ def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 def _named(item: Row | Question, error: InputError) -> InputError:
     if isinstance(item, Row):
         return RowError(item.line, str(error))
-    return InputError(f"question {item.id!r}: {error}")
+    return error if isinstance(error, QuestionError) else QuestionError(item.id, str(error))
 
 
 def _one_by_one(
@@ -88,6 +88,7 @@ def run_rows(
     label: str,
     block: int = 256,
     limit: int | None = None,
+    render: Callable[[Data], str] = dumps,
 ) -> int:
     """Stream items through `work` to `out` (or stdout) and return the exit code.
 
@@ -98,13 +99,15 @@ def run_rows(
     out : Path or None
         A file, which appears whole or not at all; None is stdout.
     work : callable
-        Maps a block of items to as many result rows, in the same order; may raise InputError.
+        Maps a block of items to result rows, in the same order; may raise InputError.
     label : str
         What is being done, for the line of progress.
     block : int
         Items that are worked on together.
     limit : int, optional
         Stop after so many good items.
+    render : callable
+        Writes a result row as text; as JSON by default.
     """
     bad = BadRows()
     done = 0
@@ -114,7 +117,7 @@ def run_rows(
                 results = list(work(part))
             except InputError:
                 results = list(_one_by_one(part, work, bad))
-            handle.writelines(dumps(result) + "\n" for result in results)
+            handle.writelines(render(result) + "\n" for result in results)
             handle.flush()
             done += len(part)
             update(done)

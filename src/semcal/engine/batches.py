@@ -9,7 +9,7 @@ from torch import Tensor
 
 from semcal.engine.language_model import Prompt
 from semcal.engine.network import Forest, Network
-from semcal.errors import InputError
+from semcal.errors import QuestionError
 
 __all__ = ["batches", "check_prompts", "common_prefix", "pad"]
 
@@ -29,18 +29,17 @@ def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
     return min(len(first), len(last))
 
 
-def check_prompts(prompts: Sequence[Prompt], *, longest: int, limit: int | None) -> None:
-    """Raise InputError, naming the question, for a prompt that is empty or has no room for `longest` more."""
-    for prompt in prompts:
+def check_prompts(prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None) -> None:
+    """Raise QuestionError for a prompt that is empty or has no room for its longest answer (in tokens)."""
+    for prompt, most in zip(prompts, longest):
         length = len(prompt.token_ids)
         if length == 0:
-            raise InputError(
-                f"question {prompt.question_id!r}: its prompt has no tokens; one at least is needed"
-            )
-        if limit is not None and length + longest > limit:
-            raise InputError(
-                f"question {prompt.question_id!r}: its prompt has {length} tokens and the answer may have "
-                f"{longest}, but the model holds {limit}; shorten the passage, the examples or the answer"
+            raise QuestionError(prompt.question_id, "its prompt has no tokens; one at least is needed")
+        if limit is not None and length + most > limit:
+            raise QuestionError(
+                prompt.question_id,
+                f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
+                f"{limit}; shorten the passage, the examples or the answer",
             )
 
 

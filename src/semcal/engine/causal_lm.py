@@ -161,15 +161,15 @@ class CausalLanguageModel:
 
         Raises
         ------
-        InputError
-            For a prompt that is empty or too long for the model; it names the question.
+        QuestionError
+            For a prompt that is empty or too long for the model, before any is run.
         ModelError
             If probabilities are not finite.
         """
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
         results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
         most = max_new_tokens * m * len(recalibrators)
-        for batch, forest, ids in self._batches(prompts, max_new_tokens, [most] * len(prompts), progress):
+        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, progress):
             draws = [uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens) for i in batch]
             walked = self._walk(forest, ids, np.stack(draws), recalibrators, inverse_cdf)
             for r, b in np.ndindex(len(recalibrators), len(batch)):
@@ -195,9 +195,7 @@ class CausalLanguageModel:
         """
         _at_least_one(max_new_tokens=max_new_tokens)
         results: dict[int, Generation] = {}
-        for batch, forest, ids in self._batches(
-            prompts, max_new_tokens, [max_new_tokens] * len(prompts), progress
-        ):
+        for batch, forest, ids in self._generating(prompts, max_new_tokens, max_new_tokens, progress):
             unused = np.zeros((len(batch), 1, max_new_tokens))
             walked = self._walk(forest, ids, unused, [recalibrator], most_likely)
             results.update((i, self._walked(walked, (0, b, 0))) for b, i in enumerate(batch))
@@ -229,7 +227,7 @@ class CausalLanguageModel:
         _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         results: dict[int, Generation] = {}
         most = num_beams * max_new_tokens
-        for batch, forest, ids in self._batches(prompts, max_new_tokens, [most] * len(prompts), progress):
+        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, progress):
             best = beam_search(
                 forest,
                 ids,
@@ -269,8 +267,8 @@ class CausalLanguageModel:
 
         Raises
         ------
-        InputError
-            For a question that does not fit the model; it names the question.
+        QuestionError
+            For a question that with its longest answer does not fit the model, before any is run.
         """
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         for batch, found in self._answer_states(prompts, answers, progress):
@@ -319,10 +317,23 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _batches(
-        self, prompts: Sequence[Prompt], longest: int, room: Sequence[int], progress: Progress | None
+    def _generating(
+        self, prompts: Sequence[Prompt], longest: int, room: int, progress: Progress | None
     ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
-        """Indices, forest and token ids of batches of prompts; `room` is what each needs beyond them."""
+        """Batches of prompts that all get answers of the same greatest length."""
+        return self._batches(prompts, [longest] * len(prompts), [room] * len(prompts), progress)
+
+    def _batches(
+        self,
+        prompts: Sequence[Prompt],
+        longest: Sequence[int],
+        room: Sequence[int],
+        progress: Progress | None,
+    ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
+        """Indices, forest and token ids of batches of prompts, after a check that each fits the model.
+
+        For each prompt `longest` is the length of its longest answer, `room` what all take together.
+        """
         check_prompts(prompts, longest=longest, limit=self.network.limit)
         done = 0
         for batch, forest in batches(self.network, prompts, room=room, budget=self.memory_budget):
@@ -338,7 +349,7 @@ class CausalLanguageModel:
             raise InputError(
                 f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
             )
-        longest = max((len(answer) for given in answers for answer in given), default=0)
+        longest = [max(map(len, given), default=0) for given in answers]
         room = [sum(map(len, given)) for given in answers]
         for batch, forest, ids in self._batches(prompts, longest, room, progress):
             yield batch, answer_states(forest, ids, [answers[i] for i in batch])

@@ -192,7 +192,7 @@ class Comparison:
                         progress=lambda n: update(start + n),
                     )
                     return [
-                        {**_row(question), "method": method, **sampled.fields()}
+                        {**question.row(), "method": method, **sampled.fields()}
                         for method, rows in zip(METHODS, per_method)
                         for question, sampled in zip(block, rows)
                     ]
@@ -290,11 +290,6 @@ class Comparison:
                 )
                 update(start + len(block))
         return right / len(one.test)
-
-
-def _row(question: Question) -> dict[str, Any]:
-    context = {} if question.context is None else {"context": question.context}
-    return {"id": question.id, "question": question.question, **context, "answers": list(question.answers)}
 
 
 def _rows_path(name: str, method: str) -> str:

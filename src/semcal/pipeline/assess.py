@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,12 +63,20 @@ def check_assessable(row: Row) -> None:
         raise InputError(
             "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
         )
+    for name, value in _by_measure(row, "semantic_entropy").items():
+        _finite(value, f"'semantic_entropy'{_of(name)}")
     for name, value in confidence.items():
         number = parse_float(value)
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
             raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {value!r}")
         if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
             raise InputError(f"'correct'{_of(name)} must be true or false, got {correct[name]!r}")
+
+
+def _finite(value: Any, what: str) -> None:
+    number = parse_float(value)
+    if number is not None and not math.isfinite(number):
+        raise InputError(f"{what} must be a finite number or null, got {value!r}")
 
 
 def _of(name: str | None) -> str:
@@ -99,7 +108,7 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
                 None if truth is None else bool(truth),
                 parse_float(entropy.get(name)),
             )
-    if chosen:
+    if chosen and found:
         known = [name for name in found if name is not None]
         return {check_name(name, known, what="measure"): found[name] for name in chosen}
     return found

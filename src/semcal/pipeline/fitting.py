@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from semcal.engine.language_model import Features, LanguageModel
-from semcal.errors import FitError
+from semcal.errors import FitError, QuestionError
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question, load_questions
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
@@ -62,14 +62,23 @@ def calibration_features(
     questions: Sequence[Question],
     *,
     asking: Asking,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Features:
+) -> tuple[Features, list[Question]]:
     """Run the frozen model once over the reference answers of the questions.
+
+    Returns
+    -------
+    Features and list of Question
+        And the questions that they belong to: all but those that went to `on_bad_question`.
 
     Raises
     ------
     FitError
         If there is no question, or one has no reference answer.
+    QuestionError
+        For a question that with its longest answer does not fit the model, before any is run; unless
+        there is an `on_bad_question`, which then gets it.
     """
     if not questions:
         raise FitError("there are no labelled questions to fit a temperature to")
@@ -78,8 +87,18 @@ def calibration_features(
             raise FitError(
                 f"question {question.id!r} has no reference answer; every calibration question needs one"
             )
-    answers = [asking.answers(model, question) for question in questions]
-    return model.features(asking.prompts(model, questions), answers, progress=progress)
+    prompts = asking.prompts(model, questions)
+    encoded = [(q, prompt, asking.answers(model, q)) for q, prompt in zip(questions, prompts)]
+    while encoded:
+        kept, prompts, answers = map(list, zip(*encoded))
+        try:
+            return model.features(prompts, answers, progress=progress), kept
+        except QuestionError as error:
+            if on_bad_question is None:
+                raise
+            on_bad_question(error)
+            encoded = [one for one in encoded if one[0].id != error.question_id]
+    raise FitError("none of the labelled questions fits the model; see the reasons above")
 
 
 def _answer_weights(features: Features) -> torch.Tensor:
@@ -113,6 +132,7 @@ def fit(
     alpha: float | None = None,
     data: str | None = None,
     versions: dict[str, str | None] | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
     """Fit one temperature to labelled questions.
@@ -132,6 +152,9 @@ def fit(
         Where the questions come from, for the record; the file's name by default.
     versions : dict, optional
         Package versions for the record.
+    on_bad_question : callable, optional
+        Gets the QuestionError of a question that is too long for the model, which is then left out; by
+        default it is raised.
     progress : callable, optional
         Called with the number of questions that the model has read.
 
@@ -143,7 +166,9 @@ def fit(
     if isinstance(questions, (str, Path)):
         data, questions = data or str(Path(questions).name), load_questions(questions)
     asking = Asking(tuple(few_shot))
-    features = calibration_features(model, questions, asking=asking, progress=progress)
+    features, questions = calibration_features(
+        model, questions, asking=asking, on_bad_question=on_bad_question, progress=progress
+    )
     recalibrator = fit_features(model, features, loss=loss, alpha=alpha)
     provenance = Provenance(
         model=model.name,

@@ -55,6 +55,12 @@ class Question:
     context: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    def row(self) -> dict[str, Any]:
+        """Return the question as a row of a file; passage and answers only where it has them."""
+        context = {} if self.context is None else {"context": self.context}
+        answers = {"answers": list(self.answers)} if self.answers else {}
+        return {"id": self.id, "question": self.question, **context, **answers, **self.extra}
+
 
 def clean_text(text: str) -> str:
     """Return `text` on one line with single blanks, freed of the quotes that a CSV export left behind.

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -253,9 +255,28 @@ def _parquet(path: Path) -> Iterator[Row | RowError]:
 
 def _parquet_row(row: Any, number: int) -> Row | RowError:
     try:
-        return Row(number, row.to_pylist()[0])
+        cells = row.to_pylist()[0]
     except UnicodeDecodeError as error:
         return RowError(number, f"not UTF-8 ({error.reason}): write the file with texts in UTF-8")
+    try:
+        return Row(number, {name: _json_value(cell) for name, cell in cells.items()})
+    except TypeError as error:
+        return RowError(number, f"{error}, which JSON cannot hold: leave that column out")
+
+
+def _json_value(cell: Any) -> Any:
+    """What a Parquet cell is in JSON: dates and times in ISO 8601, decimals as numbers."""
+    if isinstance(cell, (date, time)):
+        return cell.isoformat()
+    if isinstance(cell, Decimal):
+        return float(cell)
+    if isinstance(cell, dict):
+        return {str(key): _json_value(value) for key, value in cell.items()}
+    if isinstance(cell, (list, tuple)):
+        return [_json_value(value) for value in cell]
+    if cell is None or isinstance(cell, (str, int, float)):
+        return cell
+    raise TypeError(f"a cell holds {type(cell).__name__}")
 
 
 def _pyarrow() -> tuple[ModuleType, ModuleType]:

@@ -5,6 +5,7 @@ JSON has no infinities: −inf is the string "-inf" and an undefined number is n
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import math
@@ -24,6 +25,8 @@ __all__ = ["Row", "dumps", "parse_float", "read_rows", "write_rows", "writing"]
 
 #: A surrogate, which JSON can spell out alone and UTF-8 cannot hold.
 _HALF = re.compile("[\\ud800-\\udfff]")
+#: How deep lists and objects may be nested in a row.
+DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
 
 def _parse(number: int, raw: bytes) -> Row | RowError:
     try:
-        text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
     try:
@@ -114,12 +117,24 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
         return RowError(number, f"not JSON ({error}): every line must hold one JSON object")
     if not isinstance(data, dict):
         return RowError(number, f"expected a JSON object, got {type(data).__name__}")
+    if raw.count(b"[") + raw.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
+        return RowError(number, f"nested more than {DEEPEST} deep: leave out the key that holds this")
     half = _HALF.search(dumps(data)) if b"\\ud" in raw.lower() else None
     if half:
         return RowError(
             number, f"{half[0]!a} is half a character and cannot be written: save the file as UTF-8"
         )
     return Row(number, data)
+
+
+def _depth(data: Any) -> int:
+    """How deep lists and objects are nested, counted without recursion."""
+    depth, level = 0, [data]
+    while level:
+        depth += 1
+        inside = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [item for items in inside for item in items if isinstance(item, (dict, list))]
+    return depth
 
 
 def read_rows(source: str | Path) -> Iterator[Row | RowError]:
@@ -137,6 +152,8 @@ def read_rows(source: str | Path) -> Iterator[Row | RowError]:
     """
     with _opened(source) as handle:
         for number, raw in enumerate(handle, start=1):
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
             if raw.strip():
                 yield _parse(number, raw)
 
@@ -146,13 +163,18 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
     """Open `target` for text so that it appears whole or not at all; None is standard output.
 
     The text goes to a temporary name beside it, is flushed to disk and renamed; an error
-    inside the block leaves an older file as it was.
+    inside the block leaves an older file as it was. What is no file but a device or a pipe
+    (/dev/null, a FIFO) is written to as it is.
     """
     if target is None:
         yield sys.stdout
         sys.stdout.flush()
         return
     path = Path(target)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("w", encoding="utf-8", newline="\n") as handle:
+            yield handle
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

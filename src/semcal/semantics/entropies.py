@@ -78,7 +78,7 @@ def predictive_entropy(
     values, m = flat_log_likelihoods(log_likelihoods, ids)
     if lengths is not None:
         values = values * flat_lengths(lengths, m, ids)
-    return -np.add.reduceat(values, cumulative(m)[:-1]) / m if len(m) else values
+    return 0.0 - np.add.reduceat(values, cumulative(m)[:-1]) / m if len(m) else values
 
 
 def number_of_clusters(clusters: Clusters, *, ids: Sequence[str] | None = None) -> Ints:

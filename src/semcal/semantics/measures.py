@@ -270,7 +270,7 @@ def _result(
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
     top = np.where(null, -1, _first_of_largest(layout, np.nan_to_num(probabilities)))
-    entropy = layout.question_sum(entr(probabilities))
+    entropy = layout.question_sum(entr(probabilities)) + 0.0  # entr(1) is -0.0
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 

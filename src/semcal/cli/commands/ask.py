@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,16 +31,22 @@ from semcal.cli.options import (
     SeedOption,
     VerboseOption,
 )
-from semcal.cli.streams import BadRows
+from semcal.cli.streams import run_rows
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question, read_questions
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.pipeline import Answer
+    from semcal.engine import Equivalence, LanguageModel
+    from semcal.pipeline import Answer, SemanticUQ
     from semcal.recalibration import Recalibrator
 
 __all__ = ["command"]
+
+#: Questions of a file that are asked together.
+BLOCK = 256
+#: How the name of a file of questions ends.
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
 def command(
@@ -76,11 +82,7 @@ def command(
 
     Without --model the embedded Atlas model answers, with the temperature that was fitted for it.
     """
-    from semcal.pipeline import SemanticUQ
-    from semcal.recalibration import SE
-
-    bad = BadRows()
-    questions = list(_questions(question, context, bad, limit))
+    single = _single(question, context)
     if model == ATLAS:
         equivalence, recalibrator = equivalence or ATLAS, _embedded(recalibrator, temperature)
     language_model = open_model(model, device=device, dtype=dtype)
@@ -94,23 +96,20 @@ def command(
     judge = open_equivalence(equivalence, device=device, cache=cache)
     if judge.name == "exact":
         say("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
-    results: list[tuple[Recalibrator, list[Answer]]] = []
-    for one in [SE(), method] if compare else [method]:
-        uq = SemanticUQ(
-            language_model,
-            recalibrator=one,
-            equivalence=judge,
-            few_shot=asking.few_shot,
-            m=m,
-            seed=seed,
-            max_new_tokens=max_new_tokens,
-            linkage=linkage,
-            measure=measure,
+    options = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens, "linkage": linkage, "measure": measure}
+    askers = _askers(language_model, method, judge, asking.few_shot, options, compare=compare)
+
+    def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
+        return _records(askers, questions, abstain_below)
+
+    render = dumps if json or out is not None or not sys.stdout.isatty() else _page
+    if single is None:
+        return run_rows(
+            read_questions(question), out, work=work, label="ask", block=BLOCK, limit=limit, render=render
         )
-        with progress("ask", len(questions)) as update:
-            results.append((one, uq.ask_many(questions, progress=update)))
-    _write(results, out, abstain_below, as_json=json or out is not None or not sys.stdout.isatty())
-    return bad.exit_code()
+    with writing(out) as handle:
+        handle.writelines(render(record) + "\n" for record in work([single]))
+    return 0
 
 
 def _embedded(recalibrator: Path | None, temperature: float | None) -> Path | None:
@@ -120,21 +119,51 @@ def _embedded(recalibrator: Path | None, temperature: float | None) -> Path | No
     return recalibrator_dir() if recalibrator is None and temperature is None else recalibrator
 
 
-def _questions(given: str, context: str | None, bad: BadRows, limit: int | None) -> Iterator[Question]:
-    if given != "-" and not os.path.isfile(given):  # noqa: PTH113 - a long question is no path, and no error
-        if not given.strip():
-            raise UsageError("the question is empty")
-        yield Question(given, given, (), context)
-        return
-    if context is not None:
-        raise UsageError("--context goes with a question; rows bring their own 'context'")
-    seen = 0
-    for item in read_questions(given):
-        if not isinstance(item, Question):
-            bad.report(item)
-        elif limit is None or seen < limit:
-            seen += 1
-            yield item
+def _single(given: str, context: str | None) -> Question | None:
+    """The question that was given; None if it is a file of questions, or stdin."""
+    if given == "-" or os.path.isfile(given):  # noqa: PTH113 - a long question is no path, and no error
+        if context is not None:
+            raise UsageError("--context goes with a question; rows bring their own 'context'")
+        return None
+    if not given.strip():
+        raise UsageError("the question is empty")
+    if given.endswith(DATA_SUFFIXES) and not any(map(str.isspace, given)):
+        raise UsageError(f"there is no file {given!r}; a question has more than one word")
+    return Question(given, given, (), context)
+
+
+def _askers(
+    model: LanguageModel,
+    method: Recalibrator,
+    judge: Equivalence,
+    few_shot: Sequence[Question],
+    options: Mapping[str, Any],
+    *,
+    compare: bool,
+) -> list[SemanticUQ]:
+    """What answers: the model at `method`, and before it at T = 0.5 if these are compared."""
+    from semcal.pipeline import SemanticUQ
+    from semcal.recalibration import SE
+
+    return [
+        SemanticUQ(model, recalibrator=one, equivalence=judge, few_shot=few_shot, **options)
+        for one in ([SE(), method] if compare else [method])
+    ]
+
+
+def _records(
+    askers: Sequence[SemanticUQ], questions: Sequence[Question], below: float | None
+) -> list[dict[str, Any]]:
+    """Ask each question of each asker; the records of a question stand together."""
+    answered = []
+    for asker in askers:
+        with progress("ask", len(questions)) as update:
+            answered.append(asker.ask_many(questions, progress=update))
+    return [
+        _record(answer, asker.recalibrator, below)
+        for answers in zip(*answered)
+        for asker, answer in zip(askers, answers)
+    ]
 
 
 def _temperature(recalibrator: Recalibrator) -> float | None:
@@ -163,21 +192,7 @@ def _record(answer: Answer, recalibrator: Recalibrator, below: float | None) -> 
     }
 
 
-def _write(
-    results: Sequence[tuple[Recalibrator, Sequence[Answer]]],
-    out: Path | None,
-    below: float | None,
-    *,
-    as_json: bool,
-) -> None:
-    with writing(out) as handle:
-        for number in range(len(results[0][1])):
-            for recalibrator, answers in results:
-                record = _record(answers[number], recalibrator, below)
-                handle.write((dumps(record) if as_json else _page(record)) + "\n")
-
-
-def _page(record: dict[str, Any]) -> str:
+def _page(record: Mapping[str, Any]) -> str:
     """One answer as a person reads it: the answer, then a line for each meaning."""
     names = list(record["confidence"])
     wide = max(len("entropy (nats)"), *(len(meaning["answer"]) for meaning in record["meanings"]))

@@ -63,6 +63,8 @@ def command(
     check_name(method, ("TS",), what="method")
     check_name(solver, ("exact",), what="solver")
     check_loss(loss, alpha)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
     bad = BadRows()
     questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
     examples = _apart(open_few_shot(few_shot) or (), questions)
@@ -81,6 +83,7 @@ def command(
             alpha=alpha,
             data=Path(file).name,
             versions=versions(),
+            on_bad_question=bad.report,
             progress=update,
         )
     path = fitted.save_pretrained(out)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ from semcal.cli.options import (
     VerboseOption,
 )
 from semcal.cli.streams import BadRows, checked
-from semcal.errors import InputError
+from semcal.errors import InputError, RowError
 from semcal.records import Row, dumps, read_rows, writing
 
 __all__ = ["command"]
@@ -47,13 +48,14 @@ def command(
     from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
 
     bad = BadRows()
-    rows = list(_collect(checked(read_rows(file), check_assessable), bad, limit))
-    if not rows:
+    rows = islice(_good(checked(read_rows(file), check_assessable), bad), limit)
+    found = scores_by_measure(rows, measure)
+    if not found:
         raise InputError(
             f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
         )
     results = []
-    for name, scores in scores_by_measure(rows, measure).items():
+    for name, scores in found.items():
         if scores.undefined:
             say(f"metrics: {scores.undefined} rows have no {name} and do not count for it")
         results.append(
@@ -67,14 +69,12 @@ def command(
     return bad.exit_code()
 
 
-def _collect(rows: Iterable[Row | Any], bad: BadRows, limit: int | None) -> Iterable[Mapping[str, Any]]:
-    kept = 0
+def _good(rows: Iterable[Row | RowError], bad: BadRows) -> Iterator[Mapping[str, Any]]:
     for row in rows:
-        if not isinstance(row, Row):
-            bad.report(row)
-        elif limit is None or kept < limit:
-            kept += 1
+        if isinstance(row, Row):
             yield row.data
+        else:
+            bad.report(row)
 
 
 def _show(results: list[dict[str, Any]]) -> None:

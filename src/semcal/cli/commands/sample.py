@@ -108,22 +108,16 @@ def command(
                 max_new_tokens=max_new_tokens,
                 progress=update,
             )
-        return [{**_row(q), **one.fields()} for q, one in zip(questions, sampled)]
+        return [{**q.row(), **one.fields()} for q, one in zip(questions, sampled)]
 
     def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
-        return kept.rows([_row(q) for q in questions], lambda: draw(questions))
+        return kept.rows([q.row() for q in questions], lambda: draw(questions))
 
     if verbose:
         say(f"sample: {language_model.name} {language_model.revision[:12]}, {method!r}")
     code = run_rows(read_questions(file), out, work=work, label="sample", block=BLOCK, limit=limit)
     kept.finish()
     return code
-
-
-def _row(question: Question) -> dict[str, Any]:
-    context = {} if question.context is None else {"context": question.context}
-    answers = {"answers": list(question.answers)} if question.answers else {}
-    return {"id": question.id, "question": question.question, **context, **answers, **question.extra}
 
 
 def _plan(file: str, m: int, limit: int | None) -> int:
