@@ -149,3 +149,9 @@ def test_exported_names_are_those_of_the_module():
     public = {name for name in vars(metrics) if not name.startswith("_") and name != "annotations"}
     modules = {name for name in public if type(vars(metrics)[name]).__name__ == "module"}
     assert public - modules == set(metrics.__all__)
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.5, math.nan, math.inf])
+def test_a_number_of_bins_that_is_none_is_an_error(bins) -> None:
+    with pytest.raises(UsageError, match="bins is"):
+        ece([0.5, 0.6], [True, False], bins=bins)

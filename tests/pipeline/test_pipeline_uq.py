@@ -90,3 +90,10 @@ def test_ids_must_be_distinct_and_measures_known(model) -> None:
         semcal.SemanticUQ(model).ask_many([LABELLED[0], LABELLED[0]])
     with pytest.raises(UsageError, match="did you mean 'E-SC'"):
         semcal.SemanticUQ(model, measure="E-CS")
+
+
+def test_a_path_is_no_model_and_a_linkage_is_checked_at_once() -> None:
+    with pytest.raises(UsageError, match=r"semcal\.load_model"):
+        semcal.SemanticUQ("models/llama")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="linkage"):
+        semcal.SemanticUQ(FakeLanguageModel({}), linkage="average")

@@ -180,3 +180,8 @@ def test_every_recalibrator_gives_a_distribution_and_keeps_the_order_of_tokens(r
 def test_se_is_base_with_logits_doubled() -> None:
     logits = torch.as_tensor(draws(9, n=3)[0])
     assert torch.allclose(SE().log_probs(logits), Base().log_probs(2 * logits), atol=1e-6)
+
+
+def test_a_target_that_is_no_token_id_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"target \[1\] is 0.5, which is no token id"):
+        TemperatureScaling().fit(np.zeros((2, 3)), np.array([1.0, 0.5]))

@@ -332,3 +332,14 @@ class TestRefusals:
     def test_a_parameter_that_is_not_positive(self, option, value):
         with pytest.raises(UsageError, match=option):
             confidence([[[0]]], [[-1]], measure="B-SC", **{option: value})
+
+
+@pytest.mark.parametrize("bad", [0.5, math.nan, math.inf])
+def test_a_draw_index_that_is_no_whole_number_is_an_error(bad) -> None:
+    with pytest.raises(InputError, match=r"question 1 has a draw index"):
+        confidence([[[0, 1]], [[0, bad]]], measure="E-SC")
+
+
+def test_a_question_of_one_meaning_has_entropy_zero_without_a_sign() -> None:
+    entropy = confidence([[[0, 1]]], measure="E-SC").entropy
+    assert math.copysign(1.0, entropy[0]) == 1.0

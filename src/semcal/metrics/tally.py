@@ -7,6 +7,7 @@ one (B, U) array.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -153,6 +154,6 @@ def warn_undefined(message: str) -> None:
 
 def check_bins(bins: int) -> int:
     """A positive number of bins."""
-    if bins < 1 or bins != int(bins):
+    if not 1 <= bins < math.inf or bins != int(bins):
         raise UsageError(f"bins is {bins}; expected a positive whole number, such as 15")
     return int(bins)

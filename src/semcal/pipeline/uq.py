@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from semcal.engine.clustering import LINKAGES
 from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import InputError
+from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
@@ -164,6 +166,8 @@ class SemanticUQ:
         t_alpha: float = 0.5,
         g_alpha: float = 0.5,
     ) -> None:
+        if isinstance(model, str | Path):
+            raise UsageError(f"the model is the path {str(model)!r}; load it first: semcal.load_model(path)")
         fitted = recalibrator if isinstance(recalibrator, Fit) else None
         self.model = model
         self.asking = fitted.asking if few_shot is None and fitted else Asking(tuple(few_shot or ()))
@@ -176,7 +180,7 @@ class SemanticUQ:
         self.m = m
         self.seed = seed
         self.max_new_tokens = max_new_tokens
-        self.linkage = linkage
+        self.linkage = check_name(linkage, LINKAGES, what="linkage")
         self.measure = check_name(measure, MEASURES, what="measure")
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha

@@ -155,7 +155,7 @@ class TemperatureScaling:
         FitError
             If there is no token of positive weight.
         """
-        z, y = torch.as_tensor(logits), torch.as_tensor(targets).long()
+        z, y = torch.as_tensor(logits), _whole(torch.as_tensor(targets))
         w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
         return self.fit_batches(lambda: iter([(z, y, w)]))
 
@@ -206,3 +206,11 @@ def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
         for start in range(0, len(targets), size):
             stop = start + size
             yield logits[start:stop], targets[start:stop], weights[start:stop].double()
+
+
+def _whole(targets: Tensor) -> Tensor:
+    """Token ids as int64."""
+    odd = (targets != targets.long()).nonzero()
+    if len(odd):
+        raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
+    return targets.long()

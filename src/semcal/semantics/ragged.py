@@ -79,13 +79,16 @@ def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
         k = _lengths(clusters)
         flat = list(chain.from_iterable(clusters))
         size = _lengths(flat)
-        draws = np.fromiter(chain.from_iterable(flat), np.int64, int(size.sum()))
-    except TypeError as error:
+        numbers = np.fromiter(chain.from_iterable(flat), np.float64, int(size.sum()))
+    except (TypeError, ValueError) as error:
         raise InputError(
             f"clusters must be nested three deep, question > cluster > draw index ({error}); "
             "for a single question write [clusters]"
         ) from error
-    return _checked_layout(k, size, draws, ids)
+    question_of_draw = np.repeat(np.repeat(np.arange(len(k)), k), size)
+    odd = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
+    _refuse(question_of_draw[odd], "has a draw index that is no whole number", ids)
+    return _checked_layout(k, size, numbers.astype(np.int64), ids)
 
 
 def _lengths(sequences: Sequence[Sized] | NDArray[np.floating]) -> Ints:
