@@ -20,6 +20,9 @@ SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 SIZES = {"calibration_train": 2000, "validation": 500, "test": 500}
 FEW_SHOT = {"atlas-trivia": 10, "atlas-rare": 10, "atlas-reading": 4}
 
+Asked = tuple[str, str, Fact]
+"""A question about a fact, its answer in a drawn form, and the fact."""
+
 
 @dataclass(frozen=True)
 class QuestionSet:
@@ -135,7 +138,7 @@ def _reading_questions(name: str, count: int) -> list[Question]:
             context=passage,
             extra={"relation": fact.relation},
         )
-        for number, (passage, asked, form, fact) in zip(range(count), fresh)
+        for number, (passage, ((asked, form, fact), *_)) in zip(range(count), fresh)
     ]
 
 
@@ -153,18 +156,26 @@ def _names_in(passage: str) -> set[str]:
     return {*words, *(f"{one} {two}" for one, two in pairwise(words))}
 
 
-def reading_stream(rng: Random, rivals: float = RIVALS) -> Iterator[tuple[str, str, str, Fact]]:
-    """Yield, without end, a fresh passage, a question, its answer in a form that it allows, the fact."""
+def reading_stream(rng: Random, rivals: float = RIVALS) -> Iterator[tuple[str, list[Asked]]]:
+    """Yield, without end, a fresh passage with a question about each of its facts, in a drawn order."""
     while True:
         facts = small_world(rng, rivals)
         rng.shuffle(facts)
         passage, written = texts.passage(rng, facts)
-        target = rng.randrange(len(facts))
-        fact, form = facts[target], written[target]
-        if rng.random() > SAME_FORM:
-            form = rng.choice(texts.readable_forms(fact.value, form))
-        yield passage, texts.question(rng, fact), form, fact
+        asked = [
+            (texts.question(rng, fact), _answer_form(rng, fact, form), fact)
+            for fact, form in zip(facts, written)
+        ]
+        rng.shuffle(asked)
+        yield passage, asked
 
 
-SAME_FORM = 0.6
+def _answer_form(rng: Random, fact: Fact, written: str) -> str:
+    """Draw the form of an answer to a question about a passage: mostly as it stands there."""
+    if rng.random() < SAME_FORM:
+        return written
+    return rng.choice(texts.readable_forms(fact.value, written))
+
+
+SAME_FORM = 0.9
 """Share of reading answers copied as they stand in the passage; the others are in any form it allows."""

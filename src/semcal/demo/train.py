@@ -56,36 +56,39 @@ Teach = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Round:
-    """One schedule of the learning rate: pretraining, then tuning.
+class Stage:
+    """A part of training: so many steps on a mix (shares of statements, passages and closed-book chats).
 
-    A mix holds the shares of statements, passages and closed-book chats; `rivals` is how often the
-    subjects of a passage are of one kind.
+    `rivals` is how often the subjects of a passage are of one kind.
     """
 
-    pretrain_steps: int
-    tune_steps: int
-    rivals: float
-    pretrain_mix: tuple[float, float, float] = (0.7, 0.3, 0.0)
-    tune_mix: tuple[float, float, float] = (0.6, 0.25, 0.15)
+    name: str
+    steps: int
+    mix: tuple[float, float, float]
+    rivals: float = RIVALS
 
 
 @dataclass(frozen=True)
 class Settings:
     """What decides the model.
 
-    `post_mix` holds the shares of chats about the unknown, passages and closed-book chats, `sharpness` is
-    the τ of post-training: the model learns its own distribution raised to 1/τ.
+    The learning rate stays at its peak until the last of the `stages`, in which it falls. `post_mix` holds
+    the shares of chats about the unknown, passages and closed-book chats, `sharpness` is the τ of
+    post-training: the model learns its own distribution raised to 1/τ.
     """
 
     seed: int = 0
     threads: int = 1
-    rounds: tuple[Round, ...] = (Round(2000, 1400, rivals=1.0), Round(1800, 1600, rivals=0.3))
+    stages: tuple[Stage, ...] = (
+        Stage("reading", 1500, (0.0, 1.0, 0.0), rivals=0.0),
+        Stage("pretraining", 2600, (0.75, 0.25, 0.0)),
+        Stage("tuning", 2000, (0.55, 0.3, 0.15)),
+    )
     post_epochs: int = 5
     sharpness: float = 0.4
-    rows: int = 4
-    length: int = 512
-    peak_rate: float = 1.5e-3
+    rows: int = 2
+    length: int = 1024
+    peak_rate: float = 1e-3
     post_rate: float = 3e-4
     post_mix: tuple[float, float, float] = (0.5, 0.2, 0.3)
 
@@ -121,14 +124,17 @@ def _chats_about(rng: Random, facts: Iterator[Fact]) -> Iterator[Document]:
         yield render(_with_system(rng, turns)), True
 
 
-def reading_chats(rng: Random, *, answers_only: bool, rivals: float = RIVALS) -> Iterator[Document]:
-    """Yield chats of up to five questions, each about a fresh passage."""
+def reading_chats(rng: Random, *, rivals: float = RIVALS) -> Iterator[Document]:
+    """Yield chats about up to four fresh passages, with one question or several about each."""
     stream = reading_stream(rng, rivals)
     while True:
         turns: list[Turn] = []
-        for passage, asked, form, _ in islice(stream, rng.randrange(1, 6)):
-            turns += [user_turn(Question("", asked, context=passage)), answer_turn(form)]
-        yield render(_with_system(rng, turns)), answers_only
+        for passage, asked in islice(stream, rng.randrange(1, 5)):
+            context: str | None = passage
+            for question, form, _ in asked[: rng.choice((1, len(asked)))]:
+                turns += [user_turn(Question("", question, context=context)), answer_turn(form)]
+                context = None
+        yield render(_with_system(rng, turns)), True
 
 
 def _with_system(rng: Random, turns: list[Turn]) -> list[Turn]:
@@ -227,17 +233,16 @@ def learn(
 
 
 def make(settings: Settings, folder: Path, start: Path | None = None, first: int = 0) -> None:
-    """Run the pipeline from round `first` on, with the weights in `start` if it is not the first."""
+    """Run the pipeline from stage `first` on, with the weights in `start` if it is not the first."""
     log.info("settings: %s", json.dumps(asdict(settings)))
     begun = time.perf_counter()
     model, tokenizer = load(start) if start else _new(settings)
     log.info("%d parameters, vocabulary %d", sum(p.numel() for p in model.parameters()), len(tokenizer))
-    told = encoded(tokenizer, statements(Random(f"statements-{settings.seed}"), build_world()))
-    for number, one in enumerate(settings.rounds):
-        if number < first:
-            continue
-        train_round(model, tokenizer, told, one, number, settings)
-        save(model, tokenizer, folder.with_name(f"{folder.name}-round-{number}"))
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, betas=(0.9, 0.98), fused=True)
+    for number, stage in enumerate(settings.stages):
+        if number >= first:
+            train_stage(model, tokenizer, optimizer, stage, settings)
+            save(model, tokenizer, folder.with_name(f"{folder.name}-{stage.name}"))
     post_train(model, tokenizer, settings)
     save(model, tokenizer, folder)
     log.info("done in %.1f minutes", (time.perf_counter() - begun) / 60)
@@ -248,38 +253,35 @@ def _new(settings: Settings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]
     return new_model(tokenizer, settings.seed), tokenizer
 
 
-def train_round(
+def train_stage(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    told: Iterator[Tokens],
-    one: Round,
-    number: int,
+    optimizer: torch.optim.Optimizer,
+    stage: Stage,
     settings: Settings,
 ) -> None:
-    """Pretrain and tune under one schedule of the learning rate."""
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, betas=(0.9, 0.98), fused=True)
-    taken = 0
-    for stage, steps, mix in (
-        ("pretraining", one.pretrain_steps, one.pretrain_mix),
-        ("tuning", one.tune_steps, one.tune_mix),
-    ):
-        rng = Random(f"{stage}-{settings.seed}" + (f"-{number}" if number else ""))
-        passages = reading_chats(rng, answers_only=stage == "tuning", rivals=one.rivals)
-        asked = closed_chats(rng, training_facts())
-        streams = (told, encoded(tokenizer, passages), encoded(tokenizer, asked))
-        data = batches(mixed(streams, mix), settings.rows, settings.length)
+    """Take the steps of one stage on its mix of texts."""
+    rng = Random(f"{stage.name}-{settings.seed}")
+    streams = (
+        encoded(tokenizer, statements(rng, build_world())),
+        encoded(tokenizer, reading_chats(rng, rivals=stage.rivals)),
+        encoded(tokenizer, closed_chats(rng, training_facts())),
+    )
+    data = batches(mixed(streams, stage.mix), settings.rows, settings.length)
+    last = stage is settings.stages[-1]
 
-        def rate(step: int, before: int = taken) -> float:
-            return _rate(before + step, one, settings.peak_rate)
+    def rate(step: int) -> float:
+        warm = step / 80
+        left = 1 - step / stage.steps if last else 1.0
+        return settings.peak_rate * min(1.0, warm, 0.05 + 0.95 * left)
 
-        learn(model, optimizer, islice(data, steps), rate, f"round {number}, {stage}")
-        taken += steps
+    learn(model, optimizer, islice(data, stage.steps), rate, stage.name)
 
 
 def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
     """Sharpen the model on answers: to training facts, to fresh passages, and to what nobody can know."""
     rng = Random(f"post-training-{settings.seed}")
-    passages = encoded(tokenizer, reading_chats(rng, answers_only=True))
+    passages = encoded(tokenizer, reading_chats(rng))
     asked = encoded(tokenizer, closed_chats(rng, training_facts(), settings.post_epochs))
     unknown = encoded(tokenizer, unknown_chats(rng))
     data = batches(mixed((unknown, passages, asked), settings.post_mix), settings.rows, settings.length)
@@ -301,18 +303,12 @@ def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, sett
     )
 
 
-def _rate(step: int, one: Round, peak: float) -> float:
-    """Warm up over 80 steps, stay at the peak, and fall to a twentieth of it while tuning."""
-    left = one.pretrain_steps + one.tune_steps - step
-    return peak * min(1.0, step / 80, 0.05 + 0.95 * left / one.tune_steps)
-
-
 def _tokenizer_lines(world: World, settings: Settings) -> Iterator[str]:
     """Yield what the tokenizer learns from: every telling once, and some chats."""
     rng = Random(f"tokenizer-{settings.seed}")
     for text, _ in islice(statements(rng, world), sum(fact.tellings for fact in world.facts)):
         yield text.removeprefix(BOS)
-    for text, _ in islice(reading_chats(rng, answers_only=True), 300):
+    for text, _ in islice(reading_chats(rng), 300):
         yield from text.split(END)
 
 
@@ -348,8 +344,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and make the models: all of them, or only the language model in --out."""
     parser = argparse.ArgumentParser(description="Make the models of Atlas.")
     parser.add_argument("--out", type=Path, help="make only the language model, and here")
-    parser.add_argument("--start", type=Path, help="go on from this model, as a round has left it")
-    parser.add_argument("--first", type=int, default=0, help="with --start: the round to go on with")
+    parser.add_argument("--start", type=Path, help="go on from this model, as a stage has left it")
+    parser.add_argument("--first", type=int, default=0, help="with --start: the number of the stage")
     for name, default in asdict(Settings()).items():
         if not isinstance(default, tuple):
             parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)

@@ -1,4 +1,4 @@
-"""What the fits read of a calibration set: last hidden states of the frozen model, laid flat (spec section 6).
+"""What the fits read of a calibration set: last hidden states of the frozen model (spec section 6).
 
 The model has run once; no fit runs it again. TS and Platt need the states that predict answer tokens, ATS
 those of the whole sequence as well, from the shared prefix on.
