@@ -156,10 +156,9 @@ def test_features_give_the_logits_of_the_answers_tokens_in_order(model, prompts)
     features = model.features(prompts, answers)
     flat = [ids for given in answers for ids in given]
     assert features.targets.tolist() == [token for ids in flat for token in ids]
-    assert features.question.tolist() == [i for i, given in enumerate(answers) for ids in given for _ in ids]
-    assert features.answer.tolist() == [a for given in answers for a, ids in enumerate(given) for _ in ids]
-    assert features.states.dtype == torch.float32
-    logits = model.logits(features.states)
+    assert features.answer_question.tolist() == [i for i, given in enumerate(answers) for _ in given]
+    assert features.target_start.diff().tolist() == [len(ids) for ids in flat]
+    logits = model.logits(features.states[features.predicting_rows()])
     assert logits.dtype == torch.float32
     for recalibrator in (Base(), SE()):
         log_probs = recalibrator.log_probs(logits)
@@ -168,6 +167,20 @@ def test_features_give_the_logits_of_the_answers_tokens_in_order(model, prompts)
         scores = model.score(prompts, answers, recalibrator=recalibrator)
         expected = [value for given in scores for score in given for value in score]
         assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_whole_sequences_hold_the_same_states_behind_those_of_the_prompt(model, prompts):
+    answers = [[answer(model, q, text), answer(model, q, "")] for q, text in zip(QUESTIONS, ANSWERS)]
+    alone = model.features(prompts, answers)
+    for shared in (None, 3):
+        whole = model.features(prompts, answers, whole=True, shared=shared)
+        own = [len(prompt.token_ids) - len(whole.prefix) for prompt in prompts]
+        assert whole.prompt_length.tolist() == own
+        assert shared is None or len(whole.prefix) == shared
+        assert len(whole.states) == len(alone.states) + sum(own) - len(prompts)
+        torch.testing.assert_close(
+            whole.states[whole.predicting_rows()], alone.states[alone.predicting_rows()], rtol=0, atol=1e-4
+        )
 
 
 def test_a_cut_answer_is_its_first_tokens_and_an_end_of_turn(model, prompts):

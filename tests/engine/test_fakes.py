@@ -129,7 +129,9 @@ def test_a_fitted_temperature_is_the_one_that_sharpened_the_table():
     model = FakeLanguageModel({QUESTION: {answer: p**2 / total for answer, p in true.items()}})
     answers = [[model.encode_answer((), answer) for answer, p in true.items() for _ in range(round(10 * p))]]
     features = model.features([prompt(model)], answers)
-    fitted = TemperatureScaling(loss="NLL").fit(model.logits(features.states), features.targets)
+    fitted = TemperatureScaling(loss="NLL").fit(
+        model.logits(features.states[features.predicting_rows()]), features.targets
+    )
     assert fitted.temperature_ == pytest.approx(2.0, abs=1e-4)
 
 

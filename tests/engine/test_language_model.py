@@ -92,12 +92,10 @@ def test_scores_are_those_of_a_plain_forward_pass(variant: str) -> None:
 @variants
 def test_the_head_makes_the_model_s_logits_of_the_features(variant: str) -> None:
     found = language_model(variant).features(PROMPTS, ANSWERS)
-    logits = language_model(variant).logits(found.states)
+    logits = language_model(variant).logits(found.states[found.predicting_rows()])
     rows = [
         (q, a, i) for q, given in enumerate(ANSWERS) for a, ids in enumerate(given) for i in range(len(ids))
     ]
-    assert found.question.tolist() == [q for q, _, _ in rows]
-    assert found.answer.tolist() == [a for _, a, _ in rows]
     assert found.targets.tolist() == [ANSWERS[q][a][i] for q, a, i in rows]
     assert found.states.dtype == logits.dtype == torch.float32
     for row, (q, a, i) in enumerate(rows):
@@ -182,6 +180,27 @@ def test_batches_of_any_size_give_the_same_numbers(budget: int) -> None:
     assert model.greedy(PROMPTS, recalibrator=Base())[3].token_ids == (
         language_model().greedy(PROMPTS[3:4], recalibrator=Base())[0].token_ids
     )
+
+
+@variants
+def test_the_states_of_whole_sequences_are_the_plain_model_s(variant: str) -> None:
+    model = language_model(variant)
+    found = model.features(PROMPTS, ANSWERS, whole=True)
+    for q, given in enumerate(ANSWERS):
+        start, length = int(found.prompt_start[q]), int(found.prompt_length[q])
+        for a, ids in enumerate(given):
+            answer = found.answer_question.tolist().index(q) + a
+            behind = int(found.answer_start[answer])
+            states = [
+                found.prefix,
+                found.states[start : start + length],
+                found.states[behind : behind + len(ids) - 1],
+            ]
+            with torch.no_grad():
+                plain = model.network.model(input_ids=torch.tensor([[*PROMPTS[q].token_ids, *ids[:-1]]]))
+            torch.testing.assert_close(
+                model.logits(torch.cat(states)), plain.logits[0].float(), rtol=0, atol=1e-4
+            )
 
 
 def test_logits_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:

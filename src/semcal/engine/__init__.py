@@ -8,7 +8,6 @@ from typing import Any
 _ADDRESSES = {
     "CausalLanguageModel": "causal_lm",
     "Clustering": "clustering",
-    "Features": "language_model",
     "Generation": "language_model",
     "LanguageModel": "language_model",
     "Prompt": "language_model",

@@ -11,7 +11,7 @@ from semcal.engine.language_model import Prompt
 from semcal.engine.network import Forest, Network
 from semcal.errors import QuestionError
 
-__all__ = ["batches", "check_prompts", "common_prefix", "pad"]
+__all__ = ["batches", "check_prompts", "common_prefix", "pad", "shared_length"]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -29,6 +29,12 @@ def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
     return min(len(first), len(last))
 
 
+def shared_length(prompts: Sequence[Prompt]) -> int:
+    """How many tokens all prompts begin with in common, at least one of each being left over."""
+    shortest = min(len(prompt.token_ids) for prompt in prompts)
+    return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
+
+
 def check_prompts(prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None) -> None:
     """Raise QuestionError for a prompt that is empty or has no room for its longest answer (in tokens)."""
     for prompt, most in zip(prompts, longest):
@@ -44,7 +50,12 @@ def check_prompts(prompts: Sequence[Prompt], *, longest: Sequence[int], limit: i
 
 
 def batches(
-    network: Network, prompts: Sequence[Prompt], *, room: Sequence[int], budget: int
+    network: Network,
+    prompts: Sequence[Prompt],
+    *,
+    room: Sequence[int],
+    budget: int,
+    shared: int | None = None,
 ) -> Iterator[tuple[list[int], Forest]]:
     """Cut prompts into batches of like length; each comes with a forest that holds the prefix of all.
 
@@ -58,6 +69,8 @@ def batches(
         For each prompt, how many tokens beyond the prompt its row may come to hold.
     budget : int
         Bytes that the keys and values of a batch may take.
+    shared : int, optional
+        How many tokens the shared prefix has; by default all that the prompts begin with in common.
 
     Yields
     ------
@@ -66,8 +79,8 @@ def batches(
     """
     if not prompts:
         return
-    shortest = min(len(prompt.token_ids) for prompt in prompts)
-    shared = min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
+    if shared is None:
+        shared = shared_length(prompts)
     trunk = Forest.planted(network, prompts[0].token_ids[:shared])
     sizes = [len(prompt.token_ids) + extra for prompt, extra in zip(prompts, room)]
     order = sorted(range(len(prompts)), key=lambda i: (sizes[i], i))

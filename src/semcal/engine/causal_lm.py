@@ -10,18 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.batches import batches, check_prompts
+from semcal.engine.batches import batches, check_prompts, shared_length
 from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
 from semcal.engine.drawing import inverse_cdf, most_likely
-from semcal.engine.language_model import Features, Generation, Progress, Prompt
+from semcal.engine.language_model import Generation, Progress, Prompt
 from semcal.engine.network import Forest, Network
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose, Walk, walk
-from semcal.engine.scoring import AnswerStates, answer_states
+from semcal.engine.scoring import AnswerStates, answer_states, own_states
 from semcal.errors import InputError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import Recalibrator
+from semcal.recalibration import Recalibrator, Suffixes
 
 __all__ = ["CausalLanguageModel"]
 
@@ -279,28 +279,40 @@ class CausalLanguageModel:
         return results
 
     def features(
-        self, prompts: Sequence[Prompt], answers: _Answers, *, progress: Progress | None = None
-    ) -> Features:
-        """Last hidden states at the positions that predict the tokens of given answers.
+        self,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        *,
+        whole: bool = False,
+        shared: int | None = None,
+        progress: Progress | None = None,
+    ) -> Suffixes:
+        """Last hidden states of prompts and given answers, as the fits read them.
 
-        Parameters and errors are those of `score`.
+        Parameters and errors are those of `score`, and
+
+        Parameters
+        ----------
+        whole : bool
+            Whether the states of all tokens are kept, or of those alone that predict answer tokens.
+        shared : int, optional
+            How many tokens the shared prefix has; by default all that the prompts begin with in common.
 
         Returns
         -------
-        Features
-            By prompt, answer and position; ``logits(features.states)`` are the logits of the targets.
+        Suffixes
+            By prompt, answer and position, in the model's dtype, on the CPU.
         """
+        before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
-        for batch, found in self._answer_states(prompts, answers, progress):
-            counts = [sum(map(len, answers[i])) for i in batch]
-            states = found.states.float().cpu()[found.node]
-            parts.update(zip(batch, torch.split(states, counts)))
-        index = [
-            (i, a, token) for i, given in enumerate(answers) for a, ids in enumerate(given) for token in ids
-        ]
-        question, answer, targets = torch.tensor(index, dtype=torch.long).reshape(-1, 3).T.contiguous()
-        states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else torch.zeros((0, 0))
-        return Features(states=states, targets=targets, question=question, answer=answer)
+        prefix = torch.zeros((0, 0), dtype=self.network.dtype)
+        for batch, forest, ids in self._answering(prompts, answers, progress, shared=before):
+            prefix = forest.prefix_states.cpu() if whole else prefix
+            found = own_states(forest, ids, [answers[i] for i in batch], whole=whole)
+            parts.update(zip(batch, (states.cpu() for states in found)))
+        states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
+        own = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
+        return Suffixes.of(states, own, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states into logits with the model's own head, soft-capping and scaling included.
@@ -329,6 +341,7 @@ class CausalLanguageModel:
         longest: Sequence[int],
         room: Sequence[int],
         progress: Progress | None,
+        shared: int | None = None,
     ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
         """Indices, forest and token ids of batches of prompts, after a check that each fits the model.
 
@@ -336,7 +349,8 @@ class CausalLanguageModel:
         """
         check_prompts(prompts, longest=longest, limit=self.network.limit)
         done = 0
-        for batch, forest in batches(self.network, prompts, room=room, budget=self.memory_budget):
+        cut = batches(self.network, prompts, room=room, budget=self.memory_budget, shared=shared)
+        for batch, forest in cut:
             yield batch, forest, [prompts[i].token_ids for i in batch]
             done += len(batch)
             if progress is not None:
@@ -345,14 +359,24 @@ class CausalLanguageModel:
     def _answer_states(
         self, prompts: Sequence[Prompt], answers: _Answers, progress: Progress | None
     ) -> Iterator[tuple[list[int], AnswerStates]]:
+        for batch, forest, ids in self._answering(prompts, answers, progress):
+            yield batch, answer_states(forest, ids, [answers[i] for i in batch])
+
+    def _answering(
+        self,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        progress: Progress | None,
+        shared: int | None = None,
+    ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
+        """Batches of prompts with room for their answers."""
         if len(answers) != len(prompts):
             raise InputError(
                 f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
             )
         longest = [max(map(len, given), default=0) for given in answers]
         room = [sum(map(len, given)) for given in answers]
-        for batch, forest, ids in self._batches(prompts, longest, room, progress):
-            yield batch, answer_states(forest, ids, [answers[i] for i in batch])
+        yield from self._batches(prompts, longest, room, progress, shared)
 
     def _log_probs(self, found: AnswerStates, targets: Tensor, recalibrator: Recalibrator) -> Tensor:
         """Log-probability of each target at its state; logits exist for a limited number at a time."""

@@ -37,12 +37,12 @@ from torch import Tensor
 
 from semcal.engine.drawing import inverse_cdf, most_likely
 from semcal.engine.equivalence import Triple
-from semcal.engine.language_model import Features, Generation, Progress, Prompt
+from semcal.engine.language_model import Generation, Progress, Prompt
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose
 from semcal.errors import InputError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import Recalibrator
+from semcal.recalibration import Recalibrator, Suffixes
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -198,18 +198,25 @@ class FakeLanguageModel:
         prompts: Sequence[Prompt],
         answers: Sequence[Sequence[tuple[int, ...]]],
         *,
+        whole: bool = False,
+        shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Features:
-        """Last hidden states before the tokens of given answers; this model's states are its logits."""
-        states, rows = [torch.empty(0, self._size)], []
-        for index, (prompt, given) in enumerate(zip(prompts, answers, strict=True)):
+    ) -> Suffixes:
+        """Last hidden states before the tokens of given answers; this model's states are its logits.
+
+        Nothing is predicted inside a prompt: its states are zeros there.
+        """
+        before = shared or 0
+        own = [len(prompt.token_ids) - before for prompt in prompts]
+        states = [torch.empty(0, self._size)]
+        for done, (prompt, given) in enumerate(zip(prompts, answers, strict=True), 1):
             question = self._question(prompt)
-            for number, answer in enumerate(given):
-                states.append(self._states(question, answer))
-                rows += [(token, index, number) for token in answer]
-            _tell(progress, index + 1)
-        targets, prompt_index, answer_index = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).T
-        return Features(torch.cat(states), targets, prompt_index, answer_index)
+            states.append(torch.zeros(own[done - 1] - 1 if whole else 0, self._size))
+            states.append(self._state(question, ())[None])
+            states += [self._states(question, answer)[1:] for answer in given]
+            _tell(progress, done)
+        prefix = torch.zeros(before, self._size) if whole else None
+        return Suffixes.of(torch.cat(states), own, answers, prefix=prefix)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""

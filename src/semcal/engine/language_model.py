@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     import torch
 
     from semcal.qa.prompts import Turn
-    from semcal.recalibration import Recalibrator
+    from semcal.recalibration import Recalibrator, Suffixes
 
-__all__ = ["Features", "Generation", "LanguageModel", "Progress", "Prompt"]
+__all__ = ["Generation", "LanguageModel", "Progress", "Prompt"]
 
 Progress = Callable[[int], None]
 """Called now and then with the number of questions finished so far."""
@@ -54,28 +54,6 @@ class Generation:
     token_ids: tuple[int, ...]
     token_log_probs: tuple[float, ...]
     finished: bool
-
-
-@dataclass(frozen=True)
-class Features:
-    """Last hidden states at the N positions that predict answer tokens, by prompt, answer and position.
-
-    Attributes
-    ----------
-    states : torch.Tensor
-        (N, d) float32, what the model's head turns into logits.
-    targets : torch.Tensor
-        (N,) int64, the answer token at each position.
-    question : torch.Tensor
-        (N,) int64, index of the prompt.
-    answer : torch.Tensor
-        (N,) int64, index of the answer among those of its prompt.
-    """
-
-    states: torch.Tensor
-    targets: torch.Tensor
-    question: torch.Tensor
-    answer: torch.Tensor
 
 
 class LanguageModel(Protocol):
@@ -146,9 +124,11 @@ class LanguageModel(Protocol):
         prompts: Sequence[Prompt],
         answers: Sequence[Sequence[tuple[int, ...]]],
         *,
+        whole: bool = False,
+        shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Features:
-        """Last hidden states at the positions that predict the tokens of given answers."""
+    ) -> Suffixes:
+        """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32."""

@@ -9,7 +9,7 @@ both hold for an architecture is no matter of its name: a `Network` compares the
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -112,12 +112,15 @@ class Forest:
         (rows, K) int64, the positions of the tokens held.
     prefix : int
         Number of shared tokens.
+    prefix_states : torch.Tensor
+        (prefix, d), their last hidden states.
     """
 
     network: Network
     cache: Cache
     held: Tensor
     prefix: int = 0
+    prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
 
     @classmethod
     def planted(cls, network: Network, prefix: tuple[int, ...]) -> Forest:
@@ -126,12 +129,14 @@ class Forest:
         forest = cls(network, empty(), held, len(prefix))
         if prefix:
             visible = torch.ones((1, len(prefix), len(prefix)), dtype=torch.bool).tril()
-            forest.grow(torch.tensor([prefix]), torch.arange(len(prefix))[None], visible)
+            states = forest.grow(torch.tensor([prefix]), torch.arange(len(prefix))[None], visible)
+            forest.prefix_states = states[0]
         return forest
 
     def spread(self, rows: int) -> Forest:
         """A forest of `rows` rows that all hold what the one row of this holds."""
-        return Forest(self.network, spread(self.cache, rows), self.held.expand(rows, -1), self.prefix)
+        held = self.held.expand(rows, -1)
+        return Forest(self.network, spread(self.cache, rows), held, self.prefix, self.prefix_states)
 
     @property
     def rows(self) -> int:

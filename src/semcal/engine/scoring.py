@@ -12,7 +12,7 @@ from torch import Tensor
 from semcal.engine.batches import pad
 from semcal.engine.network import Forest
 
-__all__ = ["AnswerStates", "answer_states"]
+__all__ = ["AnswerStates", "answer_states", "own_states"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class AnswerStates:
 class _Tree:
     """A question's own tokens: `own` of the prompt, then one for each distinct beginning of its answers.
 
-    `parent` is the slot that each token follows; `predicts` lists, for the answers' tokens in order, the slot
-    whose state predicts them.
+    `parent` is the slot that each token follows; `predicts` lists, for each answer and its tokens in order,
+    the slot whose state predicts them.
     """
 
     own: int
     tokens: list[int]
     parent: list[int]
-    predicts: list[int]
+    predicts: list[list[int]]
 
 
 def _tree(own: Sequence[int], answers: Sequence[Sequence[int]]) -> _Tree:
@@ -52,8 +52,9 @@ def _tree(own: Sequence[int], answers: Sequence[Sequence[int]]) -> _Tree:
     predicts = []
     for answer in answers:
         slot = len(own) - 1
+        predicts.append(path := list[int]())
         for i, token in enumerate(answer):
-            predicts.append(slot)
+            path.append(slot)
             if i == len(answer) - 1:
                 break
             if (slot, token) not in children:
@@ -78,17 +79,49 @@ def answer_states(
     answers : sequence of sequence of sequence of int
         Per question the token ids of each answer.
     """
+    states, trees = _grown(forest, prompts, answers)
+    width = states.shape[1]
+    predicting = [row * width + slot for row, tree in enumerate(trees) for slot in _flat(tree.predicts)]
+    slot = torch.tensor(predicting, dtype=torch.long)
+    distinct, node = torch.unique(slot, return_inverse=True)
+    return AnswerStates(states.flatten(0, 1)[distinct.to(states.device)], node)
+
+
+def own_states(
+    forest: Forest,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    *,
+    whole: bool,
+) -> list[Tensor]:
+    """States of each question's own prompt tokens, then of each answer's tokens but the last (n, d).
+
+    Parameters are those of `answer_states`, and `whole`: whether all tokens of the prompt behind the shared
+    prefix count, or the last alone, which predicts the first token of an answer.
+    """
+    states, trees = _grown(forest, prompts, answers)
+    kept = []
+    for row, tree in enumerate(trees):
+        prompt = range(tree.own) if whole else range(tree.own - 1, tree.own)
+        slots = [*prompt, *(slot for path in tree.predicts for slot in path[1:])]
+        kept.append(states[row, torch.tensor(slots, device=states.device)])
+    return kept
+
+
+def _grown(
+    forest: Forest, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
+) -> tuple[Tensor, list[_Tree]]:
+    """Run the trees of all questions: their states (B, n, d), padded, and the trees."""
     before = forest.prefix
     trees = [_tree(prompt[before:], given) for prompt, given in zip(prompts, answers)]
     token_ids, _ = pad([tree.tokens for tree in trees])
     visible, depth = _sight(trees, token_ids.shape[1])
     seen = torch.ones((*token_ids.shape, before), dtype=torch.bool)
-    states = forest.grow(token_ids, before + depth, torch.cat([seen, visible], -1))
-    width = token_ids.shape[1]
-    predicting = [row * width + slot for row, tree in enumerate(trees) for slot in tree.predicts]
-    slot = torch.tensor(predicting, dtype=torch.long)
-    distinct, node = torch.unique(slot, return_inverse=True)
-    return AnswerStates(states.flatten(0, 1)[distinct.to(states.device)], node)
+    return forest.grow(token_ids, before + depth, torch.cat([seen, visible], -1)), trees
+
+
+def _flat(paths: Sequence[Sequence[int]]) -> list[int]:
+    return [slot for path in paths for slot in path]
 
 
 def _sight(trees: Sequence[_Tree], width: int) -> tuple[Tensor, Tensor]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from semcal.engine.language_model import Features, LanguageModel
+from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, QuestionError
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question, load_questions
-from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
+from semcal.recalibration import Provenance, Suffixes, TemperatureScaling, save_pretrained
 from semcal.recalibration.temperature import Batch
 from semcal.records import dumps
 
@@ -64,12 +64,12 @@ def calibration_features(
     asking: Asking,
     on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Features, list[Question]]:
+) -> tuple[Suffixes, list[Question]]:
     """Run the frozen model once over the reference answers of the questions.
 
     Returns
     -------
-    Features and list of Question
+    Suffixes and list of Question
         And the questions that they belong to: all but those that went to `on_bad_question`.
 
     Raises
@@ -101,23 +101,23 @@ def calibration_features(
     raise FitError("none of the labelled questions fits the model; see the reasons above")
 
 
-def _answer_weights(features: Features) -> torch.Tensor:
+def _token_weights(features: Suffixes) -> torch.Tensor:
     """Weight of each token: the references of a question share one unit of weight per token equally."""
-    references = torch.zeros(int(features.question.max()) + 1, dtype=torch.float64)
-    references.scatter_reduce_(0, features.question, 1.0 + features.answer.double(), "amax")
-    return 1.0 / references[features.question]
+    references = torch.bincount(features.answer_question).double()
+    lengths = features.target_start.diff()
+    return (1.0 / references[features.answer_question]).repeat_interleave(lengths)
 
 
 def fit_features(
-    model: LanguageModel, features: Features, *, loss: str = "NLL", alpha: float | None = None
+    model: LanguageModel, features: Suffixes, *, loss: str = "NLL", alpha: float | None = None
 ) -> TemperatureScaling:
     """Fit TS to stored features; the head of the model turns them into logits a few at a time."""
-    weights = _answer_weights(features)
+    weights, rows = _token_weights(features), features.predicting_rows()
 
     def batches() -> Iterator[Batch]:
         for start in range(0, len(features.targets), POSITIONS):
             part = slice(start, start + POSITIONS)
-            logits = model.logits(features.states[part])
+            logits = model.logits(features.states[rows[part]])
             yield logits, features.targets[part].to(logits.device), weights[part].to(logits.device)
 
     return TemperatureScaling(loss=loss, alpha=alpha).fit_batches(batches)

@@ -2,6 +2,7 @@
 
 from semcal.recalibration.exact import Certificate
 from semcal.recalibration.saving import Provenance, from_pretrained, save_pretrained
+from semcal.recalibration.suffixes import Suffixes
 from semcal.recalibration.temperature import SE, Base, Recalibrator, Temperature, TemperatureScaling
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Certificate",
     "Provenance",
     "Recalibrator",
+    "Suffixes",
     "Temperature",
     "TemperatureScaling",
     "from_pretrained",

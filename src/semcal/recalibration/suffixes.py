@@ -6,13 +6,14 @@ those of the whole sequence as well, from the shared prefix on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-__all__ = ["Head", "Suffixes"]
+__all__ = ["Head", "Suffixes", "row_counts"]
 
 Head = Callable[[Tensor], Tensor]
 """States (n, d) -> logits (n, V), float32: the model's own head."""
@@ -38,7 +39,7 @@ class Suffixes:
     answer_start : torch.Tensor
         (M,) int64, the row of the first token of each answer.
     target_start : torch.Tensor
-        (M + 1,) int64, where the tokens of each answer begin in `targets`; every answer has one at least.
+        (M + 1,) int64, where the tokens of each answer begin in `targets`.
     targets : torch.Tensor
         (N,) int64, the answers' tokens, end of turn included.
     """
@@ -53,14 +54,78 @@ class Suffixes:
     target_start: Tensor
     targets: Tensor
 
+    @classmethod
+    def of(
+        cls,
+        states: Tensor,
+        own_lengths: Sequence[int],
+        answers: Sequence[Sequence[Sequence[int]]],
+        *,
+        prefix: Tensor | None = None,
+    ) -> Suffixes:
+        """Index states that lie as the class says.
+
+        Parameters
+        ----------
+        states : torch.Tensor
+            (R, d).
+        own_lengths : sequence of int
+            For each question, how many tokens its prompt has behind the shared prefix.
+        answers : sequence of sequence of sequence of int
+            Per question the token ids of its answers.
+        prefix : torch.Tensor, optional
+            (P, d), where the whole of each prompt is there.
+        """
+        whole = prefix is not None
+        lengths = list(own_lengths) if whole else [1] * len(own_lengths)
+        starts = [0, *accumulate(row_counts(own_lengths, answers, whole=whole))]
+        flat = [(q, answer) for q, given in enumerate(answers) for answer in given]
+        first = [
+            start + length + before
+            for start, length, given in zip(starts, lengths, answers)
+            for before in accumulate(map(_own, given[:-1]), initial=0)
+            if given
+        ]
+        return cls(
+            prefix=states[:0] if prefix is None else prefix,
+            states=states,
+            whole=whole,
+            prompt_start=torch.tensor(starts[:-1], dtype=torch.long),
+            prompt_length=torch.tensor(lengths, dtype=torch.long),
+            answer_question=torch.tensor([q for q, _ in flat], dtype=torch.long),
+            answer_start=torch.tensor(first, dtype=torch.long),
+            target_start=torch.tensor([0, *accumulate(len(answer) for _, answer in flat)]),
+            targets=torch.tensor([token for _, answer in flat for token in answer], dtype=torch.long),
+        )
+
     def predicting(self, answer: int) -> Tensor:
         """Rows of `states` (A,) that predict the A tokens of an answer."""
         question = int(self.answer_question[answer])
         last = int(self.prompt_start[question] + self.prompt_length[question]) - 1
         count = int(self.target_start[answer + 1] - self.target_start[answer])
         start = int(self.answer_start[answer])
-        return torch.tensor([last, *range(start, start + count - 1)])
+        return torch.tensor([last, *range(start, start + count - 1)][:count], dtype=torch.long)
 
     def predicting_rows(self) -> Tensor:
         """Rows of `states` (N,) that predict each target, in the order of `targets`."""
-        return torch.cat([self.predicting(answer) for answer in range(len(self.answer_question))])
+        rows = [self.predicting(answer) for answer in range(len(self.answer_question))]
+        return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.long)
+
+
+def row_counts(
+    own_lengths: Sequence[int], answers: Sequence[Sequence[Sequence[int]]], *, whole: bool
+) -> list[int]:
+    """How many states each question has: its prompt's own (the last alone unless `whole`), its answers'.
+
+    Examples
+    --------
+    >>> answers = [[(1, 2, 3), (1, 3)]]
+    >>> row_counts([7], answers, whole=True), row_counts([7], answers, whole=False)
+    ([10], [4])
+    """
+    return [(length if whole else 1) + sum(map(_own, given)) for length, given in zip(own_lengths, answers)]
+
+
+def _own(answer: Sequence[int]) -> int:
+    """How many states of its own an answer has."""
+    return max(len(answer) - 1, 0)
