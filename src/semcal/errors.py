@@ -7,7 +7,7 @@ SemcalError
 │   └── QuestionError     one question that a model cannot be asked, with its id
 ├── ModelError            a checkpoint that cannot be loaded or used
 ├── FitError              a fit that has nothing to learn from
-├── StoreError            a file of ours that is damaged or belongs to something else
+├── StoreError            a file of ours that is damaged, belongs to something else or cannot be fetched
 └── MissingExtraError     an optional package that is not installed (also an ImportError)
 
 SemcalWarning (a UserWarning)
@@ -86,7 +86,7 @@ class FitError(SemcalError):
 
 
 class StoreError(SemcalError):
-    """A file of ours that is damaged or belongs to something else."""
+    """A file of ours that is damaged, belongs to something else or cannot be fetched."""
 
 
 class MissingExtraError(SemcalError, ImportError):

@@ -22,9 +22,17 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 FAMILIES = ("llama", "mistral", "qwen2", "gpt2")
@@ -126,6 +134,10 @@ def model(
         "gemma2": (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 8, "sliding_window": 512}),
         "cohere": (CohereConfig, CohereForCausalLM, {"logit_scale": 0.3}),
         "granite": (GraniteConfig, GraniteForCausalLM, {"logits_scaling": 4.0}),
+        "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 8}),
+        "phi": (PhiConfig, PhiForCausalLM, {}),
+        "phi3": (Phi3Config, Phi3ForCausalLM, {}),
+        "opt": (OPTConfig, OPTForCausalLM, {"word_embed_proj_dim": 32}),
     }
     config_class, model_class, extra = kinds[family]
     shape = {
@@ -139,6 +151,13 @@ def model(
     }
     if family == "gpt2":
         shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": limit, "initializer_range": 0.2}
+    if family == "opt":
+        shape = {
+            **shape,
+            "ffn_dim": shape.pop("intermediate_size"),
+            "init_std": shape.pop("initializer_range"),
+        }
+        del shape["num_key_value_heads"]
     config = config_class(
         vocab_size=vocabulary,
         pad_token_id=0,

@@ -11,7 +11,9 @@ _ADDRESSES = {
     "Generation": "language_model",
     "LanguageModel": "language_model",
     "Prompt": "language_model",
+    "TemperatureProcessor": "processors",
     "cluster_answers": "clustering",
+    "fold": "folding",
     "load_equivalence": "equivalence",
     "load_model": "loading",
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration.exact import Certificate
+from semcal.recalibration.hub import local_directory
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.records import dumps, writing
 
@@ -125,17 +126,26 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def from_pretrained(directory: str | Path) -> tuple[TemperatureScaling, Provenance]:
+def from_pretrained(
+    path_or_id: str | Path, *, revision: str | None = None
+) -> tuple[TemperatureScaling, Provenance]:
     """Read what `save_pretrained` wrote.
+
+    Parameters
+    ----------
+    path_or_id : str or Path
+        A directory, or an id owner/name on the Hugging Face hub (a string, and no directory of that name).
+    revision : str, optional
+        Branch, tag or commit on the hub.
 
     Raises
     ------
     UsageError
         If there is no such file.
     StoreError
-        If the file is truncated, edited or of another schema.
+        If the file is truncated, edited or of another schema, or the hub cannot be reached.
     """
-    content = _read(Path(directory) / FILE)
+    content = _read(local_directory(path_or_id, revision=revision) / FILE)
     recalibrator = TemperatureScaling(loss=content["loss"], alpha=content["alpha"])
     recalibrator.certificate_ = Certificate(**content["certificate"])
     recalibrator.temperature_ = content["temperature"]

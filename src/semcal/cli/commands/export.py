@@ -1,0 +1,195 @@
+"""`semcal export`: a fitted temperature to wherever the model runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from semcal.cli.console import complain, say
+from semcal.cli.loading import ATLAS
+from semcal.cli.options import (
+    DeviceOption,
+    DryRunOption,
+    DtypeOption,
+    ForceOption,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+)
+from semcal.errors import UsageError
+from semcal.records import dumps, writing
+from semcal.registry import check_name
+
+if TYPE_CHECKING:
+    from semcal.engine.checkpoint import Checkpoint
+    from semcal.engine.folding import Folded
+    from semcal.recalibration import Provenance
+
+__all__ = ["command"]
+
+#: Larger temperatures are refused by many OpenAI-style servers.
+OPENAI_MAX = 2.0
+SNIPPET = """\
+from semcal.engine import TemperatureProcessor
+from transformers import LogitsProcessorList
+
+processors = LogitsProcessorList([TemperatureProcessor.from_pretrained({directory!r}, model=model)])
+sampling = {{"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}}
+output = model.generate(**inputs, logits_processor=processors, max_new_tokens=32, **sampling)
+"""
+
+
+def command(
+    recalibrator: Annotated[
+        str, typer.Argument(metavar="RECALIBRATOR", help="Directory that semcal fit wrote, or a hub id.")
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option(help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."),
+    ] = None,
+    fold: Annotated[
+        bool,
+        typer.Option("--fold", help="Copy the checkpoint of --model to --out, T folded into its weights."),
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="DIR", help="The model that it was fitted on.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write into this directory instead of stdout.")
+    ] = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Hand a fitted temperature over to the program that runs the model.
+
+    As sampling settings with everything that truncates switched off, as a logits processor for
+    transformers, or (--fold) as a checkpoint whose logits are divided by T already.
+    """
+    from semcal.recalibration import from_pretrained
+    from semcal.recalibration.handover import SERVERS, single_temperature
+
+    if (format is None) != fold:
+        raise UsageError("give either --format NAME or --fold --model DIR --out DIR")
+    if format is not None:
+        check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
+    fitted, provenance = from_pretrained(recalibrator)
+    temperature = single_temperature(fitted)
+    checkpoint = _open(model, provenance, force=force)
+    if format is None:
+        if checkpoint is None or out is None:
+            raise UsageError("--fold needs the checkpoint (--model DIR) and where its copy goes (--out DIR)")
+        if dry_run:
+            return _fold_plan(temperature, checkpoint, out)
+        from semcal.engine import fold as fold_in
+        from semcal.recalibration.handover import origin
+
+        note = origin(temperature, provenance)
+        done = fold_in(
+            checkpoint, out, temperature=temperature, origin=note, device=device, dtype=dtype or "float32"
+        )
+        _show(done, as_json=json or not sys.stdout.isatty())
+        return 0
+    name, text = _content(format, recalibrator, temperature, provenance, checkpoint)
+    if dry_run:
+        complain(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
+        return 0
+    _note(format, temperature, provenance, checkpoint)
+    if out is None:
+        typer.echo(
+            dumps({"format": format, "text": text}) if json and name.endswith(".py") else text.rstrip()
+        )
+    else:
+        _write(out / name, text)
+        typer.echo(dumps({"files": [str(out / name)]}) if json else str(out / name))
+    return 0
+
+
+def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoint | None:
+    """The checkpoint of --model: the one that was fitted on, with no temperature folded in."""
+    from semcal.engine.checkpoint import open_checkpoint, refuse_folded
+
+    if model is None:
+        return None
+    if model == ATLAS:
+        from semcal.demo.paths import language_model_dir
+
+        model = str(language_model_dir())
+    checkpoint = open_checkpoint(model)
+    refuse_folded(checkpoint.config)
+    if not force:
+        provenance.check(model=checkpoint.name, revision=checkpoint.revision)
+    return checkpoint
+
+
+def _content(
+    format: str, recalibrator: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None
+) -> tuple[str, str]:
+    """Name and text of the file that says T in this format."""
+    from semcal.recalibration.handover import generation_config, origin, request_parameters
+
+    if format == "logits-processor":
+        return "logits_processor.py", SNIPPET.format(directory=recalibrator)
+    if format == "generation-config":
+        own = checkpoint.special_tokens() if checkpoint else None
+        content = generation_config(temperature, checkpoint=own, comment=origin(temperature, provenance))
+        return "generation_config.json", dumps(content, indent=2) + "\n"
+    return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
+
+
+def _note(format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None) -> None:
+    """Say on stderr what the format has no room for."""
+    say(
+        f"export: T = {temperature:g} belongs to {provenance.model} (revision {provenance.revision[:19]}) "
+        "and to the prompt that it was fitted with; nothing else may divide the logits"
+    )
+    if format == "generation-config" and checkpoint is None:
+        complain(
+            "warning: no special tokens are in this generation config, so generation may not end where it "
+            "should; give the checkpoint with --model"
+        )
+    if format == "openai" and temperature > OPENAI_MAX:
+        complain(
+            f"warning: T = {temperature:g}, and many OpenAI-style servers refuse more than {OPENAI_MAX:g}"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file; a generation config that is not ours is not replaced."""
+    if path.name == "generation_config.json" and path.is_file() and '"semcal"' not in path.read_text("utf-8"):
+        raise UsageError(
+            f"{path} is there already and semcal did not write it; name another directory, or move it away"
+        )
+    with writing(path) as handle:
+        handle.write(text)
+
+
+def _fold_plan(temperature: float, checkpoint: Checkpoint, out: Path) -> int:
+    size = checkpoint.size() / 1e9
+    complain(
+        f"would copy {checkpoint.name} ({size:.2f} GB) to {out} with T = {temperature:g} folded in, and "
+        "compare the logits of both"
+    )
+    return 0
+
+
+def _show(done: Folded, *, as_json: bool) -> None:
+    """Say what was folded where, and how well."""
+    if done.left_out:
+        say(f"export: not copied, for T is not folded into them: {', '.join(done.left_out)}")
+    if as_json:
+        typer.echo(dumps({**asdict(done), "directory": str(done.directory)}))
+    else:
+        typer.echo(
+            f"T = {done.temperature:.4f} is folded into {', '.join(done.changed)}\n"
+            f"largest error of the logits, relative to their scale: {done.error:.1e} "
+            f"(allowed: {done.tolerance:.0e})\nwritten to {done.directory}; sample from it at temperature 1"
+        )
