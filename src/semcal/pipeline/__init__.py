@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.cluster import cluster_rows
     from semcal.pipeline.fitting import Fit, fit
     from semcal.pipeline.grade import EntailmentGrader, grade_row
+    from semcal.pipeline.grid import TemperatureGrid, choose_temperatures, fit_grid, rows_at_temperatures
     from semcal.pipeline.measure import measure_rows
     from semcal.pipeline.prompting import Asking
     from semcal.pipeline.sample import Sampled, sample_questions
@@ -22,10 +23,14 @@ _ADDRESSES = {
     "Meaning": "uq",
     "Sampled": "sample",
     "SemanticUQ": "uq",
+    "TemperatureGrid": "grid",
+    "choose_temperatures": "grid",
     "cluster_rows": "cluster",
     "fit": "fitting",
+    "fit_grid": "grid",
     "grade_row": "grade",
     "measure_rows": "measure",
+    "rows_at_temperatures": "grid",
     "sample_questions": "sample",
 }
 
@@ -37,10 +42,14 @@ __all__ = [
     "Meaning",
     "Sampled",
     "SemanticUQ",
+    "TemperatureGrid",
+    "choose_temperatures",
     "cluster_rows",
     "fit",
+    "fit_grid",
     "grade_row",
     "measure_rows",
+    "rows_at_temperatures",
     "sample_questions",
 ]
 
