@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.measure import measure_rows
     from semcal.pipeline.prompting import Asking
     from semcal.pipeline.sample import Sampled, sample_questions
+    from semcal.pipeline.scores import fit_scores, recalibrate_rows
     from semcal.pipeline.uq import Answer, Meaning, SemanticUQ
 
 _ADDRESSES = {
@@ -28,8 +29,10 @@ _ADDRESSES = {
     "cluster_rows": "cluster",
     "fit": "fitting",
     "fit_grid": "grid",
+    "fit_scores": "scores",
     "grade_row": "grade",
     "measure_rows": "measure",
+    "recalibrate_rows": "scores",
     "rows_at_temperatures": "grid",
     "sample_questions": "sample",
 }
@@ -47,8 +50,10 @@ __all__ = [
     "cluster_rows",
     "fit",
     "fit_grid",
+    "fit_scores",
     "grade_row",
     "measure_rows",
+    "recalibrate_rows",
     "rows_at_temperatures",
     "sample_questions",
 ]
