@@ -239,7 +239,8 @@ def _smoothed(correct: Floats) -> Floats:
     """Platt's targets in place of outcomes."""
     right = correct.sum()
     wrong = len(correct) - right
-    return np.where(correct == 1, (right + 1) / (right + 2), 1 / (wrong + 2))
+    targets: Floats = np.where(correct == 1, (right + 1) / (right + 2), 1 / (wrong + 2))
+    return targets
 
 
 def _is_parted(p: Floats, correct: Floats) -> bool:
