@@ -282,3 +282,19 @@ class TestPairedTest:
             result = paired_test([0.1, 0.2], [1, 1], [0.1, 0.2], [0, 1], metric="auroc", resamples=10)
         assert math.isnan(result.p_value)
         assert math.isnan(result.difference)
+
+
+class TestWeightsOfRuns:
+    def test_whole_weights_are_repetitions(self):
+        p, c = zip(*(drawn(seed, 80, lambda p: p**2) for seed in range(3)))
+        weighted = bootstrap(p, c, metrics=["ace", "auroc"], weights=[2, 1, 0], resamples=60)
+        repeated = bootstrap([p[0], p[0], p[1]], [c[0], c[0], c[1]], metrics=["ace", "auroc"], resamples=60)
+        for name, interval in weighted.items():
+            assert [interval.estimate, interval.low, interval.high] == pytest.approx(
+                [repeated[name].estimate, repeated[name].low, repeated[name].high]
+            )
+
+    @pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, math.inf], [1, math.nan]])
+    def test_weights_that_are_none_are_refused(self, weights):
+        with pytest.raises(InputError, match="weights"):
+            bootstrap([[0.1, 0.9]] * 2, [[0, 1]] * 2, metrics=["brier"], weights=weights, resamples=5)

@@ -14,21 +14,33 @@ from semcal.metrics.intervals import (
     paired_test,
 )
 from semcal.metrics.ranking import auroc
+from semcal.metrics.recalibration import (
+    SCORE_RECALIBRATORS,
+    BetaCalibration,
+    IsotonicCalibration,
+    PlattCalibration,
+    ScoreRecalibrator,
+)
 from semcal.metrics.risk import RiskControlledThreshold, risk_controlled_threshold
 from semcal.metrics.scores import BrierDecomposition, Corp, brier, brier_decomposition, corp
 from semcal.metrics.selective import SelectiveAccuracy, aurac, prr, selective_accuracy
 from semcal.metrics.summaries import summary
 
 __all__ = [
+    "SCORE_RECALIBRATORS",
+    "BetaCalibration",
     "BrierDecomposition",
     "Corp",
     "Correlations",
     "Interval",
+    "IsotonicCalibration",
     "MeanOverRuns",
     "PairedTest",
+    "PlattCalibration",
     "RankVolatility",
     "ReliabilityDiagram",
     "RiskControlledThreshold",
+    "ScoreRecalibrator",
     "SelectiveAccuracy",
     "ace",
     "aurac",

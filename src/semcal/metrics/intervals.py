@@ -148,6 +148,7 @@ def bootstrap(
     *,
     metrics: Sequence[str] | None = None,
     score: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,
@@ -184,6 +185,8 @@ def bootstrap(
         Keys of :func:`semcal.metrics.summary` other than n; all of them by default.
     score : array_like of float, same shape, optional
         What AUROC, AURAC and PRR rank by; the confidence by default.
+    weights : array_like of float, shape (R,), optional
+        Share of each run in the mean; equal by default.
     bins : int
         Bins of ECE and ACE.
     level : float
@@ -226,7 +229,7 @@ def bootstrap(
     """
     table = METRICS if metrics is None else {name: metric_named(name) for name in metrics}
     bins = _checked(level, resamples, bins)
-    runs = Runs.of(confidence, correct, score)
+    runs = Runs.of(confidence, correct, score, weights=weights)
     rng = np.random.default_rng(seed)
     estimates = runs.estimates(table, bins)
     drawn = resampled([runs], table, bins, resamples, rng)[0]

@@ -68,6 +68,7 @@ class Runs:
     confidences: Sequence[Sorted] | None  # absent where any score was given
     scores: Sequence[Sorted]
     n: int
+    weights: Floats | None = None  # [R] share of each run in the mean, equal by default
 
     @classmethod
     def of(
@@ -77,16 +78,18 @@ class Runs:
         score: ArrayLike | None = None,
         *,
         any_score: bool = False,
+        weights: ArrayLike | None = None,
     ) -> Runs:
-        """Check arrays of shape (N,) or (R, N)."""
+        """Check arrays of shape (N,) or (R, N), and weights (R,)."""
         outcomes = [as_correct(row) for row in _rows(correct, "correct")]
         given = [as_scores(row, "score") for row in _rows(confidence if score is None else score, "score")]
         scores = [Sorted.of(*pair) for pair in _paired_rows(given, outcomes)]
+        shares = None if weights is None else _shares(weights, len(outcomes))
         if any_score:
-            return cls(None, scores, len(outcomes[0]))
+            return cls(None, scores, len(outcomes[0]), shares)
         probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
         confidences = [Sorted.of(*pair) for pair in _paired_rows(probabilities, outcomes)]
-        return cls(confidences, scores if score is not None else confidences, len(outcomes[0]))
+        return cls(confidences, scores if score is not None else confidences, len(outcomes[0]), shares)
 
     def measured(
         self, metrics: Mapping[str, Metric], bins: int, tallies: Callable[[Sorted], Tally]
@@ -96,7 +99,11 @@ class Runs:
         same = self.confidences is None or self.confidences is self.scores
         calibrated = ranked if same else [tallies(sample) for sample in self.confidences or ()]
         return {
-            name: np.mean([metric.rows(t, bins) for t in (ranked if metric.ranks else calibrated)], axis=0)
+            name: np.average(
+                [metric.rows(t, bins) for t in (ranked if metric.ranks else calibrated)],
+                axis=0,
+                weights=self.weights,
+            )
             for name, metric in metrics.items()
         }
 
@@ -153,6 +160,17 @@ def _rows(values: ArrayLike, what: str) -> list[Floats]:
     if array.ndim not in (1, 2) or not array.size:
         raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
     return list(np.atleast_2d(array))
+
+
+def _shares(weights: ArrayLike, runs: int) -> Floats:
+    """Non-negative weights of the runs, made to add up to 1."""
+    values = as_scores(weights, "weights")
+    if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
+        raise InputError(
+            f"weights is {values.tolist()}; expected {runs} non-negative finite numbers, one a run, not all 0"
+        )
+    shares: Floats = values / values.sum()
+    return shares
 
 
 def _paired_rows(values: list[Floats], correct: list[Floats]) -> Iterator[tuple[Floats, Floats]]:

@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from semcal.pipeline.cluster import cluster_rows
     from semcal.pipeline.fitting import Fit, fit
     from semcal.pipeline.grade import EntailmentGrader, grade_row
+    from semcal.pipeline.grid import TemperatureGrid, choose_temperatures, fit_grid, rows_at_temperatures
     from semcal.pipeline.measure import measure_rows
     from semcal.pipeline.prompting import Asking
     from semcal.pipeline.sample import Sampled, sample_questions
+    from semcal.pipeline.scores import fit_scores, recalibrate_rows
     from semcal.pipeline.uq import Answer, Meaning, SemanticUQ
 
 _ADDRESSES = {
@@ -22,10 +24,16 @@ _ADDRESSES = {
     "Meaning": "uq",
     "Sampled": "sample",
     "SemanticUQ": "uq",
+    "TemperatureGrid": "grid",
+    "choose_temperatures": "grid",
     "cluster_rows": "cluster",
     "fit": "fitting",
+    "fit_grid": "grid",
+    "fit_scores": "scores",
     "grade_row": "grade",
     "measure_rows": "measure",
+    "recalibrate_rows": "scores",
+    "rows_at_temperatures": "grid",
     "sample_questions": "sample",
 }
 
@@ -37,10 +45,16 @@ __all__ = [
     "Meaning",
     "Sampled",
     "SemanticUQ",
+    "TemperatureGrid",
+    "choose_temperatures",
     "cluster_rows",
     "fit",
+    "fit_grid",
+    "fit_scores",
     "grade_row",
     "measure_rows",
+    "recalibrate_rows",
+    "rows_at_temperatures",
     "sample_questions",
 ]
 

@@ -13,7 +13,7 @@ from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
 from semcal.recalibration import Recalibrator
 
-__all__ = ["Draw", "Sampled", "default_max_new_tokens", "sample_mixed", "sample_questions"]
+__all__ = ["Draw", "Sampled", "default_max_new_tokens", "sample_mixed", "sample_mixed_at", "sample_questions"]
 
 
 @dataclass(frozen=True)
@@ -178,15 +178,40 @@ def sample_mixed(
     progress: Callable[[int], None] | None = None,
 ) -> list[Sampled]:
     """Sample questions with and without passages, each with its own default limit, in their order."""
-    found: dict[str, Sampled] = {}
+    (sampled,) = sample_mixed_at(
+        model,
+        questions,
+        recalibrators=[recalibrator],
+        asking=asking,
+        m=m,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        progress=progress,
+    )
+    return sampled
+
+
+def sample_mixed_at(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    recalibrators: Sequence[Recalibrator],
+    asking: Asking,
+    m: int,
+    seed: int,
+    max_new_tokens: int | None,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[Sampled]]:
+    """As `sample_mixed`, under several recalibrators in one pass: ``[recalibrator][question]``."""
+    found: list[dict[str, Sampled]] = [{} for _ in recalibrators]
     for open_book in (False, True):
         alike = [question for question in questions if (question.context is not None) == open_book]
         if not alike:
             continue
-        (sampled,) = sample_questions(
+        sampled = sample_questions(
             model,
             alike,
-            recalibrators=[recalibrator],
+            recalibrators=recalibrators,
             asking=asking,
             m=m,
             seed=seed,
@@ -195,5 +220,6 @@ def sample_mixed(
             else max_new_tokens,
             progress=progress,
         )
-        found |= {question.id: one for question, one in zip(alike, sampled)}
-    return [found[question.id] for question in questions]
+        for by_id, of_recalibrator in zip(found, sampled):
+            by_id.update((question.id, one) for question, one in zip(alike, of_recalibrator))
+    return [[by_id[question.id] for question in questions] for by_id in found]

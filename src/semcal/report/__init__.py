@@ -1,5 +1,6 @@
 """Tables, figures and the self-contained page of a run."""
 
+from semcal.report.curves import learning_curve_figure
 from semcal.report.figures import reliability_figure, save_figures, scatter_figure, selective_figure
 from semcal.report.page import build
 from semcal.report.run import Run, read_run
@@ -24,6 +25,7 @@ __all__ = [
     "build",
     "deviation_table",
     "in_words",
+    "learning_curve_figure",
     "markdown",
     "read_run",
     "reliability_figure",

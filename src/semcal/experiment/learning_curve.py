@@ -1,0 +1,342 @@
+"""How many labelled questions does TS need? ACE and Brier on validation against their number.
+
+A temperature is fitted to random subsets of the calibration questions, from stored features. Sampling the
+validation questions anew at each of these temperatures would be costly, so they are sampled once, at a grid
+of temperatures, and a metric at T is read off by linear interpolation in log T between the neighbours of T
+in the grid; a T beyond the grid counts as its nearest end, and is counted in `outside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from semcal import metrics
+from semcal.engine.language_model import Features, LanguageModel
+from semcal.errors import FitError, InputError, UsageError
+from semcal.pipeline.fitting import fit_features
+from semcal.pipeline.outcomes import Outcomes, Rows, common_outcomes
+from semcal.registry import check_name
+from semcal.semantics import MEASURES
+
+__all__ = [
+    "METRICS",
+    "SIZES",
+    "CurvePoint",
+    "LearningCurve",
+    "SubsetFit",
+    "grid_weights",
+    "learning_curve",
+    "subset_fit",
+    "subset_temperatures",
+]
+
+SIZES = (25, 50, 100, 250, 500, 1000, 2000)
+METRICS = ("ace", "brier")
+_METRICS: dict[str, Callable[[ArrayLike, ArrayLike, int], float]] = {
+    "ace": lambda p, c, bins: metrics.ace(p, c, bins=bins),
+    "brier": lambda p, c, _: metrics.brier(p, c),
+}
+SubsetFit = Callable[[NDArray[np.int64]], float]
+"""Indices of calibration questions (n,), ascending -> the temperature fitted to them."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One metric of one measure after a fit to n labelled questions.
+
+    Attributes
+    ----------
+    measure, metric : str
+    n : int
+        Labelled questions; 0 stands for T = 1, with nothing fitted.
+    subsets : int
+        How many subsets of that size were fitted to.
+    mean : float
+        Of the metric over the subsets.
+    subset_low, subset_high : float
+        Quantiles over the subsets, on the same validation questions: the luck of which questions one labels.
+    low, high : float
+        Bootstrap interval of the mean over validation questions, the subsets held fixed.
+    """
+
+    measure: str
+    metric: str
+    n: int
+    subsets: int
+    mean: float
+    subset_low: float
+    subset_high: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """How ACE and Brier score move with the number of labelled questions.
+
+    Attributes
+    ----------
+    points : tuple of CurvePoint
+        By measure, metric and ascending n.
+    temperatures : mapping of int to tuple of float
+        n → the temperatures fitted to its subsets.
+    outside : int
+        How many of these lie beyond the grid.
+    """
+
+    points: tuple[CurvePoint, ...]
+    temperatures: Mapping[int, tuple[float, ...]]
+    outside: int
+
+    def of(self, measure: str, metric: str) -> tuple[CurvePoint, ...]:
+        """The points of one curve."""
+        found = tuple(p for p in self.points if (p.measure, p.metric) == (measure, metric))
+        if not found:
+            known = sorted({f"{p.measure}, {p.metric}" for p in self.points})
+            raise UsageError(f"there is no curve of {measure}, {metric}; known: {'; '.join(known)}")
+        return found
+
+    def labels_needed(self, measure: str, metric: str = "ace", *, margin: float = 0.01) -> int:
+        """The fewest labels from which on (nearly) every subset comes within `margin` of the most labels."""
+        points = self.of(measure, metric)
+        limit = points[-1].mean + margin
+        needed = points[-1].n
+        for point in reversed(points):
+            if point.subset_high > limit:
+                break
+            needed = point.n
+        return needed
+
+    def table(self) -> list[dict[str, Any]]:
+        """One dict a point, with the median temperature of its subsets."""
+        return [
+            {**asdict(point), "temperature": float(np.median(self.temperatures[point.n]))}
+            for point in self.points
+        ]
+
+
+def subset_fit(
+    model: LanguageModel, features: Features, *, loss: str = "NLL", alpha: float | None = None
+) -> SubsetFit:
+    """Return the exact fit of TS to any subset of stored features.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Its head turns states into logits; nothing else of it is run.
+    features : Features
+        Of all calibration questions, from `semcal.pipeline.fitting.calibration_features`.
+    loss, alpha
+        As in `semcal.fit`.
+    """
+
+    def fit(indices: NDArray[np.int64]) -> float:
+        kept = torch.isin(features.question, torch.from_numpy(np.asarray(indices, dtype=np.int64)))
+        part = Features(
+            features.states[kept], features.targets[kept], features.question[kept], features.answer[kept]
+        )
+        return float(fit_features(model, part, loss=loss, alpha=alpha).temperature_)
+
+    return fit
+
+
+def subset_temperatures(
+    fit: SubsetFit,
+    n_questions: int,
+    *,
+    sizes: Sequence[int] = SIZES,
+    subsets: int = 20,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> dict[int, tuple[float, ...]]:
+    """Fit a temperature to random subsets of each size.
+
+    Parameters
+    ----------
+    fit : callable
+        Indices of questions → temperature; see `subset_fit`.
+    n_questions : int
+        How many calibration questions there are. Sizes above that are left out; of that size there is one
+        subset.
+    sizes : sequence of int
+        Subset sizes, at least 1.
+    subsets : int
+        Subsets of each size. Those of number s are nested: the first n of one random order, which depends on
+        (seed, s) alone.
+    progress : callable, optional
+        Called with the number of fits made.
+
+    Returns
+    -------
+    dict of int to tuple of float
+        Size → temperatures, sizes ascending.
+
+    Raises
+    ------
+    UsageError
+        If a size or the number of subsets is below 1.
+    FitError
+        If every size is above the number of questions.
+
+    Examples
+    --------
+    >>> subset_temperatures(lambda indices: float(len(indices)), 4, sizes=(2, 4, 9), subsets=3)
+    {2: (2.0, 2.0, 2.0), 4: (4.0,)}
+    """
+    if subsets < 1 or not sizes or min(sizes) < 1:
+        raise UsageError(
+            f"expected sizes and subsets of at least 1, got sizes {list(sizes)}, subsets {subsets}"
+        )
+    possible = sorted({size for size in sizes if size <= n_questions})
+    if not possible:
+        raise FitError(
+            f"there are {n_questions} calibration questions, fewer than any of the sizes {list(sizes)}"
+        )
+    orders = [np.random.default_rng([seed, s]).permutation(n_questions) for s in range(subsets)]
+    found: dict[int, tuple[float, ...]] = {}
+    done = 0
+    for size in possible:
+        fitted = []
+        for order in orders if size < n_questions else orders[:1]:
+            fitted.append(fit(np.sort(order[:size])))
+            done += 1
+            if progress is not None:
+                progress(done)
+        found[size] = tuple(fitted)
+    return found
+
+
+def grid_weights(temperatures: ArrayLike, grid: ArrayLike) -> NDArray[np.float64]:
+    """Share of each temperature of the grid in the interpolated value at each given temperature.
+
+    Parameters
+    ----------
+    temperatures : array_like of float, shape (S,)
+    grid : array_like of float, shape (G,)
+        Positive, ascending.
+
+    Returns
+    -------
+    ndarray of float64, shape (S, G)
+        Rows that add up to 1: linear in log T between neighbours, the nearest end beyond the grid.
+
+    Examples
+    --------
+    >>> grid_weights([0.5, 2.0, 9.0], [1.0, 4.0])
+    array([[1. , 0. ], [0.5, 0.5], [0. , 1. ]])
+    """
+    x, nodes = np.log(np.asarray(temperatures, dtype=np.float64)), np.log(np.asarray(grid, dtype=np.float64))
+    return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))], axis=1)
+
+
+def learning_curve(
+    temperatures: Mapping[int, Sequence[float]],
+    rows: Mapping[float, Rows],
+    *,
+    measures: Sequence[str] = MEASURES,
+    bins: int = 15,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> LearningCurve:
+    """Read ACE and Brier score at fitted temperatures off validation rows at a grid of temperatures.
+
+    Parameters
+    ----------
+    temperatures : mapping of int to sequence of float
+        Labelled questions → fitted temperatures, as `subset_temperatures` gives them. T = 1 is added as 0
+        labels.
+    rows : mapping of float to sequence of mappings
+        Temperature → graded rows of the validation questions (`semcal.pipeline.rows_at_temperatures`).
+    measures : sequence of str
+        A measure that is defined for no question is left out.
+    bins : int
+        Bins of ACE.
+    level : float
+        Of the quantiles over subsets and of the bootstrap intervals over questions.
+    resamples, seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    LearningCurve
+
+    Raises
+    ------
+    UsageError
+        If there is no temperature, or one is not positive.
+    InputError
+        If the validation rows do not hold the same questions at each temperature, or none of the measures is
+        defined for any.
+
+    Notes
+    -----
+    What interpolation leaves out is the curvature of the metric between neighbours, about a quarter of what
+    doubling the step would show, and it averages the chance of two samplings, where sampling at T itself
+    would show one.
+    """
+    fitted = {0: (1.0,), **{n: tuple(map(float, of_n)) for n, of_n in sorted(temperatures.items())}}
+    _check(fitted, rows)
+    grid = sorted(rows)
+    weights = {n: grid_weights(of_n, grid) for n, of_n in fitted.items()}
+    points = []
+    for measure in measures:
+        check_name(measure, MEASURES, what="measure")
+        outcomes = common_outcomes([rows[t] for t in grid], measure)
+        if outcomes.ids:
+            found = {
+                n: _points(measure, n, w, outcomes, bins, level, resamples, seed) for n, w in weights.items()
+            }
+            points += [found[n][metric] for metric in METRICS for n in fitted]
+    if not points:
+        raise InputError("no validation question has a confidence under any of the measures")
+    outside = sum(not grid[0] <= t <= grid[-1] for n, of_n in fitted.items() if n for t in of_n)
+    return LearningCurve(tuple(points), fitted, outside)
+
+
+def _check(fitted: Mapping[int, Sequence[float]], rows: Mapping[float, Rows]) -> None:
+    for t in [*rows, *(t for of_n in fitted.values() for t in of_n)]:
+        if not 0 < t < np.inf:
+            raise UsageError(f"a temperature is a positive number, got {t}")
+    if not rows or not all(fitted.values()):
+        raise UsageError("a learning curve needs rows at one temperature or more, and a fit for each size")
+
+
+def _points(
+    measure: str,
+    n: int,
+    weights: NDArray[np.float64],
+    outcomes: Outcomes,
+    bins: int,
+    level: float,
+    resamples: int,
+    seed: int,
+) -> dict[str, CurvePoint]:
+    """The point of each metric at one size; `weights` (subsets, grid)."""
+    used = np.flatnonzero(weights.sum(0))
+    confidence, correct, weights = outcomes.confidence[used], outcomes.correct[used], weights[:, used]
+    intervals = metrics.bootstrap(
+        confidence,
+        correct,
+        metrics=METRICS,
+        weights=weights.mean(0),
+        bins=bins,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+    )
+    found = {}
+    for metric, compute in _METRICS.items():
+        values = weights @ [compute(p, c, bins) for p, c in zip(confidence, correct)]
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        interval = intervals[metric]
+        found[metric] = CurvePoint(
+            measure, metric, n, len(values), float(values.mean()), low, high, interval.low, interval.high
+        )
+    return found

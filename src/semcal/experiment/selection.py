@@ -1,0 +1,214 @@
+"""Selection (spec section 6): for each measure the candidate of the lowest Brier score on validation.
+
+The paper sweeps loss, α of selective smoothing, weight decay and, for T-SC and G-SC, their own α (here a).
+Every score is kept, so that a report can show what the winner was chosen from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from semcal.errors import FitError, UsageError
+from semcal.pipeline.grade import grade_row
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.outcomes import TIE, Rows, Scored, common_outcomes
+from semcal.qa.grading import Grader, RuleGrader
+from semcal.registry import check_name
+from semcal.semantics import MEASURES
+
+__all__ = ["MEASURE_ALPHAS", "Candidate", "Entry", "Selection", "select"]
+
+#: The a of T-SC and G-SC that the paper tries.
+MEASURE_ALPHAS = (0.5, 0.75, 1.25)
+#: Measures that have an a.
+WITH_ALPHA = ("T-SC", "G-SC")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to recalibrate.
+
+    Attributes
+    ----------
+    name : str
+        What it is called, unlike any other: "Base", "TS NLL", "ATS SS 0.25".
+    loss : str or None
+        "NLL" or "SS"; None where nothing was fitted (Base, SE).
+    alpha : float or None
+        The α of selective smoothing.
+    weight_decay : float or None
+        None where the method has none (TS).
+    """
+
+    name: str
+    loss: str | None = None
+    alpha: float | None = None
+    weight_decay: float | None = None
+
+    def complexity(self) -> tuple[bool, bool, float, float]:
+        """What ties are settled by; lower is simpler."""
+        return (
+            self.loss is not None,
+            self.loss != "NLL",
+            self.alpha or 0.0,
+            -1.0 if self.weight_decay is None else self.weight_decay,
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate under one measure.
+
+    Attributes
+    ----------
+    candidate : Candidate
+    measure : str
+    measure_alpha : float or None
+        The a of T-SC or G-SC, None for other measures.
+    scored : Scored
+        Brier score, ACE, AUROC and accuracy on validation, and how many questions counted.
+    """
+
+    candidate: Candidate
+    measure: str
+    measure_alpha: float | None
+    scored: Scored
+
+    def simplicity(self) -> tuple[float | bool, ...]:
+        """What ties are settled by; lower is simpler."""
+        distance = 0.0 if self.measure_alpha is None else abs(math.log(self.measure_alpha))
+        return (*self.candidate.complexity(), round(distance, 12))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was chosen for each measure, and from what.
+
+    Attributes
+    ----------
+    chosen : mapping of str to Entry
+        By measure.
+    entries : tuple of Entry
+        Every candidate under every measure and a.
+    """
+
+    chosen: Mapping[str, Entry]
+    entries: tuple[Entry, ...]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One dict an entry: measure, candidate, loss, alpha, weight_decay, measure_alpha, scores, chosen."""
+        return [
+            {
+                "measure": entry.measure,
+                "candidate": entry.candidate.name,
+                "loss": entry.candidate.loss,
+                "alpha": entry.candidate.alpha,
+                "weight_decay": entry.candidate.weight_decay,
+                "measure_alpha": entry.measure_alpha,
+                **asdict(entry.scored),
+                "chosen": entry is self.chosen[entry.measure],
+            }
+            for entry in self.entries
+        ]
+
+
+def select(
+    candidates: Mapping[Candidate, Rows],
+    *,
+    grader: Grader | None = None,
+    seed: int = 0,
+    measures: Sequence[str] = MEASURES,
+    measure_alphas: Sequence[float] = MEASURE_ALPHAS,
+    bins: int = 15,
+) -> Selection:
+    """Choose for each measure the candidate, and the a of T-SC and G-SC, of the lowest Brier score.
+
+    Scores within 1e-12 of the lowest are tied with it. Of tied ones the simplest wins: nothing fitted before
+    NLL before SS; of two SS the smaller α; no weight decay before 0 before more; of two a the one nearer to
+    1 (smaller |log a|; B-SC is T-SC with a = 1); after that the candidate given first.
+
+    Parameters
+    ----------
+    candidates : mapping of Candidate to sequence of mappings
+        Rows of the validation questions, sampled and clustered (`samples`, `log_likelihoods`, `clusters`,
+        `answers`), the same questions for each.
+    grader : Grader, optional
+        What decides which answers are right; `RuleGrader` by default.
+    seed : int
+        Chooses the members of a cluster that are graded.
+    measures : sequence of str
+        A measure that is defined for no question is left out.
+    measure_alphas : sequence of float
+        The a to try for T-SC and G-SC.
+    bins : int
+        Bins of ACE.
+
+    Returns
+    -------
+    Selection
+        Its scores are those on which it was chosen, so they flatter the chosen: evaluate that once on test.
+
+    Raises
+    ------
+    UsageError
+        No candidate, names that repeat, or no a.
+    FitError
+        If none of the measures is defined for any question.
+    InputError
+        If the candidates do not hold the same questions, or a row lacks a field.
+    """
+    _check(candidates, measure_alphas)
+    graded = [_graded(rows, measure_alphas, grader or RuleGrader(), seed) for rows in candidates.values()]
+    entries: list[Entry] = []
+    for measure in measures:
+        check_name(measure, MEASURES, what="measure")
+        alphas = measure_alphas if measure in WITH_ALPHA else measure_alphas[:1]
+        keys = [(candidate, i) for candidate in range(len(graded)) for i in range(len(alphas))]
+        outcomes = common_outcomes([graded[candidate][i] for candidate, i in keys], measure)
+        if outcomes.ids:
+            names = list(candidates)
+            entries += [
+                Entry(names[candidate], measure, alphas[i] if measure in WITH_ALPHA else None, scored)
+                for (candidate, i), scored in zip(keys, outcomes.scored(bins=bins))
+            ]
+    if not entries:
+        raise FitError(
+            "no question has a confidence under any of the measures; there is nothing to select by"
+        )
+    defined = dict.fromkeys(entry.measure for entry in entries)
+    return Selection(
+        {name: _best([e for e in entries if e.measure == name]) for name in defined}, tuple(entries)
+    )
+
+
+def _check(candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float]) -> None:
+    names = [candidate.name for candidate in candidates]
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
+    if not measure_alphas:
+        raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
+
+
+def _best(entries: Sequence[Entry]) -> Entry:
+    lowest = min(entry.scored.brier for entry in entries)
+    return min((e for e in entries if e.scored.brier <= lowest + TIE), key=Entry.simplicity)
+
+
+def _graded(rows: Rows, alphas: Sequence[float], grader: Grader, seed: int) -> list[list[dict[str, Any]]]:
+    """The rows measured with each a; every cluster is graded once."""
+    measured = [measure_rows(rows, t_alpha=a, g_alpha=a) for a in alphas]
+    verdicts = [grade_row(row, grader=grader, seed=seed)["cluster_correct"] for row in measured[0]]
+    return [
+        [
+            {**row, "correct": _correct(row["top_cluster"], verdict)}
+            for row, verdict in zip(of_alpha, verdicts)
+        ]
+        for of_alpha in measured
+    ]
+
+
+def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str, bool | None]:
+    return {measure: None if cluster is None else verdict[cluster] for measure, cluster in top.items()}

@@ -1,0 +1,125 @@
+"""The same questions under several candidates (temperatures, recalibrators), measured on common ground."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal import metrics
+from semcal.errors import InputError
+from semcal.pipeline.rows import first_repeated, identity
+
+__all__ = ["TIE", "Outcomes", "Scored", "common_outcomes"]
+
+Rows = Sequence[Mapping[str, Any]]
+#: Brier scores this close to the lowest are tied with it: rounding must not choose.
+TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How one candidate did under one measure.
+
+    Attributes
+    ----------
+    brier, ace, auroc : float
+        On the questions that count; AUROC is NaN where all or none are right.
+    accuracy : float
+        Share of right answers: what a measure answers moves with it, so this does too.
+    n : int
+        Questions that count: those for which the measure is defined under every candidate.
+    """
+
+    brier: float
+    ace: float
+    auroc: float
+    accuracy: float
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Confidence and correctness of N questions under each of C candidates, for one measure.
+
+    Attributes
+    ----------
+    confidence : ndarray of float64, shape (C, N)
+    correct : ndarray of bool, shape (C, N)
+    ids : tuple of N str
+        The questions that count.
+    undefined : int
+        Questions left out because the measure is null for them under some candidate: a candidate must not
+        gain by having no opinion.
+    """
+
+    confidence: NDArray[np.float64]
+    correct: NDArray[np.bool_]
+    ids: tuple[str, ...]
+    undefined: int
+
+    def scored(self, *, bins: int = 15) -> list[Scored]:
+        """Measure every candidate."""
+        return [
+            Scored(
+                brier=metrics.brier(p, c),
+                ace=metrics.ace(p, c, bins=bins),
+                auroc=metrics.auroc(p, c),
+                accuracy=float(np.mean(c)),
+                n=len(self.ids),
+            )
+            for p, c in zip(self.confidence, self.correct)
+        ]
+
+
+def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
+    """Gather one measure of graded rows of several candidates on the same questions.
+
+    Parameters
+    ----------
+    candidates : sequence of sequences of mappings
+        Rows as `measure_rows` and `grade_row` leave them, for each candidate the same questions, in any
+        order.
+    measure : str
+        A key of `confidence` and `correct`; where a row lacks it, it counts as null.
+
+    Raises
+    ------
+    InputError
+        If a question occurs twice under a candidate, or not under all.
+
+    Examples
+    --------
+    >>> cool = [{"id": "1", "confidence": {"E-SC": 0.9}, "correct": {"E-SC": True}},
+    ...         {"id": "2", "confidence": {"E-SC": 0.8}, "correct": {"E-SC": False}}]
+    >>> warm = [{"id": "2", "confidence": {"E-SC": 0.4}, "correct": {"E-SC": False}},
+    ...         {"id": "1", "confidence": {"E-SC": None}, "correct": {"E-SC": None}}]
+    >>> both = common_outcomes([cool, warm], "E-SC")
+    >>> both.ids, both.confidence.tolist(), both.undefined
+    (('2',), [[0.8], [0.4]], 1)
+    """
+    by_id = [_by_id(rows) for rows in candidates]
+    for other in by_id[1:]:
+        for missing in by_id[0].keys() ^ other.keys():
+            raise InputError(
+                f"question {missing!r} is not there under every candidate; candidates are compared on the "
+                "same questions"
+            )
+    values = {
+        name: [(row["confidence"].get(measure), row["correct"].get(measure)) for row in rows]
+        for name, rows in zip(by_id[0], zip(*(map(one.__getitem__, by_id[0]) for one in by_id)))
+    }
+    defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}
+    shape = (len(defined), len(by_id), 2)
+    table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
+    return Outcomes(table[0], table[1] == 1, tuple(defined), len(values) - len(defined))
+
+
+def _by_id(rows: Rows) -> dict[str, Mapping[str, Any]]:
+    repeated = first_repeated([identity(row) for row in rows])
+    if repeated is not None:
+        raise InputError(f"question {repeated!r} occurs twice under one candidate; ids must be distinct")
+    return {identity(row): row for row in rows}

@@ -1,0 +1,181 @@
+"""Which tokens of an answer carry its content: stop words, punctuation and end of turn, or content.
+
+For the question whether a fit spends itself on filler: losses and temperatures by class of token
+(analyses.md, claims).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from semcal.errors import InputError
+
+__all__ = ["STOP_WORDS", "TOKEN_CLASSES", "ClassMean", "by_token_class", "token_classes"]
+
+TOKEN_CLASSES = ("stop word", "punctuation", "end of turn", "content")
+
+_CLOSED_CLASSES = """
+a an the this that these those
+i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
+myself yourself himself herself itself ourselves themselves who whom whose which what
+am is are was were be been being do does did done has have had having
+can could may might must shall should will would
+and or nor but if than then so as because while although though unless until
+of in on at by for with from to into onto upon about against between through during before after
+above below under over within without along across behind beyond among around near per via
+not no there here when where why how both each either neither some any all such only also too very
+just again ever never
+"""
+
+#: English words that link and point rather than name: the closed classes of grammar.
+STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
+
+#: How tokenizers write the blank before a word: SentencePiece, byte-level BPE.
+_BLANKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
+
+
+def token_classes(tokens: Sequence[str], *, end_of_turn: Sequence[bool] | None = None) -> list[str]:
+    """Classify the tokens of one answer.
+
+    A word is what stands between blanks and punctuation, however many tokens it is cut into; all of them
+    are stop words or none is, so that "the" in "the|ory" is content. A token of blanks alone goes with
+    punctuation, and one that holds a letter or digit beside punctuation ("'s", "3.") with the word.
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        In order, as text with their blanks (decoded one by one) or as the tokenizer writes them ("▁the",
+        "Ġthe").
+    end_of_turn : sequence of bool, optional
+        Which tokens end the turn; none by default.
+
+    Returns
+    -------
+    list of str
+        One of `TOKEN_CLASSES` for each token.
+
+    Examples
+    --------
+    >>> token_classes(["▁The", "▁Mar", "ch", "▁of", "▁Time", ".", "</s>"], end_of_turn=[False] * 6 + [True])
+    ['stop word', 'content', 'content', 'stop word', 'content', 'punctuation', 'end of turn']
+    """
+    ends = [False] * len(tokens) if end_of_turn is None else list(end_of_turn)
+    if len(ends) != len(tokens):
+        raise InputError(
+            f"there are {len(tokens)} tokens and {len(ends)} marks of end_of_turn; give one for each"
+        )
+    classes = ["end of turn" if end else "punctuation" for end in ends]
+    for word in _words(tokens, ends):
+        text = "".join(_letters(tokens[i]) for i in word)
+        for i in word:
+            classes[i] = "stop word" if text in STOP_WORDS else "content"
+    return classes
+
+
+def _words(tokens: Sequence[str], ends: Sequence[bool]) -> list[list[int]]:
+    """Indices of the tokens of each word."""
+    words: list[list[int]] = []
+    open_word = False
+    for i, token in enumerate(tokens):
+        text = token.translate(_BLANKS)
+        if ends[i] or not _letters(text):
+            open_word = False
+            continue
+        if not open_word or not _is_of_word(text[0]):
+            words.append([])
+        words[-1].append(i)
+        open_word = _is_of_word(text[-1])
+    return words
+
+
+def _is_of_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LMNS"  # letters, marks, numbers, symbols
+
+
+def _letters(token: str) -> str:
+    """What is neither punctuation nor blank, in lower case."""
+    return "".join(filter(_is_of_word, token.translate(_BLANKS))).casefold()
+
+
+@dataclass(frozen=True)
+class ClassMean:
+    """A quantity over the tokens of one class.
+
+    Attributes
+    ----------
+    token_class : str
+    n : int
+        Tokens.
+    share : float
+        Of all tokens.
+    mean : float
+        NaN for a class without tokens.
+    share_of_sum : float
+        Of the quantity's sum over all tokens; NaN where that is 0.
+    """
+
+    token_class: str
+    n: int
+    share: float
+    mean: float
+    share_of_sum: float
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a row of a table."""
+        return asdict(self)
+
+
+def by_token_class(classes: Sequence[str], values: ArrayLike) -> Mapping[str, ClassMean]:
+    """Mean of a quantity (a loss, a temperature) over the tokens of each class.
+
+    Parameters
+    ----------
+    classes : sequence of N str
+        From `token_classes`, answer after answer.
+    values : array_like of float, shape (N,)
+        One value a token.
+
+    Returns
+    -------
+    mapping of str to ClassMean
+        In the order of `TOKEN_CLASSES`.
+
+    Raises
+    ------
+    InputError
+        If lengths differ, there is no token, or a class is unknown.
+
+    Examples
+    --------
+    >>> means = by_token_class(["content", "content", "punctuation"], [1.0, 3.0, 0.0])
+    >>> means["content"]
+    ClassMean(token_class='content', n=2, share=0.6667, mean=2.0, share_of_sum=1.0)
+    """
+    array, names = np.asarray(values, dtype=np.float64), np.asarray(classes)
+    if array.shape != names.shape or array.ndim != 1 or not array.size:
+        raise InputError(
+            f"expected one value a token, shape (N,), got {array.shape} for {names.shape} classes"
+        )
+    unknown = set(classes) - set(TOKEN_CLASSES)
+    if unknown:
+        raise InputError(f"unknown token class {min(unknown)!r}; known: {', '.join(TOKEN_CLASSES)}")
+    return {name: _mean(name, array[names == name], array) for name in TOKEN_CLASSES}
+
+
+def _mean(
+    name: str, some: np.ndarray[Any, np.dtype[np.float64]], every: np.ndarray[Any, np.dtype[np.float64]]
+) -> ClassMean:
+    total = float(every.sum())
+    return ClassMean(
+        name,
+        len(some),
+        len(some) / len(every),
+        float(some.mean()) if len(some) else float("nan"),
+        float(some.sum()) / total if total else float("nan"),
+    )

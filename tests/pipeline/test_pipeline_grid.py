@@ -1,0 +1,206 @@
+"""TS-grid: the temperature of the lowest Brier score for each measure, from samples alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+
+from semcal import metrics
+from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.errors import FitError, InputError, StoreError, UsageError
+from semcal.pipeline import TemperatureGrid, choose_temperatures, fit_grid, rows_at_temperatures
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.grade import grade_row
+from semcal.pipeline.grid import GRID
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.outcomes import common_outcomes
+from semcal.pipeline.sample import sample_questions
+from semcal.qa.datasets import Question
+from semcal.qa.grading import RuleGrader
+from semcal.recalibration import Temperature
+from semcal.records import dumps
+from semcal.semantics import MEASURES
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
+SAME = FakeEquivalence([{"ana", "dr ana"}])
+
+
+def world(n: int, *, over: float = 2.0, seed: int = 0) -> tuple[FakeLanguageModel, list[Question]]:
+    """A model of two answers whose logits are `over` times what the truth calls for."""
+    rng = random.Random(seed)
+    table, questions = {}, []
+    for number in range(n):
+        truth = rng.uniform(-3, 3)
+        said = 1 / (1 + math.exp(-over * truth))
+        text = f"Who built mill {number}?"
+        table[text] = {"Ana.": said, "Bo.": 1 - said}
+        right = "Ana" if rng.random() < 1 / (1 + math.exp(-truth)) else "Bo"
+        questions.append(Question(f"q{number}", text, (right,)))
+    return FakeLanguageModel(table), questions
+
+
+def row(name: str, p: float | None, right: bool | None, measure: str = "E-SC") -> dict:
+    return {"id": name, "confidence": {measure: p}, "correct": {measure: right}}
+
+
+class CountingModel:
+    """A model that can be sampled and nothing else."""
+
+    def __init__(self, model: FakeLanguageModel) -> None:
+        self._model, self.passes = model, 0
+        self.encode = model.encode
+
+    def sample(self, *args, **kwargs):
+        self.passes += 1
+        return self._model.sample(*args, **kwargs)
+
+
+def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:
+    assert np.diff(np.log(GRID)) == pytest.approx([math.log(2) / 4] * 16)
+    assert {0.25, 0.5, 1.0, 2.0, 4.0} <= set(GRID)
+
+
+def test_a_model_twice_too_sure_gets_a_temperature_near_2() -> None:
+    model, questions = world(400)
+    found = fit_grid(
+        model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), m=10, measures=("E-SC",)
+    )
+    assert found.temperatures == {"E-SC": 2}
+    assert found.at_edge == ()
+
+
+def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:
+    model, questions = world(25)
+    found = fit_grid(model, questions, equivalence=SAME, temperatures=(0.7, 1.0, 1.9), m=5, seed=3)
+    assert [(r["measure"], r["temperature"]) for r in found.table()] == [
+        (m, t) for m in MEASURES for t in (0.7, 1.0, 1.9)
+    ]
+    for temperature in (0.7, 1.9):
+        (sampled,) = sample_questions(model, questions, recalibrators=[Temperature(temperature)], m=5, seed=3)
+        rows, _ = cluster_rows(
+            [{**q.row(), **s.fields()} for q, s in zip(questions, sampled)], equivalence=SAME
+        )
+        rows = [grade_row(r, grader=RuleGrader(), seed=3) for r in measure_rows(rows)]
+        for measure in MEASURES:
+            p, c = ([r[key][measure] for r in rows] for key in ("confidence", "correct"))
+            (entry,) = [
+                r for r in found.table() if (r["measure"], r["temperature"]) == (measure, temperature)
+            ]
+            assert entry["brier"] == pytest.approx(metrics.brier(p, c), abs=1e-12)
+            assert entry["ace"] == pytest.approx(metrics.ace(p, c), abs=1e-12)
+            assert (entry["n"], entry["accuracy"]) == (25, pytest.approx(np.mean(c)))
+
+
+def test_all_temperatures_share_one_pass_and_only_sampling_is_needed() -> None:
+    model, questions = world(10)
+    counting, told = CountingModel(model), []
+    fit_grid(counting, questions, equivalence=SAME, m=3, progress=told.append)  # type: ignore[arg-type]
+    assert counting.passes == 1
+    assert told[-1] == 10
+
+
+def test_verdicts_are_asked_for_once_for_all_temperatures() -> None:
+    equivalence = FakeEquivalence()
+    model, questions = world(20)
+    fit_grid(model, questions, equivalence=equivalence, m=10)
+    assert len(equivalence.asked) == len(set(equivalence.asked))
+    assert 0 < len(equivalence.asked) <= 2 * len(questions)
+
+
+def test_passages_and_their_absence_keep_the_order_of_the_questions() -> None:
+    model, questions = world(6)
+    mixed = [
+        Question(q.id, q.question, q.answers, "A passage." if i % 2 else None)
+        for i, q in enumerate(questions)
+    ]
+    rows = rows_at_temperatures(model, mixed, (1.0, 2.0), equivalence=SAME, m=2)
+    assert [[r["id"] for r in rows[t]] for t in (1.0, 2.0)] == [[q.id for q in mixed]] * 2
+
+
+@pytest.mark.parametrize(
+    ("briers", "chosen"),
+    [
+        ({0.5: 0.2, 1.0: 0.2, 2.0: 0.2}, 1.0),
+        ({0.5: 0.2, 2.0: 0.2}, 2.0),
+        ({0.25: 0.2, 2.0: 0.2}, 2.0),
+        ({4.0: 0.2, 0.5: 0.2}, 0.5),
+    ],
+)
+def test_ties_go_to_the_temperature_nearest_to_one_and_of_equals_to_the_larger(briers, chosen) -> None:
+    rows = {t: [row("1", 1 - math.sqrt(b), True)] for t, b in briers.items()}
+    assert choose_temperatures(rows, measures=("E-SC",)).temperatures == {"E-SC": chosen}
+
+
+def test_a_lower_brier_score_wins_over_nearness_to_one() -> None:
+    rows = {t: [row("1", p, True), row("2", p, False)] for t, p in {1.0: 0.7, 4.0: 0.6}.items()}
+    assert choose_temperatures(rows).temperatures == {"E-SC": 4.0}
+    assert choose_temperatures(rows).at_edge == ("E-SC",)
+
+
+def test_measures_may_differ_in_temperature() -> None:
+    rows = {
+        1.0: [{"id": "1", "confidence": {"E-SC": 0.9, "L-SC": 0.5}, "correct": {"E-SC": True, "L-SC": True}}],
+        2.0: [{"id": "1", "confidence": {"E-SC": 0.8, "L-SC": 0.6}, "correct": {"E-SC": True, "L-SC": True}}],
+    }
+    found = choose_temperatures(rows)
+    assert found.temperatures == {"E-SC": 1.0, "L-SC": 2.0}
+    recalibrator = found.recalibrator("L-SC")
+    assert (recalibrator.temperature, recalibrator.method) == (2.0, "TS-grid")
+    with pytest.raises(UsageError, match="unknown measure"):
+        found.recalibrator("B-SC")
+
+
+def test_a_temperature_gains_nothing_by_having_no_opinion() -> None:
+    rows = {
+        1.0: [row("1", 0.9, True), row("2", 0.6, False)],
+        2.0: [row("1", 0.8, True), row("2", None, None)],  # without the common ground: .04 against .185
+    }
+    found = choose_temperatures(rows)
+    assert found.temperatures == {"E-SC": 1.0}
+    assert {entry["n"] for entry in found.table()} == {1}
+    assert common_outcomes(list(rows.values()), "E-SC").undefined == 1
+
+
+def test_a_record_survives_being_written_down() -> None:
+    model, questions = world(10)
+    found = fit_grid(model, questions, equivalence=SAME, temperatures=(1, 2), m=3)
+    again = TemperatureGrid.from_dict(json.loads(dumps(found.as_dict())))
+    assert again.as_dict() == found.as_dict()
+    lone = choose_temperatures({1.0: [row("1", 0.9, True)]})  # its AUROC is undefined
+    assert math.isnan(TemperatureGrid.from_dict(json.loads(dumps(lone.as_dict()))).scores[0].scored.auroc)
+    for broken in (
+        {},
+        {"method": "TS"},
+        {**found.as_dict(), "table": [{}]},
+        {**found.as_dict(), "table": None},
+    ):
+        with pytest.raises(StoreError):
+            TemperatureGrid.from_dict(broken)
+
+
+def test_what_cannot_be_chosen_from_is_refused() -> None:
+    model, questions = world(3)
+    for grid, message in [
+        ((), "one temperature or more"),
+        ((1, 1), "each once"),
+        ((0,), "positive"),
+        ((math.nan,), "positive"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            fit_grid(model, questions, equivalence=SAME, temperatures=grid)
+    with pytest.raises(FitError, match="no labelled questions"):
+        fit_grid(model, [], equivalence=SAME)
+    with pytest.raises(InputError, match="'q0' occurs twice"):
+        fit_grid(model, [questions[0]] * 2, equivalence=SAME)
+    with pytest.raises(InputError, match="answers"):
+        fit_grid(model, [Question("q0", questions[0].question)], equivalence=SAME)
+    with pytest.raises(FitError, match="nothing to choose by"):
+        choose_temperatures({1.0: [row("1", None, None)]})
+    with pytest.raises(InputError, match="'2' is not there under every candidate"):
+        choose_temperatures({1.0: [row("1", 0.5, True)], 2.0: [row("1", 0.5, True), row("2", 0.5, True)]})
+    with pytest.raises(InputError, match="'1' occurs twice"):
+        choose_temperatures({1.0: [row("1", 0.5, True)] * 2})
