@@ -1,4 +1,4 @@
-"""What the fits read of a calibration set: last hidden states of the frozen model, laid flat (spec section 6).
+"""What the fits read of a calibration set: last hidden states of the frozen model, laid flat (spec 6).
 
 The model has run once; no fit runs it again. TS and Platt need the states that predict answer tokens, ATS
 those of the whole sequence as well, from the shared prefix on.
@@ -64,3 +64,12 @@ class Suffixes:
     def predicting_rows(self) -> Tensor:
         """Rows of `states` (N,) that predict each target, in the order of `targets`."""
         return torch.cat([self.predicting(answer) for answer in range(len(self.answer_question))])
+
+    def token_answer(self) -> Tensor:
+        """The answer (N,) that each token belongs to."""
+        return torch.repeat_interleave(torch.arange(len(self.answer_question)), self.target_start.diff())
+
+    def token_weights(self) -> Tensor:
+        """Weight (N,) float64 of each token: the references of a question count equally and add up to one."""
+        references = torch.bincount(self.answer_question, minlength=len(self.prompt_start))
+        return 1.0 / references[self.answer_question[self.token_answer()]].double()
