@@ -75,7 +75,7 @@ def test_a_subset_is_fitted_as_if_it_were_all_there_is() -> None:
     assert smoothed == pytest.approx(
         fit(model, [several[i] for i in chosen], loss="SS", alpha=0.25).temperature, rel=1e-9
     )
-    assert torch.equal(features.question.unique(), torch.arange(30))
+    assert torch.equal(features.answer_question.unique(), torch.arange(30))
 
 
 def test_subsets_are_nested_distinct_and_reproducible() -> None:

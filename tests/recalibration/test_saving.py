@@ -7,9 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from semcal.errors import StoreError, UsageError
-from semcal.recalibration import Provenance, TemperatureScaling, from_pretrained, save_pretrained
+from semcal.recalibration import (
+    ATS,
+    BlockShape,
+    Platt,
+    Provenance,
+    TemperatureScaling,
+    from_pretrained,
+    save_pretrained,
+)
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
@@ -55,3 +64,66 @@ def test_another_model_or_prompt_is_refused(saved: Path) -> None:
         kept.check(model="tiny", revision="other")
     with pytest.raises(UsageError, match="another prompt"):
         kept.check(model="tiny", revision="abc123", prompt_hash="p1")
+
+
+def weighty(method: str) -> ATS | Platt:
+    """An ATS or Platt of random weights."""
+    made = ATS(BlockShape(8, 12, 2, 1, 4), loss="SS", alpha=0.5) if method == "ATS" else Platt(6)
+    generator = torch.Generator().manual_seed(0)
+    for weight in made.requires_grad_(False).parameters():
+        weight += torch.randn(weight.shape, generator=generator)
+    return made
+
+
+@pytest.mark.parametrize("method", ["ATS", "Platt"])
+def test_weights_come_back_bit_for_bit_and_frozen(method: str, tmp_path: Path) -> None:
+    written = weighty(method)
+    save_pretrained(written, tmp_path, provenance=PROVENANCE)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["calibration.json", "model.safetensors"]
+    read, provenance = from_pretrained(tmp_path)
+    assert provenance == PROVENANCE
+    assert (read.method, read.loss, read.alpha) == (method, written.loss, written.alpha)
+    for name, weight in written.state_dict().items():
+        assert torch.equal(read.state_dict()[name], weight)
+    assert not any(weight.requires_grad for weight in read.parameters())
+    if isinstance(read, ATS):
+        assert read.shape == written.shape
+
+
+@pytest.mark.parametrize("method", ["ATS", "Platt"])
+def test_damaged_weights_are_refused(method: str, tmp_path: Path) -> None:
+    save_pretrained(weighty(method), tmp_path, provenance=PROVENANCE)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    for broken in (b"", whole[:9], whole[:-1], whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:]):
+        weights.write_bytes(broken)
+        with pytest.raises(StoreError, match=r"model\.safetensors is damaged or belongs to another fit"):
+            from_pretrained(tmp_path)
+    weights.unlink()
+    with pytest.raises(StoreError, match=r"model\.safetensors is missing"):
+        from_pretrained(tmp_path)
+
+
+def test_weights_of_another_shape_are_refused_even_with_the_right_checksum(tmp_path: Path) -> None:
+    from semcal.recalibration.saving import _checksum
+
+    save_pretrained(weighty("Platt"), tmp_path, provenance=PROVENANCE)
+    path = tmp_path / "calibration.json"
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    content["shape"]["vocabulary"] = 7
+    path.write_text(json.dumps({**content, "sha256": _checksum(content)}))
+    with pytest.raises(StoreError, match=r"does not hold the weights that calibration\.json describes"):
+        from_pretrained(tmp_path)
+    content["method"] = "Isotonic"
+    path.write_text(json.dumps({**content, "sha256": _checksum(content)}))
+    with pytest.raises(StoreError, match="holds the method 'Isotonic'"):
+        from_pretrained(tmp_path)
+
+
+def test_a_temperature_saved_where_weights_lay_leaves_none_behind(tmp_path: Path) -> None:
+    save_pretrained(weighty("Platt"), tmp_path, provenance=PROVENANCE)
+    ts = TemperatureScaling().fit(np.eye(3), [0, 1, 1])
+    save_pretrained(ts, tmp_path, provenance=PROVENANCE)
+    assert [file.name for file in tmp_path.iterdir()] == ["calibration.json"]
+    assert from_pretrained(tmp_path)[0].temperature_ == ts.temperature_

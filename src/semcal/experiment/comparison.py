@@ -24,7 +24,7 @@ from semcal.pipeline.sample import sample_questions
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
-from semcal.recalibration import SE, Base, Recalibrator, from_pretrained
+from semcal.recalibration import SE, Base, Recalibrator, TemperatureScaling, from_pretrained
 from semcal.records import dumps, write_rows, writing
 from semcal.semantics import MEASURES
 
@@ -138,7 +138,8 @@ class Comparison:
         try:
             recalibrator, provenance = from_pretrained(folder)
             wanted = (self.model.revision, asking.hash(self.model), data_hash(one.calibration_train))
-            if (provenance.revision, provenance.prompt_hash, provenance.data_hash) == wanted:
+            found = (provenance.revision, provenance.prompt_hash, provenance.data_hash)
+            if isinstance(recalibrator, TemperatureScaling) and found == wanted:
                 return Fit(recalibrator, provenance, asking)
         except (UsageError, StoreError):
             pass  # not there yet, or cut short: fitted (again) below

@@ -17,10 +17,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from semcal import metrics
-from semcal.engine.language_model import Features, LanguageModel
+from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.fitting import fit_features
 from semcal.pipeline.outcomes import Outcomes, Rows, common_outcomes
+from semcal.recalibration import Suffixes
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -122,7 +123,7 @@ class LearningCurve:
 
 
 def subset_fit(
-    model: LanguageModel, features: Features, *, loss: str = "NLL", alpha: float | None = None
+    model: LanguageModel, features: Suffixes, *, loss: str = "NLL", alpha: float | None = None
 ) -> SubsetFit:
     """Return the exact fit of TS to any subset of stored features.
 
@@ -130,18 +131,16 @@ def subset_fit(
     ----------
     model : LanguageModel
         Its head turns states into logits; nothing else of it is run.
-    features : Features
+    features : Suffixes
         Of all calibration questions, from `semcal.pipeline.fitting.calibration_features`.
     loss, alpha
         As in `semcal.fit`.
     """
 
     def fit(indices: NDArray[np.int64]) -> float:
-        kept = torch.isin(features.question, torch.from_numpy(np.asarray(indices, dtype=np.int64)))
-        part = Features(
-            features.states[kept], features.targets[kept], features.question[kept], features.answer[kept]
-        )
-        return float(fit_features(model, part, loss=loss, alpha=alpha).temperature_)
+        chosen = torch.from_numpy(np.asarray(indices, dtype=np.int64))
+        fitted = fit_features(model, features, loss=loss, alpha=alpha, questions=chosen)
+        return float(fitted.temperature_)
 
     return fit
 

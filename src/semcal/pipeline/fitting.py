@@ -101,24 +101,28 @@ def calibration_features(
     raise FitError("none of the labelled questions fits the model; see the reasons above")
 
 
-def _token_weights(features: Suffixes) -> torch.Tensor:
-    """Weight of each token: the references of a question share one unit of weight per token equally."""
-    references = torch.bincount(features.answer_question).double()
-    lengths = features.target_start.diff()
-    return (1.0 / references[features.answer_question]).repeat_interleave(lengths)
-
-
 def fit_features(
-    model: LanguageModel, features: Suffixes, *, loss: str = "NLL", alpha: float | None = None
+    model: LanguageModel,
+    features: Suffixes,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    questions: torch.Tensor | None = None,
 ) -> TemperatureScaling:
-    """Fit TS to stored features; the head of the model turns them into logits a few at a time."""
-    weights, rows = _token_weights(features), features.predicting_rows()
+    """Fit TS to stored features, or to some `questions` (indices) of them.
+
+    The head of the model turns them into logits a few at a time.
+    """
+    weights, rows, targets = features.token_weights(), features.predicting_rows(), features.targets
+    if questions is not None:
+        kept = torch.isin(features.answer_question[features.token_answer()], questions)
+        weights, rows, targets = weights[kept], rows[kept], targets[kept]
 
     def batches() -> Iterator[Batch]:
-        for start in range(0, len(features.targets), POSITIONS):
+        for start in range(0, len(targets), POSITIONS):
             part = slice(start, start + POSITIONS)
             logits = model.logits(features.states[rows[part]])
-            yield logits, features.targets[part].to(logits.device), weights[part].to(logits.device)
+            yield logits, targets[part].to(logits.device), weights[part].to(logits.device)
 
     return TemperatureScaling(loss=loss, alpha=alpha).fit_batches(batches)
 

@@ -1,5 +1,6 @@
-"""Recalibrators of token distributions (spec section 6): Base, SE and TS."""
+"""Recalibrators of token distributions (spec section 6): Base, SE, TS, ATS and Platt, and their fits."""
 
+from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.exact import Certificate
 from semcal.recalibration.handover import (
     generation_config,
@@ -7,23 +8,45 @@ from semcal.recalibration.handover import (
     request_parameters,
     single_temperature,
 )
-from semcal.recalibration.saving import Provenance, from_pretrained, save_pretrained
-from semcal.recalibration.suffixes import Suffixes
+from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
+from semcal.recalibration.platt import Platt
+from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
+from semcal.recalibration.sequences import inverse_temperatures
+from semcal.recalibration.sgd import Schedule, Training, fit_ats, fit_platt, fit_ts, paper_schedule
+from semcal.recalibration.suffixes import Head, Suffixes
+from semcal.recalibration.tables import Tables, tabulate
 from semcal.recalibration.temperature import SE, Base, Recalibrator, Temperature, TemperatureScaling
 
 __all__ = [
+    "ATS",
+    "PAPER_LOSSES",
     "SE",
     "Base",
+    "BlockShape",
     "Certificate",
+    "Fitted",
+    "Head",
+    "Platt",
     "Provenance",
     "Recalibrator",
+    "Schedule",
     "Suffixes",
+    "Tables",
     "Temperature",
+    "TemperatureFit",
     "TemperatureScaling",
+    "Training",
+    "fit_ats",
+    "fit_platt",
+    "fit_temperatures",
+    "fit_ts",
     "from_pretrained",
     "generation_config",
+    "inverse_temperatures",
+    "paper_schedule",
     "push_to_hub",
     "request_parameters",
     "save_pretrained",
     "single_temperature",
+    "tabulate",
 ]

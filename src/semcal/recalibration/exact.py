@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from semcal.recalibration.losses import TokenTerms
 
-__all__ = ["T_MAX", "T_MIN", "Certificate", "Sums", "minimise", "sums_at"]
+__all__ = ["T_MAX", "T_MIN", "Certificate", "Sums", "certify", "minimise", "moments", "sums_at"]
 
 T_MIN, T_MAX = 0.05, 20.0
 #: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
@@ -69,14 +70,26 @@ class Certificate:
     steps: int
 
 
-def sums_at(beta: float, terms: TokenTerms, sample_weight: torch.Tensor) -> Sums:
-    """Return the sums of one batch at inverse temperature `beta`."""
-    scaled = beta * terms.logits
+def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0.
+
+    Examples
+    --------
+    >>> log_partition, mean, variance = moments(1.0, torch.tensor([[0.0, 0.0, -torch.inf]]))
+    >>> float(log_partition.exp()), float(mean), float(variance)
+    (2.0, 0.0, 0.0)
+    """
+    scaled = beta * logits
     log_partition = torch.logsumexp(scaled, 1)
     p = torch.exp(scaled - log_partition[:, None])
-    z = terms.logits.masked_fill(terms.logits == -torch.inf, 0.0)  # p is 0 there
+    z = logits.masked_fill(logits == -torch.inf, 0.0)  # p is 0 there
     mean = (p * z).sum(1)
-    variance = (p * (z - mean[:, None]).square()).sum(1)
+    return log_partition, mean, (p * (z - mean[:, None]).square()).sum(1)
+
+
+def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> Sums:
+    """Return the sums of one batch at inverse temperature `beta`."""
+    log_partition, mean, variance = moments(beta, terms.logits)
     w = terms.weight * sample_weight
     return Sums(
         n=float(sample_weight.sum()),
@@ -114,11 +127,11 @@ def minimise(evaluate: Callable[[float], Sums]) -> Certificate:
     low, high = 1 / T_MAX, 1 / T_MIN
     beta, here, steps = 1.0, one, 0
     if one.slope == 0:
-        return _certificate(beta, here, one, at_bound=False, steps=0)
+        return certify(beta, here, one, at_bound=False, steps=0)
     bound = high if one.slope < 0 else low
     at_bound = evaluate(bound)
     if at_bound.slope * one.slope > 0:
-        return _certificate(bound, at_bound, one, at_bound=True, steps=1)
+        return certify(bound, at_bound, one, at_bound=True, steps=1)
     while steps < MAX_STEPS:
         low, high = (beta, high) if here.slope < 0 else (low, beta)
         proposal = _step(beta, here, low, high)
@@ -127,10 +140,11 @@ def minimise(evaluate: Callable[[float], Sums]) -> Certificate:
         beta, here = proposal, evaluate(proposal)
         if moved < TOLERANCE or here.slope == 0:
             break
-    return _certificate(beta, here, one, at_bound=False, steps=steps)
+    return certify(beta, here, one, at_bound=False, steps=steps)
 
 
-def _certificate(beta: float, here: Sums, one: Sums, *, at_bound: bool, steps: int) -> Certificate:
+def certify(beta: float, here: Sums, one: Sums, *, at_bound: bool, steps: int) -> Certificate:
+    """Return the certificate of 1 / `beta` from the sums there and at T = 1."""
     return Certificate(
         temperature=1 / beta,
         loss=here.loss / here.n,

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import FitError, UsageError
+from semcal.recalibration.attentive import ATS
 from semcal.recalibration.hub import upload
+from semcal.recalibration.platt import Platt
 from semcal.recalibration.saving import Provenance, from_pretrained
 from semcal.recalibration.temperature import Recalibrator
 from semcal.registry import check_name
@@ -65,7 +67,7 @@ SERVERS = tuple(_OFF)
 _KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens")
 
 
-def single_temperature(recalibrator: Recalibrator) -> float:
+def single_temperature(recalibrator: Recalibrator | ATS | Platt) -> float:
     """Return the one T by which a recalibrator divides every logit.
 
     Raises

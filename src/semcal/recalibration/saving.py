@@ -1,23 +1,36 @@
-"""A fitted recalibrator on disk: one readable file, `calibration.json`, that vouches for itself."""
+"""A fitted recalibrator on disk: one readable file, `calibration.json`, that vouches for itself.
+
+ATS and Platt have weights beside it, `model.safetensors`, whose checksum stands in the readable file.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
 from semcal.errors import StoreError, UsageError
+from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.exact import Certificate
 from semcal.recalibration.hub import local_directory
+from semcal.recalibration.platt import Platt
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.records import dumps, writing
 
-__all__ = ["FILE", "Provenance", "from_pretrained", "save_pretrained"]
+__all__ = ["FILE", "WEIGHTS", "Fitted", "Provenance", "from_pretrained", "save_pretrained"]
+
+Fitted = TemperatureScaling | ATS | Platt
 
 FILE = "calibration.json"
+WEIGHTS = "model.safetensors"
 SCHEMA = 1
 _REMEDY = "fit it again here, or use --force to apply it all the same"
 
@@ -75,38 +88,68 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def save_pretrained(
-    recalibrator: TemperatureScaling, directory: str | Path, *, provenance: Provenance
-) -> Path:
-    """Write `directory`/calibration.json and return its path.
+def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:
+    """Write `directory`/calibration.json, for ATS and Platt with model.safetensors; return the former's path.
 
     Parameters
     ----------
-    recalibrator : TemperatureScaling
+    recalibrator : TemperatureScaling, ATS or Platt
         Fitted.
     directory : str or Path
         Made if it is not there.
     provenance : Provenance
         What it was fitted on.
     """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(recalibrator, TemperatureScaling):
+        (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was kept here before
+        own: dict[str, Any] = {
+            "temperature": recalibrator.temperature_,
+            "loss": recalibrator.loss,
+            "alpha": recalibrator.alpha,
+            "n_tokens": recalibrator.n_tokens_,
+            "certificate": asdict(recalibrator.certificate_),
+        }
+    else:
+        own = {
+            "shape": _shape(recalibrator),
+            "loss": recalibrator.loss,
+            "alpha": recalibrator.alpha,
+            "weights": {"file": WEIGHTS, "sha256": _save_weights(recalibrator, folder / WEIGHTS)},
+        }
     content: dict[str, Any] = json.loads(
-        dumps(
-            {
-                "schema": SCHEMA,
-                "method": recalibrator.method,
-                "temperature": recalibrator.temperature_,
-                "loss": recalibrator.loss,
-                "alpha": recalibrator.alpha,
-                "n_tokens": recalibrator.n_tokens_,
-                "certificate": asdict(recalibrator.certificate_),
-                "provenance": asdict(provenance),
-            }
-        )
+        dumps({"schema": SCHEMA, "method": recalibrator.method, **own, "provenance": asdict(provenance)})
     )
-    path = Path(directory) / FILE
+    path = folder / FILE
     with writing(path) as handle:
         handle.write(dumps({**content, "sha256": _checksum(content)}, indent=2) + "\n")
     return path
+
+
+def _shape(recalibrator: ATS | Platt) -> dict[str, Any]:
+    if isinstance(recalibrator, ATS):
+        return asdict(recalibrator.shape)
+    return {"vocabulary": len(recalibrator.weight)}
+
+
+def _save_weights(module: nn.Module, path: Path) -> str:
+    """Write the weights so that they appear whole or not at all, and return their checksum."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, temporary)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        checksum = _file_checksum(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return checksum
+
+
+def _file_checksum(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -126,9 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def from_pretrained(
-    path_or_id: str | Path, *, revision: str | None = None
-) -> tuple[TemperatureScaling, Provenance]:
+def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> tuple[Fitted, Provenance]:
     """Read what `save_pretrained` wrote.
 
     Parameters
@@ -138,16 +179,53 @@ def from_pretrained(
     revision : str, optional
         Branch, tag or commit on the hub.
 
+    Returns
+    -------
+    (TemperatureScaling, ATS or Platt, Provenance)
+        ATS and Platt on the CPU, their weights frozen.
+
     Raises
     ------
     UsageError
         If there is no such file.
     StoreError
-        If the file is truncated, edited or of another schema, or the hub cannot be reached.
+        If a file is truncated, edited, missing or of another schema, the method is unknown, or the hub
+        cannot be reached.
     """
-    content = _read(local_directory(path_or_id, revision=revision) / FILE)
-    recalibrator = TemperatureScaling(loss=content["loss"], alpha=content["alpha"])
-    recalibrator.certificate_ = Certificate(**content["certificate"])
-    recalibrator.temperature_ = content["temperature"]
-    recalibrator.n_tokens_ = content["n_tokens"]
-    return recalibrator, Provenance(**content["provenance"])
+    directory = local_directory(path_or_id, revision=revision)
+    path = directory / FILE
+    content = _read(path)
+    provenance = Provenance(**content["provenance"])
+    loss, alpha = content["loss"], content["alpha"]
+    if content["method"] == "TS":
+        ts = TemperatureScaling(loss=loss, alpha=alpha)
+        ts.certificate_ = Certificate(**content["certificate"])
+        ts.temperature_, ts.n_tokens_ = content["temperature"], content["n_tokens"]
+        return ts, provenance
+    weights = directory / WEIGHTS
+    if content["method"] == "ATS":
+        ats = ATS(BlockShape(**content["shape"]), loss=loss, alpha=alpha)
+        _load_weights(ats, weights, content["weights"]["sha256"])
+        return ats, provenance
+    if content["method"] == "Platt":
+        platt = Platt(content["shape"]["vocabulary"], loss=loss, alpha=alpha)
+        _load_weights(platt, weights, content["weights"]["sha256"])
+        return platt, provenance
+    raise StoreError(
+        f"{path} holds the method {content['method']!r}, this version knows TS, ATS and Platt; use the "
+        "version that wrote it"
+    )
+
+
+def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
+    if not path.is_file():
+        raise StoreError(f"{path} is missing, the weights that {FILE} beside it belongs to; fit again")
+    if _file_checksum(path) != checksum:
+        raise StoreError(
+            f"{path} is damaged or belongs to another fit (its checksum is not the one in {FILE}); fit again"
+        )
+    try:
+        module.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError) as error:
+        raise StoreError(f"{path} does not hold the weights that {FILE} describes; fit again") from error
+    module.requires_grad_(False)

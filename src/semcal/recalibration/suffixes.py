@@ -111,6 +111,15 @@ class Suffixes:
         rows = [self.predicting(answer) for answer in range(len(self.answer_question))]
         return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.long)
 
+    def token_answer(self) -> Tensor:
+        """The answer (N,) that each token belongs to."""
+        return torch.repeat_interleave(torch.arange(len(self.answer_question)), self.target_start.diff())
+
+    def token_weights(self) -> Tensor:
+        """Weight (N,) float64 of each token: the references of a question count equally and add up to one."""
+        references = torch.bincount(self.answer_question, minlength=len(self.prompt_start))
+        return 1.0 / references[self.answer_question[self.token_answer()]].double()
+
 
 def row_counts(
     own_lengths: Sequence[int], answers: Sequence[Sequence[Sequence[int]]], *, whole: bool

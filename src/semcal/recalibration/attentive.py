@@ -1,0 +1,260 @@
+"""Attentive temperature scaling (ATS): a temperature for each position, read from the hidden states so far.
+
+1/T_t = exp(psi(h_1 … h_t)), psi one LLaMA-style decoder block over the model's last hidden states and a
+linear read-out to one number (paper, "Adaptive Temperature Scaling").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from semcal.errors import UsageError
+from semcal.recalibration.exact import T_MAX, T_MIN
+from semcal.recalibration.losses import check_loss
+
+__all__ = ["ATS", "BlockShape", "KeysValues"]
+
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
+
+#: Standard deviation of the block's matrices at the start, as in LLaMA.
+SPREAD = 0.02
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """The measures of a LLaMA-style decoder block.
+
+    Attributes
+    ----------
+    hidden_size : int
+        d, width of the hidden states.
+    intermediate_size : int
+        Inner width of the SwiGLU.
+    heads, key_value_heads : int
+        Query heads, and the key-value heads that they share in equal groups.
+    head_dim : int
+        Width of a head, even.
+    rope_theta : float
+        Base of the rotary frequencies.
+    rms_eps : float
+        Added to the mean square in RMSNorm.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    key_value_heads: int
+    head_dim: int
+    rope_theta: float = 10_000.0
+    rms_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0 or (field.type == "int" and value != int(value)):
+                raise UsageError(f"{field.name} of a block is a positive {field.type}, got {value}")
+        if self.heads % self.key_value_heads:
+            raise UsageError(
+                f"{self.heads} heads cannot share {self.key_value_heads} key-value heads in equal groups"
+            )
+        if self.head_dim % 2:
+            raise UsageError(f"rotary positions need an even head_dim, got {self.head_dim}")
+
+
+class _RMSNorm(nn.Module):
+    """x / rms(x) times a weight; the mean square in float32."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
+
+
+class _Clip(torch.autograd.Function):
+    """Clamp whose gradient stays wherever a descent step would not lead further out of the range."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.bounds = low, high
+        return x.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (x,), (gradient,), (low, high) = ctx.saved_tensors, gradients, ctx.bounds
+        outward = ((x >= high) & (gradient < 0)) | ((x <= low) & (gradient > 0))
+        return gradient.masked_fill(outward, 0.0), None, None
+
+
+class ATS(nn.Module):
+    """softmax(z_t / T_t), 1/T_t = exp(psi(h_1 … h_t)).
+
+    Parameters
+    ----------
+    shape : BlockShape
+        Of the block; usually the model's own.
+    loss : {"NLL", "SS"}
+        The loss that it is fitted with.
+    alpha : float, optional
+        The α of selective smoothing.
+    seed : int
+        Of the block's random start.
+
+    Notes
+    -----
+    The read-out starts at zero, so that T = 1 exactly at every position: the fit starts from the model as it
+    is. A random read-out would start it from random temperatures, which the paper's learning rate of 1e-5
+    has too few steps to take back.
+
+    T stays in [0.05, 20]. A psi beyond the range is set to its bound; the gradient that leads back into the
+    range passes, the one that leads further out does not, so no position gets stuck at a bound.
+    """
+
+    method = "ATS"
+
+    def __init__(
+        self, shape: BlockShape, *, loss: str = "NLL", alpha: float | None = None, seed: int = 0
+    ) -> None:
+        super().__init__()
+        check_loss(loss, alpha)
+        self.shape, self.loss, self.alpha = shape, loss, alpha
+        d, inner = shape.hidden_size, shape.intermediate_size
+        wide, narrow = shape.heads * shape.head_dim, shape.key_value_heads * shape.head_dim
+        self.attention_norm = _RMSNorm(d, shape.rms_eps)
+        self.query = nn.Linear(d, wide, bias=False)
+        self.key = nn.Linear(d, narrow, bias=False)
+        self.value = nn.Linear(d, narrow, bias=False)
+        self.out = nn.Linear(wide, d, bias=False)
+        self.mlp_norm = _RMSNorm(d, shape.rms_eps)
+        self.gate = nn.Linear(d, inner, bias=False)
+        self.up = nn.Linear(d, inner, bias=False)
+        self.down = nn.Linear(inner, d, bias=False)
+        self.readout = nn.Linear(d, 1)
+        self._start(seed)
+
+    def _start(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for matrix in (self.query, self.key, self.value, self.out, self.gate, self.up, self.down):
+            nn.init.normal_(matrix.weight, std=SPREAD, generator=generator)
+        nn.init.zeros_(self.readout.weight)
+        nn.init.zeros_(self.readout.bias)
+
+    def keys_values(self, states: Tensor, positions: Tensor) -> KeysValues:
+        """Return what later positions attend to.
+
+        Parameters
+        ----------
+        states : Tensor, shape (B, n, d)
+            Last hidden states of the language model.
+        positions : Tensor, shape (B, n)
+            Their positions in the sequence, from 0.
+
+        Returns
+        -------
+        (Tensor, Tensor)
+            Keys and values, (B, key-value heads, n, head_dim) each.
+        """
+        x = self.attention_norm(states.to(self.key.weight.dtype))
+        return self._rotated(self._heads(self.key(x)), positions), self._heads(self.value(x))
+
+    def inverse_temperature(
+        self,
+        states: Tensor,
+        positions: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        visible: Tensor,
+        *,
+        shared: KeysValues | None = None,
+    ) -> Tensor:
+        """Return 1/T at given positions.
+
+        Parameters
+        ----------
+        states : Tensor, shape (B, q, d)
+            Last hidden states whose logits are to be divided by T.
+        positions : Tensor, shape (B, q)
+            Their positions in the sequence.
+        keys, values : Tensor, shape (B, key-value heads, K, head_dim)
+            From `keys_values`, each position's own among them.
+        visible : Tensor, shape (B, q, K), bool
+            Which keys a position sees: itself and what came before it.
+        shared : (Tensor, Tensor), optional
+            Keys and values of a beginning that all rows have in common, with batch size 1; every position
+            sees all of them, and they are not copied.
+
+        Returns
+        -------
+        Tensor, shape (B, q)
+            float32, in [1/20, 1/0.05].
+        """
+        x = states.to(self.query.weight.dtype)
+        x = x + self.out(self._attended(x, positions, keys, values, visible, shared))
+        inner = self.mlp_norm(x)
+        x = x + self.down(F.silu(self.gate(inner)) * self.up(inner))
+        psi: Tensor = _Clip.apply(self.readout(x)[..., 0], -math.log(T_MAX), -math.log(T_MIN))  # type: ignore[no-untyped-call]
+        return torch.exp(psi)
+
+    def log_probs(self, logits: Tensor, inverse_temperature: Tensor) -> Tensor:
+        """Return log softmax(logits / T) in float32.
+
+        Parameters
+        ----------
+        logits : Tensor, shape (..., V)
+            Of any float dtype.
+        inverse_temperature : Tensor, shape (...)
+            Of each position.
+        """
+        return torch.log_softmax(logits.float() * inverse_temperature[..., None], dim=-1)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], -1, self.shape.head_dim).transpose(1, 2)  # (B, heads, n, head_dim)
+
+    def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Turn the pairs (i, i + head_dim/2) of x (B, heads, n, head_dim) by their positions' angles."""
+        half = self.shape.head_dim // 2
+        exponent = torch.arange(half, device=x.device, dtype=torch.float32) / half
+        angle = positions[:, None, :, None].float() * self.shape.rope_theta**-exponent
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        first, second = x[..., :half], x[..., half:]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+    def _attended(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        visible: Tensor,
+        shared: KeysValues | None,
+    ) -> Tensor:
+        """What each position gathers, (B, q, heads * head_dim); scores of both parts share one softmax."""
+        q = self._rotated(self._heads(self.query(self.attention_norm(x))), positions)
+        q = q.view(len(q), self.shape.key_value_heads, -1, *q.shape[2:])  # (B, k, g, q, head_dim)
+        q = q * self.shape.head_dim**-0.5
+        scores = torch.einsum("bkgqd,bknd->bkgqn", q, keys)
+        # the lowest finite number and not -inf: a padded position that sees nothing must not become NaN
+        scores = scores.masked_fill(~visible[:, None, None], torch.finfo(scores.dtype).min)
+        if shared is not None:
+            scores = torch.cat([torch.einsum("bkgqd,knd->bkgqn", q, shared[0][0]), scores], -1)
+        p = torch.softmax(scores, -1)
+        own = p[..., -keys.shape[2] :]
+        gathered = torch.einsum("bkgqn,bknd->bkgqd", own, values)
+        if shared is not None:
+            common = p[..., : -keys.shape[2]]
+            gathered = gathered + torch.einsum("bkgqn,knd->bkgqd", common, shared[1][0])
+        return gathered.flatten(1, 2).transpose(1, 2).flatten(2)
+
+    def extra_repr(self) -> str:
+        """What its repr shows before the layers."""
+        return f"{self.shape}, loss={self.loss!r}, alpha={self.alpha}"

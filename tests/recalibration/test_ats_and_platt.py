@@ -1,0 +1,210 @@
+"""ATS against transformers' decoder layer, and what ATS and Platt promise of every distribution."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from calibration_sets import made
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+from semcal.errors import FitError, UsageError
+from semcal.recalibration import ATS, BlockShape, Platt, inverse_temperatures
+from semcal.recalibration.sequences import inverse_temperatures_of, sequences
+
+SHAPE = BlockShape(16, 40, 4, 2, 6, rope_theta=500.0, rms_eps=1e-6)
+
+
+def shaken(shape: BlockShape = SHAPE, seed: int = 0) -> ATS:
+    """An ATS whose every weight, the read-out included, is random."""
+    ats = ATS(shape).requires_grad_(False)
+    g = torch.Generator().manual_seed(seed)
+    for weight in ats.parameters():
+        weight += torch.randn(weight.shape, generator=g) * 0.3
+    return ats
+
+
+def llama_layer(ats: ATS) -> tuple[LlamaDecoderLayer, LlamaRotaryEmbedding]:
+    """transformers' decoder layer with the same weights."""
+    s = ats.shape
+    config = LlamaConfig(
+        hidden_size=s.hidden_size,
+        intermediate_size=s.intermediate_size,
+        num_attention_heads=s.heads,
+        num_key_value_heads=s.key_value_heads,
+        head_dim=s.head_dim,
+        rms_norm_eps=s.rms_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": s.rope_theta},
+        rope_theta=s.rope_theta,
+        num_hidden_layers=1,
+        attn_implementation="eager",
+    )
+    layer = LlamaDecoderLayer(config, 0).eval().requires_grad_(False)
+    pairs = {
+        "input_layernorm": ats.attention_norm,
+        "self_attn.q_proj": ats.query,
+        "self_attn.k_proj": ats.key,
+        "self_attn.v_proj": ats.value,
+        "self_attn.o_proj": ats.out,
+        "post_attention_layernorm": ats.mlp_norm,
+        "mlp.gate_proj": ats.gate,
+        "mlp.up_proj": ats.up,
+        "mlp.down_proj": ats.down,
+    }
+    layer.load_state_dict({f"{name}.weight": part.weight for name, part in pairs.items()})
+    return layer, LlamaRotaryEmbedding(config)
+
+
+def plain(ats: ATS, states: torch.Tensor) -> torch.Tensor:
+    """1/T (n,) at all positions of one sequence (n, d), by transformers' full causal forward."""
+    layer, rotary = llama_layer(ats)
+    n = len(states)
+    mask = torch.full((n, n), -torch.inf).triu(1)[None, None]
+    where = torch.arange(n)[None]
+    out = layer(
+        states[None],
+        attention_mask=mask,
+        position_ids=where,
+        position_embeddings=rotary(states[None], where),
+    )
+    out = out[0] if isinstance(out, tuple) else out
+    return ats.readout(out)[0, :, 0].exp().clamp(0.05, 20)
+
+
+@pytest.mark.parametrize("prefix", [0, 7])
+def test_answer_positions_alone_give_what_the_full_forward_of_transformers_gives(prefix: int) -> None:
+    suffixes = made(1, questions=5, references=3, prefix=prefix).suffixes
+    ats = shaken()
+    expected = []
+    for answer in range(len(suffixes.answer_question)):
+        question = suffixes.answer_question[answer]
+        start, length = int(suffixes.prompt_start[question]), int(suffixes.prompt_length[question])
+        rows = suffixes.predicting(answer)
+        own = torch.cat([suffixes.states[start : start + length], suffixes.states[rows[1:]]])
+        expected.append(plain(ats, torch.cat([suffixes.prefix, own]))[-len(rows) :])
+    reference = torch.cat(expected)
+    assert reference.std() > 0.1
+    assert torch.allclose(inverse_temperatures(ats, suffixes), reference, rtol=1e-5, atol=1e-5)
+
+
+def test_token_by_token_with_a_cache_gives_what_all_at_once_gives() -> None:
+    ats, states = shaken(), torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(3))
+    where = torch.arange(9).expand(2, -1)
+    all_at_once = ats.inverse_temperature(
+        states, where, *ats.keys_values(states, where), torch.ones(2, 9, 9).tril().bool()
+    )
+    keys = values = torch.zeros(2, 2, 0, 6)
+    for i in range(9):
+        k, v = ats.keys_values(states[:, i : i + 1], where[:, i : i + 1])
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        visible = torch.ones(2, 1, i + 1, dtype=torch.bool)
+        one = ats.inverse_temperature(states[:, i : i + 1], where[:, i : i + 1], keys, values, visible)
+        assert torch.allclose(one[:, 0], all_at_once[:, i], rtol=1e-5, atol=1e-5)
+    assert torch.allclose(all_at_once[0], plain(ats, states[0]), rtol=1e-5, atol=1e-5)
+
+
+def test_branches_of_a_tree_in_one_row_do_not_see_each_other() -> None:
+    ats, states = shaken(), torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(4))
+    # slots 0, 1 are the stem; 2, 3 one branch and 4 the other, which stands at the position of slot 2
+    where = torch.tensor([[0, 1, 2, 3, 2]])
+    tree = torch.tensor([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]])
+    found = ats.inverse_temperature(states, where, *ats.keys_values(states, where), tree[None].bool())[0]
+    assert torch.allclose(found[:4], plain(ats, states[0, :4]), atol=1e-5)
+    assert torch.allclose(found[4], plain(ats, states[0, [0, 1, 4]])[2], atol=1e-5)
+
+
+def test_ats_starts_at_temperature_one_exactly() -> None:
+    suffixes = made(2).suffixes
+    assert torch.equal(inverse_temperatures(ATS(SHAPE), suffixes), torch.ones(len(suffixes.targets)))
+
+
+def test_padding_changes_nothing() -> None:
+    suffixes, ats = made(5, references=3).suffixes, shaken()
+    together = inverse_temperatures(ats, suffixes)
+    alone = torch.cat(
+        [
+            inverse_temperatures_of(ats, sequences(suffixes, torch.tensor([a])), suffixes.prefix)
+            for a in range(len(suffixes.answer_question))
+        ]
+    )
+    assert torch.allclose(together, alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("bias", "bound"), [(50.0, 20.0), (-50.0, 0.05)])
+def test_a_temperature_at_its_bound_can_come_back_but_not_go_further(bias: float, bound: float) -> None:
+    ats = ATS(SHAPE)
+    torch.nn.init.constant_(ats.readout.bias, bias)
+    states, where = torch.ones(1, 1, 16), torch.zeros(1, 1)
+    for outward in (False, True):
+        ats.zero_grad()
+        visible = torch.ones(1, 1, 1).bool()
+        beta = ats.inverse_temperature(states, where, *ats.keys_values(states, where), visible)
+        assert float(beta.detach()) == pytest.approx(bound)
+        (beta if (bias > 0) != outward else -beta).sum().backward()
+        assert float(ats.readout.bias.grad) == pytest.approx(0 if outward else math.copysign(bound, bias))
+
+
+@pytest.mark.parametrize(
+    "recalibrate", [lambda z: Platt(9).log_probs(z), lambda z: ATS(SHAPE).log_probs(z, torch.full((4,), 1.0))]
+)
+def test_at_the_start_the_distribution_is_the_model_s_own(recalibrate) -> None:
+    z = torch.randn(4, 9, generator=torch.Generator().manual_seed(0)) * 5
+    assert torch.equal(recalibrate(z), torch.log_softmax(z, -1))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 99), scale=st.floats(0.1, 8))
+def test_ats_keeps_the_order_of_tokens_and_gives_a_distribution(seed: int, scale: float) -> None:
+    g = torch.Generator().manual_seed(seed)
+    z, beta = torch.randn(5, 30, generator=g) * scale, torch.rand(5, generator=g) * 3 + 0.05
+    log_p = ATS(SHAPE).log_probs(z, beta)
+    assert log_p.dtype == torch.float32
+    assert torch.allclose(log_p.exp().sum(-1), torch.ones(5), atol=1e-5)
+    assert torch.equal(log_p.argmax(-1), z.argmax(-1))
+    by_logit = log_p.gather(1, z.argsort(1))
+    assert bool((by_logit.diff() >= 0).all())
+
+
+def test_platt_is_its_formula_and_can_change_the_top_token() -> None:
+    g = torch.Generator().manual_seed(0)
+    platt = Platt(6).requires_grad_(False)
+    platt.weight += torch.randn(6, generator=g)
+    platt.bias += torch.randn(6, generator=g)
+    z = torch.randn(50, 6, generator=g)
+    expected = torch.softmax(torch.diag(platt.weight).double() @ z.double().T + platt.bias[:, None], 0).T
+    assert torch.allclose(platt.log_probs(z).exp().double(), expected, atol=1e-6)
+    assert bool((platt.log_probs(z).argmax(1) != z.argmax(1)).any())
+    assert platt.log_probs(z.bfloat16()).dtype == torch.float32
+
+
+def test_platt_never_brings_back_an_impossible_token_nor_learns_from_it() -> None:
+    platt = Platt(3)
+    with torch.no_grad():
+        platt.weight[:] = torch.tensor([1.0, 0.0, -1.0])
+    log_p = platt.log_probs(torch.tensor([[0.0, -torch.inf, -torch.inf]]))
+    assert log_p.tolist() == [[0.0, -torch.inf, -torch.inf]]
+    (-platt.log_probs(torch.tensor([0.0, 1.0, -torch.inf]))[1]).backward()
+    assert bool(platt.weight.grad.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3}, "3 heads cannot share 2"),
+        ({"head_dim": 5}, "even head_dim, got 5"),
+        ({"hidden_size": 0}, "hidden_size of a block is a positive int, got 0"),
+        ({"rms_eps": -1.0}, "rms_eps of a block is a positive float"),
+    ],
+)
+def test_a_block_that_cannot_be_is_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BlockShape(**{**vars(SHAPE), **change})
+
+
+def test_ats_refuses_a_set_of_answer_positions_only() -> None:
+    with pytest.raises(FitError, match="compute the features again with whole sequences"):
+        inverse_temperatures(ATS(SHAPE), made(0, whole=False).suffixes)

@@ -1,0 +1,219 @@
+"""Tables, exact temperatures from them, their standard errors and intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from calibration_sets import Made, made
+from scipy.special import log_softmax
+
+from semcal.errors import FitError, InputError, UndefinedWarning
+from semcal.recalibration import PAPER_LOSSES, Suffixes, TemperatureScaling, fit_temperatures, tabulate
+from semcal.recalibration.one_pass import curve_of
+
+
+def plain(one: Made, loss: str, alpha: float | None) -> TemperatureScaling:
+    """The fit that has all logits before it."""
+    return TemperatureScaling(loss, alpha).fit(
+        one.logits, one.suffixes.targets, weights=one.suffixes.token_weights()
+    )
+
+
+def flat(logits: torch.Tensor, targets: list[int], tokens: int = 1) -> Made:
+    """One question for each `tokens` rows of logits, which are their own states."""
+    n, index = len(logits) // tokens, torch.arange(len(logits) // tokens)
+    suffixes = Suffixes(
+        prefix=logits[:0],
+        states=logits,
+        whole=False,
+        prompt_start=index * tokens,
+        prompt_length=torch.ones(n, dtype=torch.long),
+        answer_question=index,
+        answer_start=index * tokens + 1,
+        target_start=torch.arange(n + 1) * tokens,
+        targets=torch.tensor(targets),
+    )
+    return Made(suffixes, lambda states: states.float(), logits)
+
+
+def test_all_five_losses_at_once_are_what_each_is_alone() -> None:
+    one = made(0, questions=60, references=3)
+    for (loss, alpha), fit in zip(PAPER_LOSSES, fit_temperatures(one.suffixes, one.head, resamples=3)):
+        alone = plain(one, loss, alpha)
+        assert (fit.loss, fit.alpha) == (loss, alpha)
+        assert math.log(fit.temperature / alone.temperature_) == pytest.approx(0, abs=1e-6)
+        assert fit.log_temperature_step < 1e-6
+        for name in ("loss", "loss_at_one", "curvature"):
+            assert getattr(fit.certificate, name) == pytest.approx(
+                getattr(alone.certificate_, name), rel=1e-5
+            )
+        assert fit.certificate.gradient == pytest.approx(0, abs=1e-6)
+        assert fit.recalibrator().temperature_ == fit.temperature
+        assert fit.n_tokens == len(one.suffixes.targets)
+
+
+def test_answer_positions_suffice_and_every_reference_of_a_question_weighs_the_same() -> None:
+    one = made(3, questions=30, references=4, whole=False)
+    weights = one.suffixes.token_weights()
+    answers = one.suffixes.token_answer()
+    for question in range(30):
+        mine = (one.suffixes.answer_question == question).nonzero()[:, 0]
+        assert {float(w) for w in weights[torch.isin(answers, mine)]} == {1 / len(mine)}
+    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=1)
+    assert fit.temperature == pytest.approx(plain(one, "NLL", None).temperature_, rel=1e-6)
+
+
+def test_tables_give_the_log_partition_and_its_slope_within_the_error_that_they_state() -> None:
+    one = made(1, questions=20, vocabulary=500, spread=5)
+    tables = tabulate(one.suffixes, one.head)
+    beta = torch.logspace(math.log10(0.05), math.log10(20), 33, dtype=torch.float64, requires_grad=True)
+    z = one.logits.double() - one.logits.double().amax(1, keepdim=True)
+    for token in range(0, len(z), 7):
+        found = tables.log_partition(tables.position[[token]].expand(33), beta)
+        exact = torch.logsumexp(beta[:, None] * z[token], 1)
+        assert float((found - exact).detach().abs().max()) < max(1e-5, 2 * tables.error)
+        (slope,) = torch.autograd.grad(found.sum(), beta)
+        (expected,) = torch.autograd.grad(exact.sum(), beta)
+        assert torch.allclose(slope, expected, rtol=1e-3, atol=1e-3)
+    assert torch.equal(tables.hit, z.argmax(1) == one.suffixes.targets)
+    assert torch.allclose(tables.mean[tables.position], z.mean(1), atol=1e-5)
+
+
+def test_too_few_nodes_are_refused_not_used() -> None:
+    one = made(1, questions=20, vocabulary=500, spread=5)
+    with pytest.raises(FitError, match="8 Chebyshev nodes leave an error of"):
+        tabulate(one.suffixes, one.head, nodes=8)
+
+
+def test_exact_sums_correct_an_optimum_that_poor_or_narrow_tables_give() -> None:
+    one = made(2, questions=80, temperature=3.0)
+    expected = plain(one, "NLL", None).temperature_
+    poor = tabulate(one.suffixes, one.head, nodes=10, tolerance=1.0)
+    narrow = tabulate(one.suffixes, one.head, low=0.8, high=1.25)
+    for tables in (poor, narrow):
+        start = curve_of(one.suffixes, tables, loss="NLL", alpha=None).minimum()
+        assert abs(1 / float(start) / expected - 1) > 1e-3
+        (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], tables=tables, resamples=1)
+        assert fit.temperature == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_curve_is_the_loss_at_its_temperatures_and_lowest_at_the_fit() -> None:
+    one = made(4, questions=40)
+    for fit in fit_temperatures(one.suffixes, one.head, resamples=1):
+        t, loss = (np.array(a) for a in (fit.curve.temperature, fit.curve.loss))
+        assert abs(math.log(t[loss.argmin()] / fit.temperature)) < math.log(400) / 100
+        assert t[60] == pytest.approx(1.0)
+        assert loss[60] == pytest.approx(fit.certificate.loss_at_one, abs=1e-5)
+
+
+@pytest.mark.parametrize(("targets", "temperature"), [([0, 1, 2, 3], 0.05), ([1, 2, 3, 4], 20.0)])
+def test_a_loss_that_falls_to_a_bound_stops_there_and_has_no_standard_error(
+    targets: list[int], temperature: float
+) -> None:
+    one = flat(torch.eye(5)[:4] * 4, targets)
+    with pytest.warns(UndefinedWarning, match="no standard error"):
+        (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=5)
+    assert (fit.temperature, fit.certificate.at_bound) == (pytest.approx(temperature), True)
+    assert math.isnan(fit.standard_error)
+    assert fit.interval() == pytest.approx((temperature, temperature))
+
+
+def test_a_flat_loss_leaves_temperature_one() -> None:
+    one = flat(torch.zeros(3, 4), [0, 1, 2])
+    with pytest.warns(UndefinedWarning, match="flat loss"):
+        fits = fit_temperatures(one.suffixes, one.head, resamples=1)
+    assert {(fit.temperature, fit.certificate.at_bound) for fit in fits} == {(1.0, False)}
+
+
+def test_impossible_tokens_do_not_disturb_nll_and_are_refused_by_ss() -> None:
+    one = made(6, questions=30)
+    barred = torch.cat([one.logits, torch.full((len(one.logits), 2), -torch.inf)], 1)
+    case = flat(barred, one.suffixes.targets.tolist())
+    (fit,) = fit_temperatures(case.suffixes, case.head, points=[("NLL", None)], resamples=1)
+    bare = TemperatureScaling().fit(one.logits, one.suffixes.targets)
+    assert fit.temperature == pytest.approx(bare.temperature_, rel=1e-6)
+    with pytest.raises(InputError, match=r"the SS of token \d+ is infinite at every T"):
+        fit_temperatures(case.suffixes, case.head, points=[("SS", 0.1)])
+
+
+def test_bad_logits_and_targets_are_named() -> None:
+    one = made(7)
+    spoilt = one.suffixes.states.clone()
+    row = int(one.suffixes.predicting(2)[0])
+    spoilt[row] = torch.nan
+    with pytest.raises(InputError, match=f"logits of state {row} hold NaN"):
+        tabulate(replace(one.suffixes, states=spoilt), one.head)
+    targets = one.suffixes.targets.clone()
+    targets[3] = 40
+    with pytest.raises(InputError, match="target 40 of token 3 is outside the vocabulary of 40"):
+        tabulate(replace(one.suffixes, targets=targets), one.head)
+    empty = replace(
+        one.suffixes,
+        targets=targets[:0],
+        target_start=torch.zeros(1, dtype=torch.long),
+        answer_question=targets[:0],
+        answer_start=targets[:0],
+    )
+    with pytest.raises(FitError, match="no answer token"):
+        tabulate(empty, one.head)
+
+
+def recovered(seed: int, *, truth: float, vocabulary: int, n: int) -> tuple[float, float]:
+    """(T − truth) in standard errors, and the standard error, of one synthetic set."""
+    rng = np.random.default_rng(seed)
+    z = torch.tensor(rng.standard_normal((n, vocabulary), dtype=np.float32) * 2.5)
+    p = np.exp(log_softmax(z.numpy().astype(float) / truth, axis=1))
+    y = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    one = flat(z, y.tolist(), tokens=2)
+    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=1)
+    return (fit.temperature - truth) / fit.standard_error, fit.standard_error
+
+
+def check_recovery(distances: list[float]) -> None:
+    far = np.abs(distances)
+    assert far.max() < 4
+    within = np.mean(far < 1)
+    assert abs(within - 0.683) < 4 * math.sqrt(0.683 * 0.317 / len(far))
+
+
+def test_the_temperature_that_drew_the_labels_is_within_its_standard_errors() -> None:
+    check_recovery([recovered(s, truth=1.6, vocabulary=1000, n=80)[0] for s in range(40)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("vocabulary", "seeds"), [(1000, 300), (32_000, 60), (128_000, 24)])
+@pytest.mark.parametrize("truth", [0.7, 1.6])
+def test_the_temperature_is_recovered_for_large_vocabularies(
+    vocabulary: int, seeds: int, truth: float
+) -> None:
+    check_recovery([recovered(s, truth=truth, vocabulary=vocabulary, n=60)[0] for s in range(seeds)])
+
+
+def test_the_standard_error_is_clustered_by_question() -> None:
+    """A question asked four times over brings no new information, and the error must not shrink."""
+    one = made(8, questions=100, tokens=1, references=1, whole=False)
+    z, y = one.logits, one.suffixes.targets
+    single = flat(z, y.tolist())
+    copied = flat(z.repeat_interleave(4, 0), y.repeat_interleave(4).tolist(), tokens=4)
+    errors = [
+        fit_temperatures(case.suffixes, case.head, points=[("NLL", None)], resamples=1)[0].standard_error
+        for case in (single, copied)
+    ]
+    assert errors[1] == pytest.approx(errors[0], rel=1e-4)
+
+
+def test_the_bootstrap_spreads_as_the_standard_error_says_and_repeats_with_its_seed() -> None:
+    one = made(9, questions=400, references=2)
+    first, again = (
+        fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=400, seed=5)[0]
+        for _ in range(2)
+    )
+    assert first.resampled == again.resampled
+    assert np.std(first.resampled) == pytest.approx(first.standard_error, rel=0.2)
+    low, high = first.interval()
+    assert low < first.temperature < high
+    assert (high - low) / (2 * 1.96) == pytest.approx(first.standard_error, rel=0.25)
