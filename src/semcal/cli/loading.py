@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semcal.pipeline import Asking, Fit
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
-    from semcal.recalibration import Recalibrator
+    from semcal.recalibration import AnyRecalibrator
 
 __all__ = [
     "ATLAS",
@@ -99,7 +99,7 @@ def open_recalibrator(
     temperature: float | None,
     few_shot: tuple[Question, ...] | None,
     force: bool,
-) -> tuple[Recalibrator, Asking]:
+) -> tuple[AnyRecalibrator, Asking]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
     from semcal.pipeline import Asking
     from semcal.recalibration import Base, Temperature

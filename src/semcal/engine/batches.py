@@ -10,6 +10,7 @@ from torch import Tensor
 from semcal.engine.language_model import Prompt
 from semcal.engine.network import Forest, Network
 from semcal.errors import QuestionError
+from semcal.recalibration import ATS
 
 __all__ = ["batches", "check_prompts", "common_prefix", "pad", "shared_length"]
 
@@ -56,6 +57,7 @@ def batches(
     room: Sequence[int],
     budget: int,
     shared: int | None = None,
+    riders: Sequence[ATS] = (),
 ) -> Iterator[tuple[list[int], Forest]]:
     """Cut prompts into batches of like length; each comes with a forest that holds the prefix of all.
 
@@ -71,6 +73,8 @@ def batches(
         Bytes that the keys and values of a batch may take.
     shared : int, optional
         How many tokens the shared prefix has; by default all that the prompts begin with in common.
+    riders : sequence of ATS
+        Recalibrators that read hidden states.
 
     Yields
     ------
@@ -81,7 +85,7 @@ def batches(
         return
     if shared is None:
         shared = shared_length(prompts)
-    trunk = Forest.planted(network, prompts[0].token_ids[:shared])
+    trunk = Forest.planted(network, prompts[0].token_ids[:shared], riders)
     sizes = [len(prompt.token_ids) + extra for prompt, extra in zip(prompts, room)]
     order = sorted(range(len(prompts)), key=lambda i: (sizes[i], i))
     for batch in _cut(order, cost=lambda i: sizes[i] * network.bytes_per_token, budget=budget):

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.network import Forest, Network
+from semcal.engine.network import Forest
+from semcal.engine.riders import Reading
 from semcal.engine.tree import advance, begin
-from semcal.recalibration import Recalibrator
+from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["Beam", "beam_search"]
 
@@ -46,7 +47,7 @@ def beam_search(
     forest: Forest,
     prompts: Sequence[Sequence[int]],
     *,
-    recalibrator: Recalibrator,
+    recalibrator: AnyRecalibrator,
     stops: frozenset[int],
     num_beams: int,
     steps: int,
@@ -59,7 +60,7 @@ def beam_search(
         One row per question, holding the shared prefix. It is used up.
     prompts : sequence of sequence of int
         Per question all tokens of the prompt.
-    recalibrator : Recalibrator
+    recalibrator : Recalibrator or ATS
         The distribution.
     stops : frozenset of int
         Tokens that end the turn.
@@ -72,7 +73,7 @@ def beam_search(
     frontier = begin(forest, prompts)
     enders = torch.tensor(sorted(stops), dtype=torch.long, device=forest.network.device)
     for step in range(steps):
-        table = _candidates(forest.network, frontier.states, recalibrator, enders, num_beams)
+        table = _candidates(forest, frontier.read, recalibrator, enders, num_beams)
         going = [search for search in searches if search.running]
         for search in going:
             search.step(table, stops, last=step == steps - 1)
@@ -126,12 +127,14 @@ def _extend(beam: Beam, candidates: _Candidates) -> list[Beam]:
 
 
 def _candidates(
-    network: Network, states: Tensor, recalibrator: Recalibrator, enders: Tensor, width: int
+    forest: Forest, read: Reading, recalibrator: AnyRecalibrator, enders: Tensor, width: int
 ) -> _Candidates:
     """The `width` likeliest tokens of each node, and further ones until `width` of them end no turn."""
     tokens, log_probs = [], []
-    for start in range(0, len(states), network.rows_at_a_time):
-        scored = recalibrator.log_probs(network.logits(states[start : start + network.rows_at_a_time]))
+    rows = forest.network.rows_at_a_time
+    for start in range(0, len(read), rows):
+        part = read[start : start + rows]
+        scored = forest.log_probs(recalibrator, forest.network.logits(part.states), part)
         best = scored.topk(min(width, scored.shape[1]))
         ending = torch.isin(best.indices, enders)
         others = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(

@@ -17,11 +17,12 @@ from semcal.engine.drawing import inverse_cdf, most_likely
 from semcal.engine.language_model import Generation, Progress, Prompt
 from semcal.engine.network import Forest, Network
 from semcal.engine.randomness import uniforms
+from semcal.engine.riders import riders_of
 from semcal.engine.sampling import Choose, Walk, walk
 from semcal.engine.scoring import AnswerStates, answer_states, own_states
 from semcal.errors import InputError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import Recalibrator, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, Suffixes
 
 __all__ = ["CausalLanguageModel"]
 
@@ -69,6 +70,16 @@ class CausalLanguageModel:
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r})"
+
+    @property
+    def width(self) -> int:
+        """Size of a hidden state."""
+        return self.network.width
+
+    @property
+    def dtype(self) -> str:
+        """Of the hidden states: "float32", "bfloat16" or "float16"."""
+        return str(self.network.dtype).removeprefix("torch.")
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn as a prompt that is ready for the answer.
@@ -128,7 +139,7 @@ class CausalLanguageModel:
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrators: Sequence[Recalibrator],
+        recalibrators: Sequence[AnyRecalibrator],
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
@@ -143,7 +154,7 @@ class CausalLanguageModel:
         ----------
         prompts : sequence of Prompt
             The questions. What all their prompts begin with runs once, the rest of each once.
-        recalibrators : sequence of Recalibrator
+        recalibrators : sequence of Recalibrator or ATS
             Each gets its own draws; the prompts run once for all.
         m : int
             Draws per question and recalibrator.
@@ -169,7 +180,7 @@ class CausalLanguageModel:
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
         results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
         most = max_new_tokens * m * len(recalibrators)
-        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, progress):
+        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, recalibrators, progress):
             draws = [uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens) for i in batch]
             walked = self._walk(forest, ids, np.stack(draws), recalibrators, inverse_cdf)
             for r, b in np.ndindex(len(recalibrators), len(batch)):
@@ -180,7 +191,7 @@ class CausalLanguageModel:
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
@@ -195,7 +206,8 @@ class CausalLanguageModel:
         """
         _at_least_one(max_new_tokens=max_new_tokens)
         results: dict[int, Generation] = {}
-        for batch, forest, ids in self._generating(prompts, max_new_tokens, max_new_tokens, progress):
+        room = max_new_tokens
+        for batch, forest, ids in self._generating(prompts, room, room, [recalibrator], progress):
             unused = np.zeros((len(batch), 1, max_new_tokens))
             walked = self._walk(forest, ids, unused, [recalibrator], most_likely)
             results.update((i, self._walked(walked, (0, b, 0))) for b, i in enumerate(batch))
@@ -205,7 +217,7 @@ class CausalLanguageModel:
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
@@ -227,7 +239,7 @@ class CausalLanguageModel:
         _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         results: dict[int, Generation] = {}
         most = num_beams * max_new_tokens
-        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, progress):
+        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, [recalibrator], progress):
             best = beam_search(
                 forest,
                 ids,
@@ -244,7 +256,7 @@ class CausalLanguageModel:
         prompts: Sequence[Prompt],
         answers: _Answers,
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers; answers to one prompt share its pass.
@@ -255,7 +267,7 @@ class CausalLanguageModel:
             The questions.
         answers : sequence of sequence of tuple of int
             Per prompt the token ids of its answers, as `encode_answer` and `complete` give them.
-        recalibrator : Recalibrator
+        recalibrator : Recalibrator or ATS
             The distribution.
         progress : callable, optional
             Called with the number of questions finished so far.
@@ -271,9 +283,12 @@ class CausalLanguageModel:
             For a question that with its longest answer does not fit the model, before any is run.
         """
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
-        for batch, found in self._answer_states(prompts, answers, progress):
-            targets = torch.tensor([token for i in batch for answer in answers[i] for token in answer])
-            scored = iter(self._log_probs(found, targets, recalibrator).tolist())
+        riders = riders_of([recalibrator])
+        for batch, forest, ids in self._answering(prompts, answers, progress, riders=riders):
+            given = [answers[i] for i in batch]
+            targets = torch.tensor([token for some in given for answer in some for token in answer])
+            found = answer_states(forest, ids, given)
+            scored = iter(self._log_probs(forest, found, targets, recalibrator).tolist())
             for i in batch:
                 results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
         return results
@@ -330,10 +345,17 @@ class CausalLanguageModel:
         return self.network.logits(states)
 
     def _generating(
-        self, prompts: Sequence[Prompt], longest: int, room: int, progress: Progress | None
+        self,
+        prompts: Sequence[Prompt],
+        longest: int,
+        room: int,
+        recalibrators: Sequence[AnyRecalibrator],
+        progress: Progress | None,
     ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
         """Batches of prompts that all get answers of the same greatest length."""
-        return self._batches(prompts, [longest] * len(prompts), [room] * len(prompts), progress)
+        count = len(prompts)
+        riders = riders_of(recalibrators)
+        return self._batches(prompts, [longest] * count, [room] * count, progress, riders=riders)
 
     def _batches(
         self,
@@ -341,7 +363,9 @@ class CausalLanguageModel:
         longest: Sequence[int],
         room: Sequence[int],
         progress: Progress | None,
+        *,
         shared: int | None = None,
+        riders: Sequence[ATS] = (),
     ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
         """Indices, forest and token ids of batches of prompts, after a check that each fits the model.
 
@@ -349,25 +373,23 @@ class CausalLanguageModel:
         """
         check_prompts(prompts, longest=longest, limit=self.network.limit)
         done = 0
-        cut = batches(self.network, prompts, room=room, budget=self.memory_budget, shared=shared)
+        cut = batches(
+            self.network, prompts, room=room, budget=self.memory_budget, shared=shared, riders=riders
+        )
         for batch, forest in cut:
             yield batch, forest, [prompts[i].token_ids for i in batch]
             done += len(batch)
             if progress is not None:
                 progress(done)
 
-    def _answer_states(
-        self, prompts: Sequence[Prompt], answers: _Answers, progress: Progress | None
-    ) -> Iterator[tuple[list[int], AnswerStates]]:
-        for batch, forest, ids in self._answering(prompts, answers, progress):
-            yield batch, answer_states(forest, ids, [answers[i] for i in batch])
-
     def _answering(
         self,
         prompts: Sequence[Prompt],
         answers: _Answers,
         progress: Progress | None,
+        *,
         shared: int | None = None,
+        riders: Sequence[ATS] = (),
     ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
         """Batches of prompts with room for their answers."""
         if len(answers) != len(prompts):
@@ -376,14 +398,17 @@ class CausalLanguageModel:
             )
         longest = [max(map(len, given), default=0) for given in answers]
         room = [sum(map(len, given)) for given in answers]
-        yield from self._batches(prompts, longest, room, progress, shared)
+        yield from self._batches(prompts, longest, room, progress, shared=shared, riders=riders)
 
-    def _log_probs(self, found: AnswerStates, targets: Tensor, recalibrator: Recalibrator) -> Tensor:
+    def _log_probs(
+        self, forest: Forest, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
+    ) -> Tensor:
         """Log-probability of each target at its state; logits exist for a limited number at a time."""
         result = torch.zeros(len(targets))
         rows = self.network.rows_at_a_time
-        for start in range(0, len(found.states), rows):
-            scored = recalibrator.log_probs(self.logits(found.states[start : start + rows]))
+        for start in range(0, len(found.read), rows):
+            part = found.read[start : start + rows]
+            scored = forest.log_probs(recalibrator, self.logits(part.states), part)
             here = (found.node >= start) & (found.node < start + rows)
             at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
             result[here] = scored[at].float().cpu()
@@ -394,7 +419,7 @@ class CausalLanguageModel:
         forest: Forest,
         ids: Sequence[tuple[int, ...]],
         u: NDArray[np.float64],
-        recalibrators: Sequence[Recalibrator],
+        recalibrators: Sequence[AnyRecalibrator],
         choose: Choose,
     ) -> Walk:
         return walk(forest, ids, u, recalibrators=recalibrators, stops=self.format.stops, choose=choose)

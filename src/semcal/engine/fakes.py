@@ -42,7 +42,7 @@ from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose
 from semcal.errors import InputError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import Recalibrator, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, Suffixes
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -128,7 +128,7 @@ class FakeLanguageModel:
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrators: Sequence[Recalibrator],
+        recalibrators: Sequence[AnyRecalibrator],
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
@@ -148,7 +148,7 @@ class FakeLanguageModel:
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
@@ -164,7 +164,7 @@ class FakeLanguageModel:
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
@@ -182,7 +182,7 @@ class FakeLanguageModel:
         prompts: Sequence[Prompt],
         answers: Sequence[Sequence[tuple[int, ...]]],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
@@ -221,6 +221,16 @@ class FakeLanguageModel:
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
         return states.float()
+
+    @property
+    def width(self) -> int:
+        """Size of a state, which is the vocabulary's."""
+        return self._size
+
+    @property
+    def dtype(self) -> str:
+        """Of the states."""
+        return "float32"
 
     @property
     def _size(self) -> int:
@@ -264,12 +274,14 @@ class FakeLanguageModel:
     def _states(self, question: str, answer: Sequence[int]) -> Tensor:
         return torch.stack([self._state(question, answer[:place]) for place in range(len(answer))])
 
-    def _score(self, question: str, answer: Sequence[int], recalibrator: Recalibrator) -> tuple[float, ...]:
-        log_probs = recalibrator.log_probs(self.logits(self._states(question, answer)))
+    def _score(
+        self, question: str, answer: Sequence[int], recalibrator: AnyRecalibrator
+    ) -> tuple[float, ...]:
+        log_probs = _recalibrated(recalibrator, self.logits(self._states(question, answer)))
         return tuple(log_probs[torch.arange(len(answer)), torch.tensor(answer)].tolist())
 
     def _walk(
-        self, prompt: Prompt, recalibrator: Recalibrator, u: NDArray[np.float64], choose: Choose
+        self, prompt: Prompt, recalibrator: AnyRecalibrator, u: NDArray[np.float64], choose: Choose
     ) -> list[Generation]:
         """Let each row of uniforms (m, steps) choose its tokens until its end of turn."""
         question = self._question(prompt)
@@ -281,7 +293,7 @@ class FakeLanguageModel:
                 break
             nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in going))
             states = torch.stack([self._state(question, node) for node in nodes])
-            table = recalibrator.log_probs(self.logits(states))
+            table = _recalibrated(recalibrator, self.logits(states))
             rows = torch.tensor([nodes.index(tuple(tokens[draw])) for draw in going])
             chosen = choose(table, rows, torch.from_numpy(u[going, step]))
             for draw, token, value in zip(going, chosen.tolist(), table[rows, chosen].tolist()):
@@ -290,7 +302,7 @@ class FakeLanguageModel:
         return [self._generation(*drawn) for drawn in zip(tokens, log_probs)]
 
     def _search(
-        self, prompt: Prompt, recalibrator: Recalibrator, num_beams: int, max_new_tokens: int
+        self, prompt: Prompt, recalibrator: AnyRecalibrator, num_beams: int, max_new_tokens: int
     ) -> Generation:
         question = self._question(prompt)
         beams: list[tuple[list[int], list[float]]] = [([], [])]
@@ -304,10 +316,10 @@ class FakeLanguageModel:
         return self._generation(tokens, log_probs)
 
     def _grown(
-        self, question: str, tokens: list[int], log_probs: list[float], recalibrator: Recalibrator
+        self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
     ) -> list[tuple[list[int], list[float]]]:
         """A beam with every token that the table allows next."""
-        row = recalibrator.log_probs(self.logits(self._state(question, tokens)))
+        row = _recalibrated(recalibrator, self.logits(self._state(question, tokens)))
         allowed = self._next[question].get(tuple(tokens), {END: 1.0})
         return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
 
@@ -359,6 +371,12 @@ class FakeEquivalence:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
         self.asked += triples
         return [a == b or (a, b) in self._entailed for _, a, b in triples]
+
+
+def _recalibrated(recalibrator: AnyRecalibrator, logits: Tensor) -> Tensor:
+    if isinstance(recalibrator, ATS):
+        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
+    return recalibrator.log_probs(logits)
 
 
 def _at_least_one(**options: int) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
 
     from semcal.qa.prompts import Turn
-    from semcal.recalibration import Recalibrator, Suffixes
+    from semcal.recalibration import AnyRecalibrator, Suffixes
 
 __all__ = ["Generation", "LanguageModel", "Progress", "Prompt"]
 
@@ -67,6 +67,14 @@ class LanguageModel(Protocol):
     def revision(self) -> str:
         """Commit on the hub, or hash of the files of a directory."""
 
+    @property
+    def width(self) -> int:
+        """Size of a hidden state."""
+
+    @property
+    def dtype(self) -> str:
+        """Of the hidden states: "float32", "bfloat16" or "float16"."""
+
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn as a prompt that is ready for the answer."""
 
@@ -80,7 +88,7 @@ class LanguageModel(Protocol):
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrators: Sequence[Recalibrator],
+        recalibrators: Sequence[AnyRecalibrator],
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
@@ -92,7 +100,7 @@ class LanguageModel(Protocol):
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
     ) -> list[Generation]:
@@ -102,7 +110,7 @@ class LanguageModel(Protocol):
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
@@ -114,7 +122,7 @@ class LanguageModel(Protocol):
         prompts: Sequence[Prompt],
         answers: Sequence[Sequence[tuple[int, ...]]],
         *,
-        recalibrator: Recalibrator,
+        recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""

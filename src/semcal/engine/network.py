@@ -9,6 +9,7 @@ both hold for an architecture is no matter of its name: a `Network` compares the
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,9 @@ from transformers.cache_utils import Cache
 
 from semcal.engine.cache import bytes_per_slot, empty, spread
 from semcal.engine.masks import Masks
+from semcal.engine.riders import Reading, Rider, log_probs
 from semcal.errors import ModelError
+from semcal.recalibration import ATS, AnyRecalibrator
 
 __all__ = ["Forest", "Network"]
 
@@ -42,6 +45,8 @@ class Network:
         The longest sequence that the model's positions allow.
     bytes_per_token : int
         What the keys and values of one token take.
+    width : int
+        Size of a last hidden state.
 
     Raises
     ------
@@ -60,7 +65,7 @@ class Network:
         self._masks = Masks(config)
         self.vocabulary = int(config.vocab_size)
         self.limit: int | None = getattr(config, "max_position_embeddings", None)
-        self.bytes_per_token = _check(self)
+        self.bytes_per_token, self.width = _check(self)
 
     @torch.no_grad()
     def body(self, token_ids: Tensor, visible: Tensor, held: Tensor, cache: Cache) -> Tensor:
@@ -114,6 +119,8 @@ class Forest:
         Number of shared tokens.
     prefix_states : torch.Tensor
         (prefix, d), their last hidden states.
+    riders : tuple of Rider
+        Recalibrators that read hidden states.
     """
 
     network: Network
@@ -121,42 +128,54 @@ class Forest:
     held: Tensor
     prefix: int = 0
     prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
+    riders: tuple[Rider, ...] = ()
 
     @classmethod
-    def planted(cls, network: Network, prefix: tuple[int, ...]) -> Forest:
+    def planted(cls, network: Network, prefix: tuple[int, ...], riders: Sequence[ATS] = ()) -> Forest:
         """One row that holds the shared tokens, if there are any; they run here."""
         held = torch.zeros((1, 0), dtype=torch.long, device=network.device)
-        forest = cls(network, empty(), held, len(prefix))
+        forest = cls(network, empty(), held, len(prefix), riders=tuple(map(Rider, riders)))
         if prefix:
             visible = torch.ones((1, len(prefix), len(prefix)), dtype=torch.bool).tril()
-            states = forest.grow(torch.tensor([prefix]), torch.arange(len(prefix))[None], visible)
-            forest.prefix_states = states[0]
+            read = forest.grow(torch.tensor([prefix]), torch.arange(len(prefix))[None], visible)
+            forest.prefix_states = read.states[0]
         return forest
 
     def spread(self, rows: int) -> Forest:
         """A forest of `rows` rows that all hold what the one row of this holds."""
         held = self.held.expand(rows, -1)
-        return Forest(self.network, spread(self.cache, rows), held, self.prefix, self.prefix_states)
+        riders = tuple(rider.spread(rows) for rider in self.riders)
+        return Forest(self.network, spread(self.cache, rows), held, self.prefix, self.prefix_states, riders)
 
     @property
     def rows(self) -> int:
         """Number of questions."""
         return len(self.held)
 
-    def grow(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+    def grow(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> Reading:
         """Run new tokens (B, n) at `positions` (B, n) and keep their keys and values.
 
-        `visible` is (B, n, K) over the K tokens then held. Returns their last hidden states (B, n, d).
+        `visible` is (B, n, K) over the K tokens then held. Returns what is to be read of them, (B, n, ...).
         """
         device = self.network.device
-        self.held = torch.cat([self.held, positions.to(device)], 1)
-        return self.network.body(token_ids.to(device), visible.to(device), self.held, self.cache)
+        positions, visible = positions.to(device), visible.to(device)
+        self.held = torch.cat([self.held, positions], 1)
+        states = self.network.body(token_ids.to(device), visible, self.held, self.cache)
+        read = [rider.read(states, positions, visible) for rider in self.riders]
+        return Reading(states, torch.stack(read, -1) if read else states.new_zeros((*states.shape[:2], 0)))
+
+    def log_probs(self, recalibrator: AnyRecalibrator, logits: Tensor, read: Reading) -> Tensor:
+        """Recalibrated log-probabilities (n, V) of the logits (n, V) of `read`."""
+        riders = [rider.recalibrator for rider in self.riders]
+        return log_probs(recalibrator, logits, read.inverse_temperatures, riders)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         rows = rows.to(self.network.device)
         for layer in self.cache.layers:
             layer.batch_select_indices(rows)
+        for rider in self.riders:
+            rider.keep(rows)
         self.held = self.held[rows]
 
 
@@ -191,15 +210,15 @@ def _head_of(model: Any) -> Any:
     return head
 
 
-def _check(network: Network) -> int:
-    """Compare body and head with the plain model on two small trees; returns the bytes that a token takes."""
+def _check(network: Network) -> tuple[int, int]:
+    """Compare body and head with the plain model on two small trees; returns bytes per token and width."""
     kind = type(network.model).__name__
     start = network.vocabulary // 2
     tokens = [(start + i) % network.vocabulary for i in range(9)]
     paths = [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 6, 7), (0, 1, 2, 8, 4, 5)]
     try:
         expected = torch.stack([_plain(network, [tokens[i] for i in path])[3:] for path in paths])
-        got, size = _as_trees(network, tokens)
+        got, *sizes = _as_trees(network, tokens)
     except _FAILURES as error:
         raise ModelError(
             f"{kind} does not run with a shared prefix and attention masks of ours: {error}"
@@ -211,7 +230,7 @@ def _check(network: Network) -> int:
             f"{kind} cannot be used: with a shared prefix its logits differ from the plain model's by "
             f"{off:.1e} standard deviations, more than {tolerance:.0e}; ordinary causal attention is needed"
         )
-    return size
+    return sizes[0], sizes[1]
 
 
 @torch.no_grad()
@@ -221,8 +240,11 @@ def _plain(network: Network, path: list[int]) -> Tensor:
     return logits.float()
 
 
-def _as_trees(network: Network, tokens: list[int]) -> tuple[Tensor, int]:
-    """Logits of the last three tokens of the paths of `_check`; the first row holds two, with a fork."""
+def _as_trees(network: Network, tokens: list[int]) -> tuple[Tensor, int, int]:
+    """Logits of the last three tokens of the paths of `_check`; the first row holds two, with a fork.
+
+    With them the bytes that a token takes and the width of a state.
+    """
     forest = Forest.planted(network, tuple(tokens[:3])).spread(2)
     two = torch.ones((2, 2, 5), dtype=torch.bool).tril(3)
     first = forest.grow(_pick(tokens, [[3, 4], [8, 4]]), torch.tensor([[3, 4]] * 2), two)
@@ -230,9 +252,11 @@ def _as_trees(network: Network, tokens: list[int]) -> tuple[Tensor, int]:
     second = forest.grow(_pick(tokens, [[5, 6], [5, 6]]), torch.tensor([[5, 4]] * 2), fork.expand(2, -1, -1))
     last = torch.tensor([[1, 1, 1, 1, 0, 0, 1, 1]], dtype=torch.bool).expand(2, 1, -1)
     third = forest.grow(_pick(tokens, [[7], [7]]), torch.tensor([[5]] * 2), last)
-    states = [first[0, 0], first[0, 1], second[0, 0], first[0, 0], second[0, 1], third[0, 0]]
-    states += [first[1, 0], first[1, 1], second[1, 0]]
-    return network.logits(torch.stack(states)).view(3, 3, -1), bytes_per_slot(forest.cache)
+    read = [first[0, 0], first[0, 1], second[0, 0], first[0, 0], second[0, 1], third[0, 0]]
+    read += [first[1, 0], first[1, 1], second[1, 0]]
+    states = [one.states for one in read]
+    logits = network.logits(torch.stack(states)).view(3, 3, -1)
+    return logits, bytes_per_slot(forest.cache), states[0].shape[-1]
 
 
 def _pick(tokens: list[int], rows: list[list[int]]) -> Tensor:

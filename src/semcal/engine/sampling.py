@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.network import Forest, Network
+from semcal.engine.network import Forest
+from semcal.engine.riders import Reading
 from semcal.engine.tree import advance, begin
-from semcal.recalibration import Recalibrator
+from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["Choose", "Walk", "walk"]
 
@@ -50,7 +51,7 @@ def walk(
     prompts: Sequence[Sequence[int]],
     u: NDArray[np.float64],
     *,
-    recalibrators: Sequence[Recalibrator],
+    recalibrators: Sequence[AnyRecalibrator],
     stops: frozenset[int],
     choose: Choose,
 ) -> Walk:
@@ -64,7 +65,7 @@ def walk(
         Per question all tokens of the prompt.
     u : ndarray of float64, shape (B, m, steps)
         Uniforms; their shape says how many draws and at most how many tokens there are.
-    recalibrators : sequence of Recalibrator
+    recalibrators : sequence of Recalibrator or ATS
         Every draw is made under each of them, with the same uniforms.
     stops : frozenset of int
         Tokens that end the turn.
@@ -80,7 +81,7 @@ def walk(
     node = torch.from_numpy(question)
     for step in range(steps):
         draws = _Draws(node, torch.from_numpy(which), torch.from_numpy(u[question, draw, step]))
-        chosen, scored = draws.choose(forest.network, frontier.states, recalibrators, choose)
+        chosen, scored = draws.choose(forest, frontier.read, recalibrators, choose)
         tokens[which, question, draw, step] = chosen
         log_probs[which, question, draw, step] = scored
         going = ~np.isin(chosen, enders)
@@ -100,19 +101,21 @@ class _Draws:
     u: Tensor
 
     def choose(
-        self, network: Network, states: Tensor, recalibrators: Sequence[Recalibrator], choose: Choose
+        self, forest: Forest, read: Reading, recalibrators: Sequence[AnyRecalibrator], choose: Choose
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Token and log-probability of each draw; logits exist for a limited number of nodes at a time."""
         tokens, log_probs = torch.empty_like(self.node), torch.empty(len(self.node))
-        rows = network.rows_at_a_time
-        for start in range(0, len(states), rows):
-            logits = network.logits(states[start : start + rows])
+        rows = forest.network.rows_at_a_time
+        for start in range(0, len(read), rows):
+            part = read[start : start + rows]
+            logits = forest.network.logits(part.states)
             for r, recalibrator in enumerate(recalibrators):
                 here = (self.which == r) & (self.node >= start) & (self.node < start + rows)
                 if not bool(here.any()):
                     continue
                 distinct, row = torch.unique(self.node[here] - start, return_inverse=True)
-                scored = recalibrator.log_probs(logits[distinct.to(logits.device)])
+                distinct = distinct.to(logits.device)
+                scored = forest.log_probs(recalibrator, logits[distinct], part[distinct])
                 row = row.to(scored.device)
                 token = choose(scored, row, self.u[here])
                 tokens[here], log_probs[here] = token.cpu(), scored[row, token].cpu()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from semcal.engine.batches import pad
 from semcal.engine.network import Forest
+from semcal.engine.riders import Reading
 
 __all__ = ["AnswerStates", "answer_states", "own_states"]
 
@@ -21,13 +22,13 @@ class AnswerStates:
 
     Attributes
     ----------
-    states : torch.Tensor
-        (F, d), one for each distinct beginning of an answer.
+    read : Reading
+        (F, ...), one for each distinct beginning of an answer.
     node : torch.Tensor
         (N,) int64, for each answer token, by question, answer and position, the state that predicts it.
     """
 
-    states: Tensor
+    read: Reading
     node: Tensor
 
 
@@ -79,12 +80,13 @@ def answer_states(
     answers : sequence of sequence of sequence of int
         Per question the token ids of each answer.
     """
-    states, trees = _grown(forest, prompts, answers)
-    width = states.shape[1]
+    read, trees = _grown(forest, prompts, answers)
+    width = read.states.shape[1]
     predicting = [row * width + slot for row, tree in enumerate(trees) for slot in _flat(tree.predicts)]
     slot = torch.tensor(predicting, dtype=torch.long)
     distinct, node = torch.unique(slot, return_inverse=True)
-    return AnswerStates(states.flatten(0, 1)[distinct.to(states.device)], node)
+    distinct = distinct.to(read.states.device)
+    return AnswerStates(read[distinct // width, distinct % width], node)
 
 
 def own_states(
@@ -99,19 +101,19 @@ def own_states(
     Parameters are those of `answer_states`, and `whole`: whether all tokens of the prompt behind the shared
     prefix count, or the last alone, which predicts the first token of an answer.
     """
-    states, trees = _grown(forest, prompts, answers)
+    read, trees = _grown(forest, prompts, answers)
     kept = []
     for row, tree in enumerate(trees):
         prompt = range(tree.own) if whole else range(tree.own - 1, tree.own)
         slots = [*prompt, *(slot for path in tree.predicts for slot in path[1:])]
-        kept.append(states[row, torch.tensor(slots, device=states.device)])
+        kept.append(read.states[row, torch.tensor(slots, device=read.states.device)])
     return kept
 
 
 def _grown(
     forest: Forest, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
-) -> tuple[Tensor, list[_Tree]]:
-    """Run the trees of all questions: their states (B, n, d), padded, and the trees."""
+) -> tuple[Reading, list[_Tree]]:
+    """Run the trees of all questions: what is read of them (B, n, ...), padded, and the trees."""
     before = forest.prefix
     trees = [_tree(prompt[before:], given) for prompt, given in zip(prompts, answers)]
     token_ids, _ = pad([tree.tokens for tree in trees])

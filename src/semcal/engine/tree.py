@@ -10,6 +10,7 @@ from torch import Tensor
 
 from semcal.engine.batches import pad
 from semcal.engine.network import Forest
+from semcal.engine.riders import Reading
 
 __all__ = ["Frontier", "advance", "begin"]
 
@@ -20,8 +21,8 @@ class Frontier:
 
     Attributes
     ----------
-    states : torch.Tensor
-        (F, d), what the head turns into the logits of the next token.
+    read : Reading
+        (F, ...), what the head turns into the logits of the next token.
     row : torch.Tensor
         (F,) int64, ascending: the row of the forest that a node stands in.
     visible : torch.Tensor
@@ -30,7 +31,7 @@ class Frontier:
         (F,) int64.
     """
 
-    states: Tensor
+    read: Reading
     row: Tensor
     visible: Tensor
     position: Tensor
@@ -43,9 +44,9 @@ def begin(forest: Forest, prompts: Sequence[Sequence[int]]) -> Frontier:
     batch, width = token_ids.shape
     visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
     positions = torch.arange(before, before + width).expand(batch, width)
-    states = forest.grow(token_ids, positions, visible)
+    read = forest.grow(token_ids, positions, visible)
     rows = torch.arange(batch)
-    return Frontier(states[rows, lengths - 1], rows, visible[rows, lengths - 1], before + lengths - 1)
+    return Frontier(read[rows, lengths - 1], rows, visible[rows, lengths - 1], before + lengths - 1)
 
 
 def advance(forest: Forest, frontier: Frontier, node: Tensor, token: Tensor) -> tuple[Frontier, Tensor]:
@@ -71,8 +72,8 @@ def advance(forest: Forest, frontier: Frontier, node: Tensor, token: Tensor) -> 
     token_ids[row, column] = token
     positions = torch.zeros_like(token_ids)
     positions[row, column] = frontier.position[parent] + 1
-    states = forest.grow(token_ids, positions, visible)
-    return Frontier(states[row, column], row, visible[row, column], positions[row, column]), reached
+    read = forest.grow(token_ids, positions, visible)
+    return Frontier(read[row, column], row, visible[row, column], positions[row, column]), reached
 
 
 def _rank(row: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from semcal.pipeline.sample import sample_questions
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
-from semcal.recalibration import SE, Base, Recalibrator, TemperatureScaling, from_pretrained
+from semcal.recalibration import SE, AnyRecalibrator, Base, TemperatureScaling, from_pretrained
 from semcal.records import dumps, write_rows, writing
 from semcal.semantics import MEASURES
 
@@ -121,7 +121,7 @@ class Comparison:
         asking = Asking(one.few_shot)
         with self.clock.stage("fit"):
             fitted = self._fit(one)
-        recalibrators: list[Recalibrator] = [Base(), SE(), fitted.recalibrator]
+        recalibrators: list[AnyRecalibrator] = [Base(), SE(), fitted.recalibrator]
         sampled = self._sample(one, asking, recalibrators)
         rows = self._finish(one, self._cluster(one, sampled))
         with self.clock.stage("evaluate"):
@@ -173,7 +173,9 @@ class Comparison:
             **more,
         }
 
-    def _sample(self, one: QuestionSet, asking: Asking, recalibrators: Sequence[Recalibrator]) -> list[Rows]:
+    def _sample(
+        self, one: QuestionSet, asking: Asking, recalibrators: Sequence[AnyRecalibrator]
+    ) -> list[Rows]:
         """Blocks of rows; a block holds each of its questions once for each method."""
         longest = self.settings.max_new_tokens(open_book=one.open_book)
         how = {"recalibrators": [repr(r) for r in recalibrators], "max_new_tokens": longest}

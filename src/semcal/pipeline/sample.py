@@ -11,7 +11,7 @@ from semcal.engine.language_model import Generation, LanguageModel, Prompt
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
-from semcal.recalibration import Recalibrator
+from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["Draw", "Sampled", "default_max_new_tokens", "sample_mixed", "sample_mixed_at", "sample_questions"]
 
@@ -75,7 +75,9 @@ def _drawn(generation: Generation) -> Draw:
     return Draw(generation, answer.text, math.nan, "rescored")
 
 
-def _rescore(model: LanguageModel, sampled: Sequence[Sampled], recalibrator: Recalibrator) -> list[Sampled]:
+def _rescore(
+    model: LanguageModel, sampled: Sequence[Sampled], recalibrator: AnyRecalibrator
+) -> list[Sampled]:
     """Score the draws that were cut or not finished, each distinct token sequence of a prompt once."""
     wanted: dict[int, dict[tuple[int, ...], float]] = {}
     keys: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -109,7 +111,7 @@ def sample_questions(
     model: LanguageModel,
     questions: Sequence[Question],
     *,
-    recalibrators: Sequence[Recalibrator],
+    recalibrators: Sequence[AnyRecalibrator],
     asking: Asking | None = None,
     m: int = 10,
     seed: int = 0,
@@ -124,7 +126,7 @@ def sample_questions(
         What answers.
     questions : sequence of Question
         With distinct ids: the random numbers of a question are derived from its id.
-    recalibrators : sequence of Recalibrator
+    recalibrators : sequence of Recalibrator or ATS
         All share one pass over the prompts and the same random numbers.
     asking : Asking, optional
         Few-shot examples; none by default.
@@ -170,7 +172,7 @@ def sample_mixed(
     model: LanguageModel,
     questions: Sequence[Question],
     *,
-    recalibrator: Recalibrator,
+    recalibrator: AnyRecalibrator,
     asking: Asking,
     m: int,
     seed: int,
@@ -195,7 +197,7 @@ def sample_mixed_at(
     model: LanguageModel,
     questions: Sequence[Question],
     *,
-    recalibrators: Sequence[Recalibrator],
+    recalibrators: Sequence[AnyRecalibrator],
     asking: Asking,
     m: int,
     seed: int,

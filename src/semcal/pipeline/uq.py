@@ -19,7 +19,7 @@ from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
 from semcal.qa.datasets import Question
-from semcal.recalibration import Base, Recalibrator
+from semcal.recalibration import AnyRecalibrator, Base
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -117,7 +117,7 @@ class SemanticUQ:
     ----------
     model : LanguageModel
         From `semcal.load_model`, or a fake.
-    recalibrator : Fit or Recalibrator, optional
+    recalibrator : Fit, Recalibrator or ATS, optional
         From `semcal.fit`; it brings its few-shot examples with it. The model's own distribution
         (T = 1) by default.
     equivalence : Equivalence or str
@@ -155,7 +155,7 @@ class SemanticUQ:
         self,
         model: LanguageModel,
         *,
-        recalibrator: Fit | Recalibrator | None = None,
+        recalibrator: Fit | AnyRecalibrator | None = None,
         equivalence: Equivalence | str = "exact",
         few_shot: Sequence[Question] | None = None,
         m: int = 10,
@@ -175,7 +175,7 @@ class SemanticUQ:
             fitted.provenance.check(
                 model=model.name, revision=model.revision, prompt_hash=self.asking.hash(model)
             )
-        self.recalibrator: Recalibrator = fitted.recalibrator if fitted else recalibrator or Base()  # type: ignore[assignment]
+        self.recalibrator: AnyRecalibrator = fitted.recalibrator if fitted else recalibrator or Base()  # type: ignore[assignment]
         self.equivalence = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
         self.m = m
         self.seed = seed

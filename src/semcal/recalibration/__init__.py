@@ -1,6 +1,6 @@
 """Recalibrators of token distributions (spec section 6): Base, SE, TS, ATS and Platt, and their fits."""
 
-from semcal.recalibration.attentive import ATS, BlockShape
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
 from semcal.recalibration.exact import Certificate
 from semcal.recalibration.handover import (
     generation_config,
@@ -21,6 +21,7 @@ __all__ = [
     "ATS",
     "PAPER_LOSSES",
     "SE",
+    "AnyRecalibrator",
     "Base",
     "BlockShape",
     "Certificate",

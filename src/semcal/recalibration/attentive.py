@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from semcal.errors import UsageError
 from semcal.recalibration.exact import T_MAX, T_MIN
 from semcal.recalibration.losses import check_loss
+from semcal.recalibration.temperature import Recalibrator
 
-__all__ = ["ATS", "BlockShape", "KeysValues"]
+__all__ = ["ATS", "AnyRecalibrator", "BlockShape", "KeysValues"]
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
@@ -258,3 +259,7 @@ class ATS(nn.Module):
     def extra_repr(self) -> str:
         """What its repr shows before the layers."""
         return f"{self.shape}, loss={self.loss!r}, alpha={self.alpha}"
+
+
+AnyRecalibrator = Recalibrator | ATS
+"""Of logits alone, or of hidden states as well."""

@@ -39,7 +39,7 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.pipeline import Answer, SemanticUQ
-    from semcal.recalibration import Recalibrator
+    from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["command"]
 
@@ -134,7 +134,7 @@ def _single(given: str, context: str | None) -> Question | None:
 
 def _askers(
     model: LanguageModel,
-    method: Recalibrator,
+    method: AnyRecalibrator,
     judge: Equivalence,
     few_shot: Sequence[Question],
     options: Mapping[str, Any],
@@ -166,11 +166,11 @@ def _records(
     ]
 
 
-def _temperature(recalibrator: Recalibrator) -> float | None:
+def _temperature(recalibrator: AnyRecalibrator) -> float | None:
     return getattr(recalibrator, "temperature", None) or getattr(recalibrator, "temperature_", None)
 
 
-def _record(answer: Answer, recalibrator: Recalibrator, below: float | None) -> dict[str, Any]:
+def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) -> dict[str, Any]:
     abstains = {} if below is None else {"abstains": answer.abstains(below)}
     return {
         "id": answer.id,

@@ -1,0 +1,90 @@
+"""Recalibrators that read hidden states (ATS) ride along a forest, with keys and values of their own.
+
+To them the forest is what it is to the model: a row of tokens held, and for each new token which of these it
+sees. So one piece of code serves sampling, beam search and scoring, and a temperature depends on nothing but
+the tokens before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from semcal.engine.cache import SlotLayer
+from semcal.recalibration import ATS, AnyRecalibrator
+
+__all__ = ["Reading", "Rider", "log_probs", "riders_of"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a forest says of tokens.
+
+    Attributes
+    ----------
+    states : torch.Tensor
+        (..., d), their last hidden states.
+    inverse_temperatures : torch.Tensor
+        (..., r) float32, 1/T behind each of them under each rider.
+    """
+
+    states: Tensor
+    inverse_temperatures: Tensor
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, index: Any) -> Reading:
+        return Reading(self.states[index], self.inverse_temperatures[index])
+
+
+class Rider:
+    """One ATS along a forest.
+
+    Parameters
+    ----------
+    recalibrator : ATS
+        What reads.
+    layer : SlotLayer, optional
+        Keys and values so far, one row per question.
+    """
+
+    def __init__(self, recalibrator: ATS, layer: SlotLayer | None = None) -> None:
+        self.recalibrator = recalibrator
+        self.layer = layer or SlotLayer()
+
+    @torch.no_grad()
+    def read(self, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """1/T (B, n) behind new tokens with states (B, n, d); `visible` is (B, n, K) as for the model."""
+        keys, values = self.layer.update(*self.recalibrator.keys_values(states, positions))
+        return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
+
+    def spread(self, rows: int) -> Rider:
+        """The same for `rows` rows that all hold what the one row of this holds."""
+        layer = SlotLayer()
+        if self.layer.is_initialized:
+            layer.hold(self.layer.keys.expand(rows, -1, -1, -1), self.layer.values.expand(rows, -1, -1, -1))
+        return Rider(self.recalibrator, layer)
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        self.layer.batch_select_indices(rows)
+
+
+def riders_of(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
+    """Those that read hidden states, each once."""
+    return tuple(dict.fromkeys(one for one in recalibrators if isinstance(one, ATS)))
+
+
+def log_probs(
+    recalibrator: AnyRecalibrator, logits: Tensor, inverse_temperatures: Tensor, riders: Sequence[ATS]
+) -> Tensor:
+    """Recalibrated log-probabilities (n, V) of logits (n, V) with the 1/T of each rider (n, r)."""
+    if not isinstance(recalibrator, ATS):
+        return recalibrator.log_probs(logits)
+    beta = inverse_temperatures[:, riders.index(recalibrator)]
+    return recalibrator.log_probs(logits, beta.to(logits.device))

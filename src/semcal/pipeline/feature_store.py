@@ -1,0 +1,222 @@
+"""Features on disk: the frozen model reads a calibration set once, and every fit after that reads the file.
+
+A store is a folder: `manifest.json` says what it is made of, `states.bin` holds the states, mapped into
+memory and never loaded whole, and `blocks.jsonl` one line for each finished block of questions with its
+checksum. A block is read by the model in one piece, so an interrupted store ends up the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from semcal.engine.batches import shared_length
+from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.errors import StoreError
+from semcal.recalibration import Suffixes
+from semcal.recalibration.suffixes import row_counts
+from semcal.records import Row, dumps, read_rows, write_rows, writing
+
+__all__ = ["FeatureStore", "Manifest"]
+
+SCHEMA = 1
+#: Questions that the model reads in one piece.
+BLOCK = 256
+
+_Answers = Sequence[Sequence[tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the states of a store depend on, and their shape.
+
+    Attributes
+    ----------
+    model, revision : str
+        The frozen model.
+    data_hash, prompt_hash : str
+        The questions with their answers, and the prompt before them.
+    whole : bool
+        Whether the states of all tokens are kept, or of those alone that predict answer tokens.
+    shared : int
+        Tokens of the shared prefix.
+    rows, width : int
+        How many states there are, and their size; the prefix comes first if `whole`.
+    dtype : str
+        "float32", "bfloat16" or "float16".
+    """
+
+    model: str
+    revision: str
+    data_hash: str
+    prompt_hash: str
+    whole: bool
+    shared: int
+    rows: int
+    width: int
+    dtype: str
+
+    @classmethod
+    def of(
+        cls,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        *,
+        data_hash: str,
+        prompt_hash: str,
+        whole: bool,
+    ) -> Manifest:
+        """What the features of these prompts and answers under this model will be."""
+        shared = shared_length(prompts)
+        own = [len(prompt.token_ids) - shared for prompt in prompts]
+        return cls(
+            model=model.name,
+            revision=model.revision,
+            data_hash=data_hash,
+            prompt_hash=prompt_hash,
+            whole=whole,
+            shared=shared,
+            rows=shared * whole + sum(row_counts(own, answers, whole=whole)),
+            width=model.width,
+            dtype=model.dtype,
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Size of `states.bin`."""
+        return self.rows * self.width * _dtype(self.dtype).itemsize
+
+
+class FeatureStore:
+    """The features of one calibration set under one model and prompt.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there.
+    manifest : Manifest
+        What is wanted.
+
+    Raises
+    ------
+    StoreError
+        If the folder holds the features of something else, or a damaged manifest.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        path = folder / "manifest.json"
+        if path.exists():
+            _check_same(path, manifest)
+        else:
+            with writing(path) as handle:
+                handle.write(dumps({"schema": SCHEMA, **asdict(manifest)}, indent=2) + "\n")
+
+    def fill(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> Suffixes:
+        """Let the model read what is missing; return all features, mapped from the file.
+
+        Raises
+        ------
+        StoreError
+            If the file is damaged.
+        QuestionError
+            For a question that does not fit the model, before any is run.
+        """
+        states = self._mapped()
+        own = [len(prompt.token_ids) - self.manifest.shared for prompt in prompts]
+        before = self.manifest.shared if self.manifest.whole else 0
+        counts = row_counts(own, answers, whole=self.manifest.whole)
+        rows = [before, *accumulate(counts, initial=before)][1:]
+        finished = self._finished()
+        for number, part in enumerate(_blocks(len(prompts))):
+            place = slice(rows[part.start], rows[part.stop])
+            if number in finished:
+                _check_block(self.folder, number, states[place], finished[number])
+            else:
+                found = model.features(
+                    prompts[part], answers[part], whole=self.manifest.whole, shared=self.manifest.shared
+                )
+                states[:before] = found.prefix
+                states[place] = found.states
+                finished[number] = _checksum(states[place])
+                self._write_finished(finished)
+            if progress is not None:
+                progress(part.stop)
+        prefix = states[:before] if self.manifest.whole else None
+        return Suffixes.of(states[before:], own, answers, prefix=prefix)
+
+    def _mapped(self) -> Tensor:
+        manifest = self.manifest
+        flat = torch.from_file(
+            str(self.folder / "states.bin"),
+            shared=True,
+            size=manifest.rows * manifest.width,
+            dtype=_dtype(manifest.dtype),
+        )
+        return flat.view(manifest.rows, manifest.width)
+
+    def _finished(self) -> dict[int, str]:
+        """Checksum of each finished block."""
+        path = self.folder / "blocks.jsonl"
+        rows = [row.data for row in read_rows(path) if isinstance(row, Row)] if path.exists() else []
+        return {row["block"]: row["blake2b"] for row in rows}
+
+    def _write_finished(self, finished: Mapping[int, str]) -> None:
+        write_rows(
+            self.folder / "blocks.jsonl", ({"block": n, "blake2b": one} for n, one in finished.items())
+        )
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, BLOCK):
+        yield slice(start, min(start + BLOCK, count))
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _checksum(states: Tensor) -> str:
+    return hashlib.blake2b(states.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:32]
+
+
+def _check_block(folder: Path, number: int, states: Tensor, expected: str) -> None:
+    if _checksum(states) != expected:
+        raise StoreError(
+            f"{folder / 'states.bin'} is damaged (block {number} has another checksum); delete {folder} "
+            "and run the same command again"
+        )
+
+
+def _check_same(path: Path, wanted: Manifest) -> None:
+    try:
+        found: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged; delete its folder and run the same command again") from error
+    differing = [
+        f"{key} is {found.get(key)!r}, wanted {value!r}"
+        for key, value in {"schema": SCHEMA, **asdict(wanted)}.items()
+        if found.get(key) != value
+    ]
+    if differing:
+        raise StoreError(
+            f"{path.parent} holds the features of something else ({'; '.join(differing)}); "
+            "name another folder or delete it"
+        )

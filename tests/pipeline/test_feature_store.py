@@ -1,0 +1,93 @@
+"""Features on disk: the same as in memory, resumed byte for byte, and refused where they do not belong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from semcal.engine.fakes import FakeLanguageModel
+from semcal.engine.language_model import Prompt
+from semcal.errors import StoreError
+from semcal.pipeline import feature_store
+from semcal.pipeline.feature_store import FeatureStore, Manifest
+from semcal.qa.prompts import chat
+
+QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
+MODEL = FakeLanguageModel({q: {"seven miles": 0.75, "nine": 0.25} for q in QUESTIONS})
+PROMPTS = [Prompt(f"q{number}", MODEL.encode(chat(q))) for number, q in enumerate(QUESTIONS)]
+ANSWERS = [[MODEL.encode_answer((), text) for text in ("seven miles", "nine")] for _ in QUESTIONS]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_store, "BLOCK", 3)
+
+
+def manifest(*, whole: bool) -> Manifest:
+    return Manifest.of(MODEL, PROMPTS, ANSWERS, data_hash="d", prompt_hash="p", whole=whole)
+
+
+class Stopping:
+    """A model that is interrupted when it reads its n-th block."""
+
+    def __init__(self, blocks: int) -> None:
+        self.left = blocks
+
+    def __getattr__(self, name: str):
+        return getattr(MODEL, name)
+
+    def features(self, *args, **options):
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return MODEL.features(*args, **options)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_store_holds_what_the_model_says_and_as_many_bytes_as_it_said(tmp_path: Path, whole: bool) -> None:
+    wanted = manifest(whole=whole)
+    stored = FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    direct = MODEL.features(PROMPTS, ANSWERS, whole=whole, shared=wanted.shared)
+    for name in ("prefix", "states", "answer_start", "target_start", "targets", "prompt_start"):
+        assert torch.equal(getattr(stored, name), getattr(direct, name)), name
+    assert (tmp_path / "states.bin").stat().st_size == wanted.bytes
+
+
+def test_an_interrupted_store_goes_on_and_ends_up_the_same(tmp_path: Path) -> None:
+    wanted = manifest(whole=True)
+    with pytest.raises(KeyboardInterrupt):
+        FeatureStore(tmp_path / "a", wanted).fill(Stopping(2), PROMPTS, ANSWERS)  # type: ignore[arg-type]
+    model = Stopping(1)
+    FeatureStore(tmp_path / "a", wanted).fill(model, PROMPTS, ANSWERS)  # type: ignore[arg-type]
+    assert model.left == 0
+    FeatureStore(tmp_path / "b", wanted).fill(MODEL, PROMPTS, ANSWERS)
+    for name in ("manifest.json", "states.bin", "blocks.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    FeatureStore(tmp_path / "a", wanted).fill(Stopping(0), PROMPTS, ANSWERS)  # type: ignore[arg-type]
+
+
+def test_the_features_of_something_else_are_refused(tmp_path: Path) -> None:
+    FeatureStore(tmp_path, manifest(whole=False)).fill(MODEL, PROMPTS, ANSWERS)
+    with pytest.raises(StoreError, match="data_hash is 'd', wanted 'other'"):
+        FeatureStore(tmp_path, replace(manifest(whole=False), data_hash="other"))
+    with pytest.raises(StoreError, match="whole is False, wanted True"):
+        FeatureStore(tmp_path, manifest(whole=True))
+
+
+def test_damage_is_found_and_named(tmp_path: Path) -> None:
+    wanted = manifest(whole=False)
+    FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    raw = bytearray((tmp_path / "states.bin").read_bytes())
+    raw[-1] ^= 1
+    (tmp_path / "states.bin").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"states\.bin is damaged \(block 2"):
+        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    (tmp_path / "states.bin").write_bytes(raw[:-8])
+    with pytest.raises(StoreError, match=r"states\.bin is damaged"):
+        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
+        FeatureStore(tmp_path, wanted)
