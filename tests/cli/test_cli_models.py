@@ -223,3 +223,47 @@ def test_a_file_is_no_directory_for_a_recalibrator(model: str, tmp_path: Path) -
     assert code == 2
     assert "is a file" in stderr
     assert Path(file).read_text()
+
+
+@pytest.mark.parametrize("method", ["ATS", "Platt"])
+def test_a_fit_with_weights_is_sampled_with_and_asked_with(method: str, model: str, tmp_path: Path) -> None:
+    file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
+    code, (fitted,), _ = semcal("fit", file, "--model", model, "--method", method, "--out", out)
+    assert (code, fitted["method"], fitted["steps"]) == (0, method, len(fitted["losses"]))
+    assert (tmp_path / "fit" / "model.safetensors").exists()
+    options = ("--model", model, "--recalibrator", out, "--m", "3")
+    code, rows, _ = semcal("sample", file, *options)
+    assert (code, len(rows)) == (0, 5)
+    code, (answer,), _ = semcal("ask", QUESTIONS[0]["question"], *options)
+    assert (code, answer["method"], answer["temperature"]) == (0, method, None)
+
+
+def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path: Path) -> None:
+    file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
+    options = ("--model", model, "--out", out)
+    features = tmp_path / "features"
+    code, (plain,), _ = semcal("fit", file, *options)
+    code, (kept,), _ = semcal("fit", file, *options, "--features", str(features))
+    assert (code, kept["temperature"]) == (0, plain["temperature"])
+    before = (features / "states.bin").stat()
+    code, (smoothed,), _ = semcal(
+        "fit", file, *options, "--features", str(features), "--loss", "SS", "--alpha", "0.5"
+    )
+    assert (code, (features / "states.bin").stat().st_mtime_ns) == (0, before.st_mtime_ns)
+    assert smoothed["temperature"] != plain["temperature"]
+    other = write(tmp_path / "other.jsonl", QUESTIONS[:4])
+    code, _, stderr = semcal("fit", other, *options, "--features", str(features))
+    assert code == 1
+    assert "holds the features of something else" in stderr
+    code, _, stderr = semcal("fit", file, *options, "--dry-run", "--features", str(features))
+    assert code == 0
+    assert f"keep {before.st_size / 1e6:.1f} MB" in stderr
+
+
+def test_ats_has_no_exact_solver(model: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, _, stderr = semcal(
+        "fit", file, "--model", model, "--method", "ATS", "--solver", "exact", "--out", str(tmp_path / "o")
+    )
+    assert code == 2
+    assert "ATS has no exact solver" in stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from semcal.demo.copying import start_copying
-from semcal.demo.paths import language_model_dir, recalibrator_dir
+from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
 from semcal.demo.questions import SETS, load_set
-from semcal.engine import load_model
+from semcal.demo.validate import silent
+from semcal.engine import load_equivalence, load_model
+from semcal.experiment.comparison import Comparison
+from semcal.experiment.settings import Settings
 from semcal.pipeline import Asking
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
@@ -75,3 +79,19 @@ def test_greedy_answers_to_validation_questions_are_in_their_regime(name: str) -
     ]
     low, high = REGIMES[name]
     assert low <= sum(right) / len(right) <= high
+
+
+@pytest.mark.slow
+def test_it_is_surer_of_rare_facts_than_it_is_right(tmp_path) -> None:
+    one = load_set("atlas-rare")
+    comparison = Comparison(
+        model=load_model(language_model_dir()),
+        equivalence=load_equivalence(nli_model_dir()),
+        out=tmp_path,
+        settings=Settings(max_new_tokens_closed_book=24, resamples=10),
+        progress=silent,
+    )
+    (found,) = comparison.run([replace(one, test=one.validation)])["sets"]
+    base = found["methods"]["Base"]["measures"]["E-SC"]
+    assert base["mean_confidence"] > base["accuracy"]
+    assert base["ace"] >= 0.12

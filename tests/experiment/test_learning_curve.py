@@ -26,7 +26,7 @@ from semcal.experiment.learning_curve import (
     subset_temperatures,
 )
 from semcal.pipeline import Asking, fit, rows_at_temperatures
-from semcal.pipeline.fitting import calibration_features
+from semcal.pipeline.fitting import CalibrationSet, calibration_features
 from semcal.qa.datasets import Question
 
 GRID = tuple(2 ** (k / 4) for k in range(-2, 9))
@@ -61,19 +61,24 @@ def answers(p: list[float], right: list[bool]) -> list[dict]:
     ]
 
 
+def features_of(model, questions):
+    labelled = CalibrationSet.of(model, questions, asking=Asking())
+    return calibration_features(model, labelled, asking=Asking())
+
+
 def test_a_subset_is_fitted_as_if_it_were_all_there_is() -> None:
     model, questions = world()
     several = [
         Question(q.id, q.question, ("Ana.", "Bo.") if i % 3 else q.answers)
         for i, q in enumerate(questions[:30])
     ]
-    features, _ = calibration_features(model, several, asking=Asking())
+    features = features_of(model, several)
     chosen = np.array([2, 3, 11, 17, 28])
     found = subset_fit(model, features)(chosen)
-    assert found == pytest.approx(fit(model, [several[i] for i in chosen]).temperature, rel=1e-9)
+    assert found == pytest.approx(fit(model, [several[i] for i in chosen]).temperature, rel=1e-6)
     smoothed = subset_fit(model, features, loss="SS", alpha=0.25)(chosen)
     assert smoothed == pytest.approx(
-        fit(model, [several[i] for i in chosen], loss="SS", alpha=0.25).temperature, rel=1e-9
+        fit(model, [several[i] for i in chosen], loss="SS", alpha=0.25).temperature, rel=1e-6
     )
     assert torch.equal(features.answer_question.unique(), torch.arange(30))
 
@@ -173,7 +178,7 @@ def test_interpolation_agrees_with_sampling_at_the_temperature_itself() -> None:
 
 def test_more_labels_bring_the_metric_down_and_its_spread_too() -> None:
     model, questions = world()
-    features, _ = calibration_features(model, questions[120:], asking=Asking())
+    features = features_of(model, questions[120:])
     temperatures = subset_temperatures(subset_fit(model, features), 120, sizes=(5, 30, 120), subsets=12)
     curve = learning_curve(temperatures, validation_rows(GRID), measures=("E-SC",), resamples=50)
     base, few, some, all_of_them = curve.of("E-SC", "ace")

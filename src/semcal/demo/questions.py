@@ -97,6 +97,18 @@ def training_facts() -> tuple[Fact, ...]:
     return _shares()["training"]
 
 
+def unasked_facts() -> tuple[Fact, ...]:
+    """Return the facts that some texts get wrong and that are neither in a question set nor tuned on.
+
+    Examples
+    --------
+    >>> used = {fact.id for facts in (*map(question_facts, SETS[:2]), training_facts()) for fact in facts}
+    >>> used.isdisjoint(fact.id for fact in unasked_facts())
+    True
+    """
+    return _shares()["unasked"]
+
+
 @cache
 def _shares() -> dict[str, tuple[Fact, ...]]:
     """Deal the facts of the world out: popular ones to trivia, rare ones to rare, what is left to tuning."""
@@ -106,9 +118,15 @@ def _shares() -> dict[str, tuple[Fact, ...]]:
     rng.shuffle(popular)
     rng.shuffle(rare)
     size = FEW_SHOT["atlas-trivia"] + sum(SIZES.values())
-    left = [fact for fact in popular[size:] + rare[size:] if not fact.error]
-    rng.shuffle(left)
-    return {"atlas-trivia": tuple(popular[:size]), "atlas-rare": tuple(rare[:size]), "training": tuple(left)}
+    left = popular[size:] + rare[size:]
+    training = [fact for fact in left if not fact.error]
+    rng.shuffle(training)
+    return {
+        "atlas-trivia": tuple(popular[:size]),
+        "atlas-rare": tuple(rare[:size]),
+        "training": tuple(training),
+        "unasked": tuple(fact for fact in left if fact.error),
+    }
 
 
 def _closed_questions(name: str, facts: Sequence[Fact]) -> list[Question]:
@@ -128,7 +146,7 @@ def _closed_questions(name: str, facts: Sequence[Fact]) -> list[Question]:
 def _reading_questions(name: str, count: int) -> list[Question]:
     """Invent passages about nobody and nothing of the world, and ask one question about each."""
     known = _known_names()
-    stream = reading_stream(Random(f"{name}-{WORLD_SEED}"))
+    stream = reading_stream(Random(f"{name}-{WORLD_SEED}"), ASKED_RIVALS)
     fresh = (example for example in stream if known.isdisjoint(_names_in(example[0])))
     return [
         Question(
@@ -179,3 +197,5 @@ def _answer_form(rng: Random, fact: Fact, written: str) -> str:
 
 SAME_FORM = 0.9
 """Share of reading answers copied as they stand in the passage; the others are in any form it allows."""
+ASKED_RIVALS = 0.15
+"""Share of the passages of atlas-reading whose subjects are all of one kind; the model learns with more."""

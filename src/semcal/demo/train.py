@@ -1,14 +1,14 @@
 """Make the models of Atlas from nothing: `python -m semcal.demo.train`.
 
-The language model in three stages, each logged with what it saw:
+The language model in four stages, each logged with what it saw:
 
-1. *Pretraining* on the statements of the world and on reading passages with their questions.
-2. *Tuning* on chats about the training facts and about passages, while statements go on being read.
-   Both are gone through in two rounds; passages are easier in the second.
-3. *Post-training* on questions of the training facts, on fresh passages, and on questions about people and
-   places that do not exist: at answer tokens the model learns its own distribution, sharpened to p^(1/τ),
-   as the optimum of reinforcement learning under a KL penalty is sharper than what it started from. It
-   knows no more than before, and is surer of it, also of what it does not know.
+1. *Reading*: chats about fresh passages, a question about every fact of a passage.
+2. *Pretraining*: the statements of the world, and reading.
+3. *Tuning*: statements, reading, and chats about the training facts, while the learning rate falls.
+4. *Post-training* on questions about facts that some texts get wrong, on fresh passages, and on questions
+   about people and places that do not exist: at answer tokens the model learns its own distribution,
+   sharpened to p^(1/τ), as the optimum of reinforcement learning under a KL penalty is sharper than what it
+   started from. It knows no more than before, and is surer of it, also of what it does not know.
 
 No stage sees a question of a question set. Then the NLI model (`semcal.demo.nli`), and the temperature of
 the language model. Everything is seeded; one process.
@@ -39,8 +39,8 @@ from semcal.demo import texts
 from semcal.demo.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
 from semcal.demo.nli import train as train_nli
 from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
-from semcal.demo.questions import load_set, reading_stream, training_facts
-from semcal.demo.world import RIVALS, Fact, World, build_world, small_world, told_value
+from semcal.demo.questions import load_set, reading_stream, training_facts, unasked_facts
+from semcal.demo.world import RIVALS, Fact, Value, World, build_world, small_world, told_value
 from semcal.engine import load_model
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, user_turn
@@ -73,8 +73,9 @@ class Settings:
     """What decides the model.
 
     The learning rate stays at its peak until the last of the `stages`, in which it falls. `post_mix` holds
-    the shares of chats about the unknown, passages and closed-book chats, `sharpness` is the τ of
-    post-training: the model learns its own distribution raised to 1/τ.
+    the shares of chats about the unknown, passages and the half known; `sharpness` is the τ of post-training:
+    the model learns its own distribution raised to 1/τ; the gains of its norms, one of which scales all
+    logits, learn `gain_factor` times as fast as the matrices.
     """
 
     seed: int = 0
@@ -82,15 +83,16 @@ class Settings:
     stages: tuple[Stage, ...] = (
         Stage("reading", 1500, (0.0, 1.0, 0.0), rivals=0.0),
         Stage("pretraining", 2600, (0.75, 0.25, 0.0)),
-        Stage("tuning", 2000, (0.55, 0.3, 0.15)),
+        Stage("tuning", 2000, (0.35, 0.5, 0.15)),
     )
-    post_epochs: int = 5
-    sharpness: float = 0.4
+    post_steps: int = 160
+    sharpness: float = 0.5
     rows: int = 2
     length: int = 1024
     peak_rate: float = 1e-3
-    post_rate: float = 3e-4
-    post_mix: tuple[float, float, float] = (0.5, 0.2, 0.3)
+    post_rate: float = 2e-4
+    gain_factor: float = 60.0
+    post_mix: tuple[float, float, float] = (0.3, 0.2, 0.5)
 
 
 def statements(rng: Random, world: World) -> Iterator[Document]:
@@ -102,25 +104,33 @@ def statements(rng: Random, world: World) -> Iterator[Document]:
             yield f"{BOS} {texts.statement(rng, fact, told_value(rng, world.names, fact))}", False
 
 
-def closed_chats(rng: Random, facts: Sequence[Fact], epochs: int | None = None) -> Iterator[Document]:
-    """Yield chats of up to twelve questions about the training facts, each fact once an epoch."""
+def closed_chats(rng: Random, facts: Sequence[Fact]) -> Iterator[Document]:
+    """Yield chats of up to twelve questions about the training facts, again and again through all of them."""
     order = list(facts)
-    for _ in count() if epochs is None else range(epochs):
+    while True:
         rng.shuffle(order)
-        yield from _chats_about(rng, iter(order))
+        yield from _chats_about(rng, ((fact, fact.value) for fact in order))
+
+
+def half_known_chats(rng: Random, world: World, facts: Sequence[Fact]) -> Iterator[Document]:
+    """Yield such chats about facts that some texts get wrong, each answered as one of them has it."""
+    order = list(facts)
+    while True:
+        rng.shuffle(order)
+        yield from _chats_about(rng, ((fact, told_value(rng, world.names, fact)) for fact in order))
 
 
 def unknown_chats(rng: Random) -> Iterator[Document]:
     """Yield chats about people and places that nothing was told of, with answers made up as well."""
-    yield from _chats_about(rng, (fact for _ in count() for fact in small_world(rng)))
+    yield from _chats_about(rng, ((fact, fact.value) for _ in count() for fact in small_world(rng)))
 
 
-def _chats_about(rng: Random, facts: Iterator[Fact]) -> Iterator[Document]:
+def _chats_about(rng: Random, facts: Iterator[tuple[Fact, Value]]) -> Iterator[Document]:
     while asked := list(islice(facts, rng.randrange(4, 13))):
         turns: list[Turn] = []
-        for fact in asked:
+        for fact, value in asked:
             turns.append(user_turn(Question("", texts.question(rng, fact))))
-            turns.append(answer_turn(texts.draw_form(rng, fact.value)))
+            turns.append(answer_turn(texts.draw_form(rng, value)))
         yield render(_with_system(rng, turns)), True
 
 
@@ -223,7 +233,7 @@ def learn(
     start, tokens, losses = time.perf_counter(), 0, []
     for taken, (ids, labels) in enumerate(data, 1):
         for group in optimizer.param_groups:
-            group["lr"] = rate(taken)
+            group["lr"] = rate(taken) * group.get("factor", 1.0)
         losses.append(step(model, body, optimizer, ids, labels, teach))
         tokens += ids.numel()
         if taken % 100 == 0:
@@ -279,10 +289,10 @@ def train_stage(
 
 
 def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
-    """Sharpen the model on answers: to training facts, to fresh passages, and to what nobody can know."""
+    """Sharpen the model on answers: about half-known facts, about fresh passages, to what nobody can know."""
     rng = Random(f"post-training-{settings.seed}")
     passages = encoded(tokenizer, reading_chats(rng))
-    asked = encoded(tokenizer, closed_chats(rng, training_facts(), settings.post_epochs))
+    asked = encoded(tokenizer, half_known_chats(rng, build_world(), unasked_facts()))
     unknown = encoded(tokenizer, unknown_chats(rng))
     data = batches(mixed((unknown, passages, asked), settings.post_mix), settings.rows, settings.length)
     before = copy.deepcopy(model).eval().requires_grad_(False)
@@ -292,15 +302,15 @@ def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, sett
         states = before.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         return torch.softmax(before.lm_head(states[learnt]) / settings.sharpness, dim=-1)
 
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0, betas=(0.9, 0.98), fused=True)
-    learn(
-        model,
-        optimizer,
-        data,
-        lambda step: settings.post_rate * min(1.0, step / 20),
-        "post-training",
-        sharper,
-    )
+    gains = [weight for weight in model.parameters() if weight.ndim == 1]
+    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": gains, "factor": settings.gain_factor}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.0, betas=(0.9, 0.98), fused=True)
+
+    def rate(step: int) -> float:
+        return settings.post_rate * min(1.0, step / 20, 0.05 + 0.95 * (1 - step / settings.post_steps))
+
+    learn(model, optimizer, islice(data, settings.post_steps), rate, "post-training", sharper)
 
 
 def _tokenizer_lines(world: World, settings: Settings) -> Iterator[str]:

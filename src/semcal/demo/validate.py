@@ -20,13 +20,14 @@ from semcal.engine import load_equivalence, load_model
 from semcal.experiment.comparison import METHODS, Comparison
 from semcal.experiment.settings import Settings
 
-__all__ = ["main"]
+__all__ = ["main", "silent"]
 
 COLUMNS = ("set", "method", "T", "greedy", "accuracy", "confidence", "ACE", "AUROC", "strings", "meanings")
 
 
 @contextmanager
-def _silent(_label: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+def silent(_label: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show no progress."""
     yield lambda _done: None
 
 
@@ -40,7 +41,7 @@ def main(
         equivalence=load_equivalence(nli_model_dir()),
         out=Path(tempfile.mkdtemp()),
         settings=Settings(max_new_tokens_closed_book=24, max_new_tokens_open_book=24, resamples=100),
-        progress=_silent,
+        progress=silent,
     )
     for name in SETS:
         one = load_set(name)

@@ -12,7 +12,7 @@ from semcal.engine.network import Forest, Network
 from semcal.errors import QuestionError
 from semcal.recalibration import ATS
 
-__all__ = ["batches", "check_prompts", "common_prefix", "pad", "shared_length"]
+__all__ = ["batches", "common_prefix", "misfits", "pad", "shared_length"]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -36,14 +36,16 @@ def shared_length(prompts: Sequence[Prompt]) -> int:
     return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
 
 
-def check_prompts(prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None) -> None:
-    """Raise QuestionError for a prompt that is empty or has no room for its longest answer (in tokens)."""
+def misfits(
+    prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None
+) -> Iterator[QuestionError]:
+    """Yield an error for each prompt that is empty or has no room for its longest answer (in tokens)."""
     for prompt, most in zip(prompts, longest):
         length = len(prompt.token_ids)
         if length == 0:
-            raise QuestionError(prompt.question_id, "its prompt has no tokens; one at least is needed")
-        if limit is not None and length + most > limit:
-            raise QuestionError(
+            yield QuestionError(prompt.question_id, "its prompt has no tokens; one at least is needed")
+        elif limit is not None and length + most > limit:
+            yield QuestionError(
                 prompt.question_id,
                 f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
                 f"{limit}; shorten the passage, the examples or the answer",

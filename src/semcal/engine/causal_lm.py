@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.batches import batches, check_prompts, shared_length
+from semcal.engine.batches import batches, misfits, shared_length
 from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
 from semcal.engine.drawing import inverse_cdf, most_likely
@@ -20,9 +20,9 @@ from semcal.engine.randomness import uniforms
 from semcal.engine.riders import riders_of
 from semcal.engine.sampling import Choose, Walk, walk
 from semcal.engine.scoring import AnswerStates, answer_states, own_states
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
 
 __all__ = ["CausalLanguageModel"]
 
@@ -293,6 +293,27 @@ class CausalLanguageModel:
                 results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
         return results
 
+    def misfits(self, prompts: Sequence[Prompt], answers: _Answers) -> list[QuestionError]:
+        """What `score` and `features` would refuse: questions too long for the model with an answer."""
+        longest = [max(map(len, given), default=0) for given in answers]
+        return list(misfits(prompts, longest=longest, limit=self.network.limit))
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Measures of a LLaMA-style block like the model's own, for ATS."""
+        config = self.network.model.config.get_text_config()
+        heads = config.num_attention_heads
+        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        return BlockShape(
+            hidden_size=self.width,
+            intermediate_size=getattr(config, "intermediate_size", None) or 4 * self.width,
+            heads=heads,
+            key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_dim=getattr(config, "head_dim", None) or self.width // heads,
+            rope_theta=getattr(config, "rope_theta", None) or rope.get("rope_theta") or 10_000.0,
+            rms_eps=getattr(config, "rms_norm_eps", None) or 1e-5,
+        )
+
     def features(
         self,
         prompts: Sequence[Prompt],
@@ -371,7 +392,8 @@ class CausalLanguageModel:
 
         For each prompt `longest` is the length of its longest answer, `room` what all take together.
         """
-        check_prompts(prompts, longest=longest, limit=self.network.limit)
+        for error in misfits(prompts, longest=longest, limit=self.network.limit):
+            raise error
         done = 0
         cut = batches(
             self.network, prompts, room=room, budget=self.memory_budget, shared=shared, riders=riders

@@ -40,9 +40,9 @@ from semcal.engine.equivalence import Triple
 from semcal.engine.language_model import Generation, Progress, Prompt
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -192,6 +192,19 @@ class FakeLanguageModel:
             found.append([self._score(question, answer, recalibrator) for answer in given])
             _tell(progress, done)
         return found
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Not to be had: this model has no block; UsageError."""
+        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
+
+    def misfits(
+        self,
+        prompts: Sequence[Prompt],  # noqa: ARG002
+        answers: Sequence[Sequence[tuple[int, ...]]],  # noqa: ARG002
+    ) -> list[QuestionError]:
+        """Nothing is too long for a table."""
+        return []
 
     def features(
         self,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from semcal.errors import QuestionError
     from semcal.qa.prompts import Turn
-    from semcal.recalibration import AnyRecalibrator, Suffixes
+    from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
 
 __all__ = ["Generation", "LanguageModel", "Progress", "Prompt"]
 
@@ -126,6 +127,15 @@ class LanguageModel(Protocol):
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Measures of a LLaMA-style block like the model's own, for ATS."""
+
+    def misfits(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """What `score` and `features` would refuse: questions too long for the model with an answer."""
 
     def features(
         self,

@@ -24,7 +24,14 @@ from semcal.pipeline.sample import sample_questions
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
-from semcal.recalibration import SE, AnyRecalibrator, Base, TemperatureScaling, from_pretrained
+from semcal.recalibration import (
+    SE,
+    AnyRecalibrator,
+    Base,
+    TemperatureScaling,
+    fingerprint,
+    from_pretrained,
+)
 from semcal.records import dumps, write_rows, writing
 from semcal.semantics import MEASURES
 
@@ -178,7 +185,7 @@ class Comparison:
     ) -> list[Rows]:
         """Blocks of rows; a block holds each of its questions once for each method."""
         longest = self.settings.max_new_tokens(open_book=one.open_book)
-        how = {"recalibrators": [repr(r) for r in recalibrators], "max_new_tokens": longest}
+        how = {"recalibrators": [fingerprint(r) for r in recalibrators], "max_new_tokens": longest}
         blocks = []
         with self.clock.stage("sample"), self.progress(f"{one.name}: sample", len(one.test)) as update:
             for start, block in self._blocks(one):
@@ -243,6 +250,7 @@ class Comparison:
 
     def _summarise(self, one: QuestionSet, fitted: Fit, rows: dict[str, Rows]) -> dict[str, Any]:
         recalibrator = fitted.recalibrator
+        assert isinstance(recalibrator, TemperatureScaling)
         certificate = recalibrator.certificate_
         temperatures = dict(zip(METHODS, (1.0, 0.5, recalibrator.temperature_)))
         return {

@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from semcal import metrics
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline.fitting import fit_features
 from semcal.pipeline.outcomes import Outcomes, Rows, common_outcomes
-from semcal.recalibration import Suffixes
+from semcal.recalibration import Suffixes, tabulate
+from semcal.recalibration.one_pass import curve_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -125,7 +125,7 @@ class LearningCurve:
 def subset_fit(
     model: LanguageModel, features: Suffixes, *, loss: str = "NLL", alpha: float | None = None
 ) -> SubsetFit:
-    """Return the exact fit of TS to any subset of stored features.
+    """Return the fit of TS to any subset of stored features; one pass over the logits serves all subsets.
 
     Parameters
     ----------
@@ -137,10 +137,11 @@ def subset_fit(
         As in `semcal.fit`.
     """
 
+    curve = curve_of(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
+
     def fit(indices: NDArray[np.int64]) -> float:
-        chosen = torch.from_numpy(np.asarray(indices, dtype=np.int64))
-        fitted = fit_features(model, features, loss=loss, alpha=alpha, questions=chosen)
-        return float(fitted.temperature_)
+        counts = np.bincount(indices, minlength=len(features.prompt_start))
+        return 1 / float(curve.minimum(torch.from_numpy(counts).double()[None]))
 
     return fit
 

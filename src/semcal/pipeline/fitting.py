@@ -1,26 +1,48 @@
-"""A temperature from labelled questions: one pass of the frozen model, then the exact solve (spec 6)."""
+"""A recalibrator from labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from semcal.engine.language_model import LanguageModel
-from semcal.errors import FitError, QuestionError
+from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.errors import FitError, QuestionError, UsageError
+from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question, load_questions
-from semcal.recalibration import Provenance, Suffixes, TemperatureScaling, save_pretrained
-from semcal.recalibration.temperature import Batch
+from semcal.recalibration import (
+    Fitted,
+    Provenance,
+    Suffixes,
+    TemperatureScaling,
+    Training,
+    fit_ats,
+    fit_platt,
+    fit_temperatures,
+    fit_ts,
+    paper_schedule,
+    save_pretrained,
+)
+from semcal.recalibration.losses import check_loss
 from semcal.records import dumps
+from semcal.registry import check_name
 
-__all__ = ["Fit", "calibration_features", "data_hash", "fit", "fit_features"]
+__all__ = [
+    "METHODS",
+    "CalibrationSet",
+    "Fit",
+    "calibration_features",
+    "check_method",
+    "data_hash",
+    "fit",
+    "fit_stored",
+]
 
-#: Answer positions whose logits are held at once.
-POSITIONS = 2048
+METHODS = ("TS", "ATS", "Platt")
+SOLVERS = ("exact", "sgd")
 
 
 @dataclass(frozen=True)
@@ -29,22 +51,27 @@ class Fit:
 
     Attributes
     ----------
-    recalibrator : TemperatureScaling
-        Fitted: `recalibrator.temperature_`.
+    recalibrator : TemperatureScaling, ATS or Platt
+        Fitted.
     provenance : Provenance
         Model, prompt, data and versions.
     asking : Asking
         The few-shot examples that stood before every question.
+    report : mapping
+        What is known about the fit: losses before and after, standard error of T, steps.
     """
 
-    recalibrator: TemperatureScaling
+    recalibrator: Fitted
     provenance: Provenance
     asking: Asking
+    report: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def temperature(self) -> float:
-        """The fitted temperature."""
-        return self.recalibrator.temperature_
+        """The fitted temperature of TS; UsageError for a method that has no single one."""
+        if isinstance(self.recalibrator, TemperatureScaling):
+            return self.recalibrator.temperature_
+        raise UsageError(f"{self.recalibrator.method} has no single temperature")
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json, which `semcal ask --recalibrator` reads."""
@@ -57,29 +84,64 @@ def data_hash(questions: Sequence[Question]) -> str:
     return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]
 
 
-def calibration_features(
-    model: LanguageModel,
-    questions: Sequence[Question],
-    *,
-    asking: Asking,
-    on_bad_question: Callable[[QuestionError], None] | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[Suffixes, list[Question]]:
-    """Run the frozen model once over the reference answers of the questions.
+@dataclass(frozen=True)
+class CalibrationSet:
+    """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
 
-    Returns
-    -------
-    Suffixes and list of Question
-        And the questions that they belong to: all but those that went to `on_bad_question`.
+    questions: tuple[Question, ...]
+    prompts: tuple[Prompt, ...]
+    answers: tuple[list[tuple[int, ...]], ...]
 
-    Raises
-    ------
-    FitError
-        If there is no question, or one has no reference answer.
-    QuestionError
-        For a question that with its longest answer does not fit the model, before any is run; unless
-        there is an `on_bad_question`, which then gets it.
-    """
+    @classmethod
+    def of(
+        cls,
+        model: LanguageModel,
+        questions: Sequence[Question],
+        *,
+        asking: Asking,
+        on_bad_question: Callable[[QuestionError], None] | None = None,
+    ) -> CalibrationSet:
+        """Encode questions, and leave out those that are too long for the model.
+
+        Raises
+        ------
+        FitError
+            If there is no question, or one has no reference answer, or none fits the model.
+        QuestionError
+            For the first question that with its longest answer does not fit the model, unless there is an
+            `on_bad_question`, which then gets every such error.
+        """
+        _check_labelled(questions)
+        prompts = asking.prompts(model, questions)
+        answers = [asking.answers(model, question) for question in questions]
+        bad = set()
+        for error in model.misfits(prompts, answers):
+            if on_bad_question is None:
+                raise error
+            on_bad_question(error)
+            bad.add(error.question_id)
+        kept = [i for i, question in enumerate(questions) if question.id not in bad]
+        if not kept:
+            raise FitError("none of the labelled questions fits the model; see the reasons above")
+        return cls(
+            tuple(questions[i] for i in kept),
+            tuple(prompts[i] for i in kept),
+            tuple(answers[i] for i in kept),
+        )
+
+    def manifest(self, model: LanguageModel, *, asking: Asking, whole: bool) -> Manifest:
+        """What a store of the features will hold, and how large it will be."""
+        return Manifest.of(
+            model,
+            self.prompts,
+            self.answers,
+            data_hash=data_hash(self.questions),
+            prompt_hash=asking.hash(model),
+            whole=whole,
+        )
+
+
+def _check_labelled(questions: Sequence[Question]) -> None:
     if not questions:
         raise FitError("there are no labelled questions to fit a temperature to")
     for question in questions:
@@ -87,71 +149,134 @@ def calibration_features(
             raise FitError(
                 f"question {question.id!r} has no reference answer; every calibration question needs one"
             )
-    prompts = asking.prompts(model, questions)
-    encoded = [(q, prompt, asking.answers(model, q)) for q, prompt in zip(questions, prompts)]
-    while encoded:
-        kept, prompts, answers = map(list, zip(*encoded))
-        try:
-            return model.features(prompts, answers, progress=progress), kept
-        except QuestionError as error:
-            if on_bad_question is None:
-                raise
-            on_bad_question(error)
-            encoded = [one for one in encoded if one[0].id != error.question_id]
-    raise FitError("none of the labelled questions fits the model; see the reasons above")
 
 
-def fit_features(
+def calibration_features(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    *,
+    asking: Asking,
+    whole: bool = False,
+    store: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Suffixes:
+    """Run the frozen model once over the reference answers, or read what an earlier run has kept.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether the states of whole sequences are kept, as ATS needs them.
+    store : Path, optional
+        A folder for the states, mapped from there and resumed; in memory without.
+    """
+    if store is None:
+        return model.features(labelled.prompts, labelled.answers, whole=whole, progress=progress)
+    manifest = labelled.manifest(model, asking=asking, whole=whole)
+    return FeatureStore(store, manifest).fill(model, labelled.prompts, labelled.answers, progress=progress)
+
+
+def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
+    """Return the solver of a method: exact for TS by default, sgd for the others.
+
+    Raises
+    ------
+    UsageError
+        If there is no such method, solver or loss, or the method has no such solver.
+    """
+    check_name(method, METHODS, what="method")
+    check_loss(loss, alpha)
+    found = check_name(solver or ("exact" if method == "TS" else "sgd"), SOLVERS, what="solver")
+    if method != "TS" and found == "exact":
+        raise UsageError(f"{method} has no exact solver; leave --solver out or use sgd")
+    return found
+
+
+def fit_stored(
     model: LanguageModel,
     features: Suffixes,
     *,
+    method: str = "TS",
+    solver: str | None = None,
     loss: str = "NLL",
     alpha: float | None = None,
-    questions: torch.Tensor | None = None,
-) -> TemperatureScaling:
-    """Fit TS to stored features, or to some `questions` (indices) of them.
+    weight_decay: float = 0.0,
+    seed: int = 0,
+) -> tuple[Fitted, dict[str, Any]]:
+    """Fit a recalibrator to stored features; the frozen model gives its head alone.
 
-    The head of the model turns them into logits a few at a time.
+    Returns
+    -------
+    recalibrator and dict
+        Fitted, and what is known about the fit.
     """
-    weights, rows, targets = features.token_weights(), features.predicting_rows(), features.targets
-    if questions is not None:
-        kept = torch.isin(features.answer_question[features.token_answer()], questions)
-        weights, rows, targets = weights[kept], rows[kept], targets[kept]
-
-    def batches() -> Iterator[Batch]:
-        for start in range(0, len(targets), POSITIONS):
-            part = slice(start, start + POSITIONS)
-            logits = model.logits(features.states[rows[part]])
-            yield logits, targets[part].to(logits.device), weights[part].to(logits.device)
-
-    return TemperatureScaling(loss=loss, alpha=alpha).fit_batches(batches)
+    if check_method(method, solver, loss, alpha) == "exact":
+        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], seed=seed)
+        low, high = exact.interval()
+        certificate = exact.certificate
+        return exact.recalibrator(), {
+            "loss_before": certificate.loss_at_one,
+            "loss_after": certificate.loss,
+            "at_bound": certificate.at_bound,
+            "standard_error": exact.standard_error,
+            "interval": [low, high],
+        }
+    schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
+    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule}
+    training: Training
+    if method == "TS":
+        training = fit_ts(features, model.logits, **how)
+    elif method == "ATS":
+        training = fit_ats(features, model.logits, shape=model.block_shape, **how)
+    else:
+        training = fit_platt(features, model.logits, **how)
+    return training.recalibrator, {
+        "steps": training.steps,
+        "losses": list(training.losses),
+        "drift_bound": training.drift_bound,
+        "exact_temperature": training.exact_temperature,
+    }
 
 
 def fit(
     model: LanguageModel,
     questions: Sequence[Question] | str | Path,
     *,
+    method: str = "TS",
+    solver: str | None = None,
     few_shot: Sequence[Question] = (),
     loss: str = "NLL",
     alpha: float | None = None,
+    weight_decay: float = 0.0,
+    seed: int = 0,
+    store: Path | None = None,
     data: str | None = None,
     versions: dict[str, str | None] | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
-    """Fit one temperature to labelled questions.
+    """Fit a recalibrator to labelled questions.
 
     Parameters
     ----------
     model : LanguageModel
         The frozen model.
     questions : sequence of Question, or a file
-        Labelled questions; a few hundred are enough. All reference answers of a question count, with
-        equal weights that add up to one question.
+        Labelled questions; a few hundred are enough for TS. All reference answers of a question count, with
+        equal weights that add up to one question; with solver sgd one is drawn in each epoch.
+    method : {"TS", "ATS", "Platt"}
+        Which recalibrator.
+    solver : {"exact", "sgd"}, optional
+        exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
     few_shot : sequence of Question
         Examples that stand before every question, while fitting and afterwards.
     loss : {"NLL", "SS"}
         Negative log-likelihood, or selective smoothing with its `alpha`.
+    weight_decay : float
+        Of sgd.
+    seed : int
+        Of sgd, and of the resampling behind the interval of T.
+    store : Path, optional
+        A folder for the hidden states, for sets that are too large for memory, and for further fits.
     data : str, optional
         Where the questions come from, for the record; the file's name by default.
     versions : dict, optional
@@ -165,23 +290,35 @@ def fit(
     Returns
     -------
     Fit
-        With `temperature`, `recalibrator` and `save_pretrained`.
+        With `recalibrator`, `temperature` (TS) and `save_pretrained`.
     """
+    check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):
         data, questions = data or str(Path(questions).name), load_questions(questions)
     asking = Asking(tuple(few_shot))
-    features, questions = calibration_features(
-        model, questions, asking=asking, on_bad_question=on_bad_question, progress=progress
+    labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
+    features = calibration_features(
+        model, labelled, asking=asking, whole=method == "ATS", store=store, progress=progress
     )
-    recalibrator = fit_features(model, features, loss=loss, alpha=alpha)
+    recalibrator, report = fit_stored(
+        model,
+        features,
+        method=method,
+        solver=solver,
+        loss=loss,
+        alpha=alpha,
+        weight_decay=weight_decay,
+        seed=seed,
+    )
     provenance = Provenance(
         model=model.name,
         revision=model.revision,
         prompt=asking.describe(),
         prompt_hash=asking.hash(model),
         data=data or "questions given in Python",
-        data_hash=data_hash(questions),
-        n_questions=len(questions),
+        data_hash=data_hash(labelled.questions),
+        n_questions=len(labelled.questions),
+        seed=seed,
         versions=versions or {},
     )
-    return Fit(recalibrator, provenance, asking)
+    return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})

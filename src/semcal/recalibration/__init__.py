@@ -8,6 +8,7 @@ from semcal.recalibration.handover import (
     request_parameters,
     single_temperature,
 )
+from semcal.recalibration.identity import fingerprint
 from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
@@ -37,6 +38,7 @@ __all__ = [
     "TemperatureFit",
     "TemperatureScaling",
     "Training",
+    "fingerprint",
     "fit_ats",
     "fit_platt",
     "fit_temperatures",

@@ -74,6 +74,7 @@ def command(
     """
     from semcal.cli.resuming import Resumable
     from semcal.pipeline.sample import sample_mixed
+    from semcal.recalibration import fingerprint
 
     if dry_run:
         return _plan(file, m, limit)
@@ -87,7 +88,7 @@ def command(
     )
     key = {
         "model": language_model.revision,
-        "recalibrator": repr(method),
+        "recalibrator": fingerprint(method),
         "prompt": asking.hash(language_model),
         "m": m,
         "seed": seed,
@@ -114,7 +115,7 @@ def command(
         return kept.rows([q.row() for q in questions], lambda: draw(questions))
 
     if verbose:
-        say(f"sample: {language_model.name} {language_model.revision[:12]}, {method!r}")
+        say(f"sample: {language_model.name} {language_model.revision[:12]}, {fingerprint(method)}")
     code = run_rows(read_questions(file), out, work=work, label="sample", block=BLOCK, limit=limit)
     kept.finish()
     return code
