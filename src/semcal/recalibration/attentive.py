@@ -70,7 +70,7 @@ class BlockShape:
 
 
 class _RMSNorm(nn.Module):
-    """x / rms(x) times a weight; the mean square in float32."""
+    """x / rms(x) times a weight."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -78,7 +78,10 @@ class _RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
+        return self.weight * self.normalised(x)
+
+    def normalised(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
 
 
 class _Clip(torch.autograd.Function):
@@ -165,8 +168,13 @@ class ATS(nn.Module):
         (Tensor, Tensor)
             Keys and values, (B, key-value heads, n, head_dim) each.
         """
-        x = self.attention_norm(states.to(self.key.weight.dtype))
-        return self._rotated(self._heads(self.key(x)), positions), self._heads(self.value(x))
+        # the norm's weight multiplies the matrices, not the many states: these then need no gradient
+        x, scale = (
+            self.attention_norm.normalised(states.to(self.key.weight.dtype)),
+            self.attention_norm.weight,
+        )
+        keys, values = F.linear(x, self.key.weight * scale), F.linear(x, self.value.weight * scale)
+        return self._rotated(self._heads(keys), positions), self._heads(values)
 
     def inverse_temperature(
         self,

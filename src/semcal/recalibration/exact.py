@@ -23,6 +23,8 @@ T_MIN, T_MAX = 0.05, 20.0
 #: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
 TOLERANCE = 1e-8
 MAX_STEPS = 100
+#: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
+SMALLEST = -1e5
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,11 @@ def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     >>> float(log_partition.exp()), float(mean), float(variance)
     (2.0, 0.0, 0.0)
     """
-    scaled = beta * logits
-    log_partition = torch.logsumexp(scaled, 1)
-    p = torch.exp(scaled - log_partition[:, None])
-    z = logits.masked_fill(logits == -torch.inf, 0.0)  # p is 0 there
-    mean = (p * z).sum(1)
-    return log_partition, mean, (p * (z - mean[:, None]).square()).sum(1)
+    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
+    weighted = torch.exp(beta * z)
+    total = weighted.sum(1)
+    mean = weighted.mul_(z).sum(1) / total
+    return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
 
 
 def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> Sums:

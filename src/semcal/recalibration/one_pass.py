@@ -30,7 +30,7 @@ Point = tuple[str, float | None]
 #: The losses that the paper tries.
 PAPER_LOSSES: tuple[Point, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
 #: An exact Newton step that moves log T by less than this confirms the optimum.
-CONFIRMED = 1e-7
+CONFIRMED = 5e-7
 MAX_PASSES = 20
 #: Slope of the mean loss in log β, nats, below which the tables cannot tell its sign.
 FLAT = 1e-5
@@ -77,13 +77,13 @@ class Curve:
         coefficients, centre = counts @ self.coefficients, counts @ self.centre
         flat = FLAT * counts @ self.n
 
-        def falls(u: Tensor) -> Tensor:
+        def falls(u: Tensor, slack: Tensor | float = 0.0) -> Tensor:
             _, slope, _ = series(coefficients, u.exp(), low=self.low, high=self.high)
-            return slope - u.exp() * centre < flat
+            return slope - u.exp() * centre < slack
 
         low = torch.full_like(centre, math.log(self.low))
         high = torch.full_like(centre, math.log(self.high))
-        bottom, top = ~falls(low), falls(high)
+        bottom, top = ~falls(low), falls(high, flat)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             down = falls(middle)
@@ -274,10 +274,7 @@ def fit_temperatures(
         check_loss(loss, alpha)
     tables = tabulate(suffixes, head) if tables is None else tables
     curves = [curve_of(suffixes, tables, loss=loss, alpha=alpha) for loss, alpha in points]
-    starts = [float(curve.minimum()) for curve in curves]
-    ones, _ = _exact(suffixes, tables, head, curves, [1.0] * len(curves))
-    betas = [1.0 if one.slope == 0 == one.curvature else beta for one, beta in zip(ones, starts)]
-    betas, sums, slopes, passes = _polished(suffixes, tables, head, curves, betas)
+    ones, betas, sums, slopes, passes = _polished(suffixes, tables, head, curves)
     fits = []
     for (loss, alpha), curve, beta, here, slope, one in zip(points, curves, betas, sums, slopes, ones):
         at_bound = here.slope != 0 and beta in (1 / T_MAX, 1 / T_MIN) and _newton(beta, here) == 0
@@ -306,14 +303,20 @@ def fit_temperatures(
 
 
 def _polished(
-    suffixes: Suffixes, tables: Tables, head: Head, curves: Sequence[Curve], betas: Sequence[float]
-) -> tuple[list[float], list[Sums], list[Tensor], int]:
-    """Newton steps of all curves in common passes until each is confirmed."""
+    suffixes: Suffixes, tables: Tables, head: Head, curves: Sequence[Curve]
+) -> tuple[list[Sums], list[float], list[Sums], list[Tensor], int]:
+    """Sums at β = 1; then β, sums, slopes of questions and passes, once exact Newton steps confirm each β.
+
+    The curves share their passes. A loss that does not depend on T stays at β = 1.
+    """
+    betas = [float(curve.minimum()) for curve in curves]
+    ones, _ = _exact(suffixes, tables, head, curves, [1.0] * len(curves))
+    betas = [1.0 if one.slope == 0 == one.curvature else beta for one, beta in zip(ones, betas)]
     for passes in range(1, MAX_PASSES + 1):
         sums, slopes = _exact(suffixes, tables, head, curves, betas)
         steps = [_newton(beta, here) for beta, here in zip(betas, sums)]
         if max(map(abs, steps)) <= CONFIRMED:
-            return list(betas), sums, slopes, passes
+            return ones, betas, sums, slopes, passes
         betas = [max(1 / T_MAX, min(1 / T_MIN, beta * math.exp(step))) for beta, step in zip(betas, steps)]
     raise FitError(
         f"exact sums did not confirm a temperature in {MAX_PASSES} passes (a step of "

@@ -18,8 +18,8 @@ __all__ = ["SE", "Base", "Batch", "Recalibrator", "Temperature", "TemperatureSca
 
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
-#: Logits held in float64 at once while fitting.
-CHUNK = 4_000_000
+#: Logits held in float64 at once while fitting: what stays in a processor's cache.
+CHUNK = 128_000
 
 
 class Recalibrator(Protocol):
