@@ -75,10 +75,10 @@ def test_a_subset_is_fitted_as_if_it_were_all_there_is() -> None:
     features = features_of(model, several)
     chosen = np.array([2, 3, 11, 17, 28])
     found = subset_fit(model, features)(chosen)
-    assert found == pytest.approx(fit(model, [several[i] for i in chosen]).temperature, rel=1e-6)
+    assert found == pytest.approx(fit(model, [several[i] for i in chosen]).temperature, rel=1e-4)
     smoothed = subset_fit(model, features, loss="SS", alpha=0.25)(chosen)
     assert smoothed == pytest.approx(
-        fit(model, [several[i] for i in chosen], loss="SS", alpha=0.25).temperature, rel=1e-6
+        fit(model, [several[i] for i in chosen], loss="SS", alpha=0.25).temperature, rel=1e-4
     )
     assert torch.equal(features.answer_question.unique(), torch.arange(30))
 

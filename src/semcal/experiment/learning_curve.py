@@ -135,6 +135,10 @@ def subset_fit(
         Of all calibration questions, from `semcal.pipeline.fitting.calibration_features`.
     loss, alpha
         As in `semcal.fit`.
+
+    Notes
+    -----
+    T comes from tables of the log-partition function and is within 1e-4 of the exact one, relatively.
     """
 
     curve = curve_of(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
