@@ -181,16 +181,18 @@ def check_recovery(distances: list[float]) -> None:
 
 
 def test_the_temperature_that_drew_the_labels_is_within_its_standard_errors() -> None:
-    check_recovery([recovered(s, truth=1.6, vocabulary=1000, n=80)[0] for s in range(40)])
+    check_recovery([recovered(seed, truth=1.6, vocabulary=1000, n=300)[0] for seed in range(30)])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("vocabulary", "seeds"), [(1000, 300), (32_000, 60), (128_000, 24)])
+@pytest.mark.parametrize(
+    ("vocabulary", "n", "seeds"), [(1000, 600, 100), (32_000, 200, 16), (128_000, 150, 8)]
+)
 @pytest.mark.parametrize("truth", [0.7, 1.6])
 def test_the_temperature_is_recovered_for_large_vocabularies(
-    vocabulary: int, seeds: int, truth: float
+    vocabulary: int, n: int, seeds: int, truth: float
 ) -> None:
-    check_recovery([recovered(s, truth=truth, vocabulary=vocabulary, n=60)[0] for s in range(seeds)])
+    check_recovery([recovered(seed, truth=truth, vocabulary=vocabulary, n=n)[0] for seed in range(seeds)])
 
 
 def test_the_standard_error_is_clustered_by_question() -> None:

@@ -129,7 +129,8 @@ class TemperatureFit:
     log_temperature_step : float
         How far a further Newton step would move log T: the error that is left.
     standard_error : float
-        Of T: the sandwich, clustered by question; NaN at a bound or with a single question.
+        Of T: the sandwich, clustered by question; NaN at a bound or with a single question. Below some 200
+        questions its tails are heavier than normal.
     resampled : tuple of float
         T of calibration sets with questions drawn with replacement.
     curve : LossCurve
