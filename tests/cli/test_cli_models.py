@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from semcal.cli.app import app
 
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
 QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand"], "level": i}
     for i in range(5)
@@ -250,7 +252,7 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
         "fit", file, *options, "--features", str(features), "--loss", "SS", "--alpha", "0.5"
     )
     assert (code, (features / "states.bin").stat().st_mtime_ns) == (0, before.st_mtime_ns)
-    assert smoothed["temperature"] != plain["temperature"]
+    assert smoothed["loss_before"] != plain["loss_before"]
     other = write(tmp_path / "other.jsonl", QUESTIONS[:4])
     code, _, stderr = semcal("fit", other, *options, "--features", str(features))
     assert code == 1

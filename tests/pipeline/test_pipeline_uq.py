@@ -54,6 +54,7 @@ def test_a_fit_raises_the_temperature_of_a_model_that_is_sure_and_wrong(model) -
     assert cooled < base
 
 
+@pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
 def test_all_references_share_the_weight_of_one_question(model) -> None:
     twice = [Question("1", "Who wrote it?", ("Bo Tarn", "Ana Velis")), LABELLED[1]]
     both = semcal.fit(model, twice).recalibrator.certificate_.loss_at_one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -161,8 +162,9 @@ def _in_words(result: Mapping[str, Any]) -> str:
     data = f"{result['n_tokens']} tokens of {result['n_questions']} questions"
     if "steps" not in result:
         low, high = result["interval"]
+        error = "" if math.isnan(result["standard_error"]) else f" ± {result['standard_error']:.4f}"
         return (
-            f"T = {result['temperature']:.4f} ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}] "
+            f"T = {result['temperature']:.4f}{error}, 95 % [{low:.3f}, {high:.3f}] "
             f"({result['loss']} per token {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
             f"now; {data})"
         )
