@@ -88,7 +88,7 @@ def test_it_is_surer_of_rare_facts_than_it_is_right(tmp_path) -> None:
         model=load_model(language_model_dir()),
         equivalence=load_equivalence(nli_model_dir()),
         out=tmp_path,
-        settings=Settings(max_new_tokens_closed_book=24, resamples=10),
+        settings=Settings(max_new_tokens_closed_book=24, resamples=100),
         progress=silent,
     )
     (found,) = comparison.run([replace(one, test=one.validation)])["sets"]
