@@ -269,3 +269,40 @@ def test_ats_has_no_exact_solver(model: str, tmp_path: Path) -> None:
     )
     assert code == 2
     assert "ATS has no exact solver" in stderr
+
+
+@pytest.mark.parametrize("method", ["TS", "Platt"])
+def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
+    method: str, model: str, tmp_path: Path
+) -> None:
+    file, judging = write(tmp_path / "q.jsonl", QUESTIONS[:3]), write(tmp_path / "v.jsonl", QUESTIONS[3:])
+    out = tmp_path / "fit"
+    options = ("--model", model, "--method", method, "--out", str(out), "--m", "3", "--max-new-tokens", "3")
+    code, (result,), stderr = semcal("fit", file, *options, "--select", "--validation", judging)
+    assert (code, set(result["chosen"])) == (0, {"E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC"})
+    table = [json.loads(line) for line in (out / "selection.jsonl").read_text().splitlines()]
+    candidates = 5 if method == "TS" else 10
+    assert len(table) == candidates * (5 + 2 * 3)
+    for measure, row in result["chosen"].items():
+        assert row["brier"] == min(other["brier"] for other in table if other["measure"] == measure)
+        assert (out / measure / "calibration.json").exists()
+    code, rows, _ = semcal("sample", file, "--model", model, "--m", "2", "--recalibrator", str(out / "L-SC"))
+    assert (code, len(rows)) == (0, 3)
+    code, _, stderr = semcal("fit", file, *options, "--select", "--validation", file)
+    assert code == 2
+    assert "is a validation question and one to fit to" in stderr
+    assert semcal("fit", file, *options, "--select")[0] == 2
+
+
+def test_ts_grid_needs_samples_alone_and_is_applied_as_any_other(model: str, tmp_path: Path) -> None:
+    file, out = write(tmp_path / "q.jsonl", QUESTIONS), tmp_path / "grid"
+    code, (result,), _ = semcal(
+        "fit", file, "--model", model, "--method", "TS-grid", "--out", str(out), "--m", "2",
+        "--max-new-tokens", "3", "--measure", "L-SC",
+    )  # fmt: skip
+    assert code == 0
+    temperature = result["chosen"]["L-SC"]["temperature"]
+    code, (answer,), _ = semcal(
+        "ask", QUESTIONS[0]["question"], "--model", model, "--recalibrator", str(out), "--m", "2"
+    )
+    assert (code, answer["method"], answer["temperature"]) == (0, "TS-grid", temperature)

@@ -140,6 +140,28 @@ class CalibrationSet:
             whole=whole,
         )
 
+    def provenance(
+        self,
+        model: LanguageModel,
+        *,
+        asking: Asking,
+        data: str,
+        seed: int,
+        versions: Mapping[str, str | None],
+    ) -> Provenance:
+        """What a recalibrator that is fitted to these questions is valid for."""
+        return Provenance(
+            model=model.name,
+            revision=model.revision,
+            prompt=asking.describe(),
+            prompt_hash=asking.hash(model),
+            data=data,
+            data_hash=data_hash(self.questions),
+            n_questions=len(self.questions),
+            seed=seed,
+            versions=versions,
+        )
+
 
 def _check_labelled(questions: Sequence[Question]) -> None:
     if not questions:
@@ -310,15 +332,7 @@ def fit(
         weight_decay=weight_decay,
         seed=seed,
     )
-    provenance = Provenance(
-        model=model.name,
-        revision=model.revision,
-        prompt=asking.describe(),
-        prompt_hash=asking.hash(model),
-        data=data or "questions given in Python",
-        data_hash=data_hash(labelled.questions),
-        n_questions=len(labelled.questions),
-        seed=seed,
-        versions=versions or {},
+    provenance = labelled.provenance(
+        model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}
     )
     return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})

@@ -23,7 +23,7 @@ from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import Sampled, sample_mixed_at
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.recalibration import Temperature
+from semcal.recalibration import GridTemperature, Temperature
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -66,10 +66,10 @@ class TemperatureGrid:
     temperatures: Mapping[str, float]
     scores: tuple[GridScore, ...]
 
-    def recalibrator(self, measure: str) -> Temperature:
+    def recalibrator(self, measure: str) -> GridTemperature:
         """The recalibrator to sample with when answers are chosen by `measure`."""
         check_name(measure, self.temperatures, what="measure")
-        return Temperature(self.temperatures[measure], method=self.method)
+        return GridTemperature(self.temperatures[measure], measure=measure)
 
     @property
     def at_edge(self) -> tuple[str, ...]:

@@ -16,7 +16,14 @@ from semcal.recalibration.sequences import inverse_temperatures
 from semcal.recalibration.sgd import Schedule, Training, fit_ats, fit_platt, fit_ts, paper_schedule
 from semcal.recalibration.suffixes import Head, Suffixes
 from semcal.recalibration.tables import Tables, tabulate
-from semcal.recalibration.temperature import SE, Base, Recalibrator, Temperature, TemperatureScaling
+from semcal.recalibration.temperature import (
+    SE,
+    Base,
+    GridTemperature,
+    Recalibrator,
+    Temperature,
+    TemperatureScaling,
+)
 
 __all__ = [
     "ATS",
@@ -27,6 +34,7 @@ __all__ = [
     "BlockShape",
     "Certificate",
     "Fitted",
+    "GridTemperature",
     "Head",
     "Platt",
     "Provenance",

@@ -22,12 +22,12 @@ from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.exact import Certificate
 from semcal.recalibration.hub import local_directory
 from semcal.recalibration.platt import Platt
-from semcal.recalibration.temperature import TemperatureScaling
+from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
 from semcal.records import dumps, writing
 
 __all__ = ["FILE", "WEIGHTS", "Fitted", "Provenance", "from_pretrained", "save_pretrained"]
 
-Fitted = TemperatureScaling | ATS | Platt
+Fitted = TemperatureScaling | GridTemperature | ATS | Platt
 
 FILE = "calibration.json"
 WEIGHTS = "model.safetensors"
@@ -93,7 +93,7 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
 
     Parameters
     ----------
-    recalibrator : TemperatureScaling, ATS or Platt
+    recalibrator : TemperatureScaling, GridTemperature, ATS or Platt
         Fitted.
     directory : str or Path
         Made if it is not there.
@@ -110,6 +110,14 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
             "alpha": recalibrator.alpha,
             "n_tokens": recalibrator.n_tokens_,
             "certificate": asdict(recalibrator.certificate_),
+        }
+    elif isinstance(recalibrator, GridTemperature):
+        (folder / WEIGHTS).unlink(missing_ok=True)
+        own = {
+            "temperature": recalibrator.temperature,
+            "measure": recalibrator.measure,
+            "loss": recalibrator.loss,
+            "alpha": recalibrator.alpha,
         }
     else:
         own = {
@@ -202,6 +210,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         ts.certificate_ = Certificate(**content["certificate"])
         ts.temperature_, ts.n_tokens_ = content["temperature"], content["n_tokens"]
         return ts, provenance
+    if content["method"] == "TS-grid":
+        return GridTemperature(content["temperature"], measure=content["measure"]), provenance
     weights = directory / WEIGHTS
     if content["method"] == "ATS":
         ats = ATS(BlockShape(**content["shape"]), loss=loss, alpha=alpha)
@@ -212,8 +222,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         _load_weights(platt, weights, content["weights"]["sha256"])
         return platt, provenance
     raise StoreError(
-        f"{path} holds the method {content['method']!r}, this version knows TS, ATS and Platt; use the "
-        "version that wrote it"
+        f"{path} holds the method {content['method']!r}, this version knows TS, TS-grid, ATS and "
+        "Platt; use the version that wrote it"
     )
 
 

@@ -14,7 +14,7 @@ from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration.exact import Certificate, Sums, minimise, sums_at
 from semcal.recalibration.losses import check_loss, token_terms
 
-__all__ = ["SE", "Base", "Batch", "Recalibrator", "Temperature", "TemperatureScaling"]
+__all__ = ["SE", "Base", "Batch", "GridTemperature", "Recalibrator", "Temperature", "TemperatureScaling"]
 
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -91,6 +91,24 @@ class SE(Temperature):
 
     def __init__(self) -> None:
         super().__init__(0.5, method="SE")
+
+
+class GridTemperature(Temperature):
+    """TS-grid: the temperature of a grid at which one measure's confidence has the lowest Brier score.
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0, finite.
+    measure : str
+        The measure that it was chosen for.
+    """
+
+    loss, alpha = "Brier", None
+
+    def __init__(self, temperature: float, *, measure: str) -> None:
+        super().__init__(temperature, method="TS-grid")
+        self.measure = measure
 
 
 class TemperatureScaling:

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semcal.cli.choosing import choose_by_grid, choose_by_sweep, kept_apart
 from semcal.cli.console import complain, progress, say
-from semcal.cli.loading import open_few_shot, open_model
+from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
+    CacheOption,
     DeviceOption,
     DryRunOption,
     DtypeOption,
+    EquivalenceOption,
     FewShotOption,
     JsonOption,
     LimitOption,
+    MaxNewTokensOption,
     ModelOption,
     QuietOption,
+    SamplesOption,
     SeedOption,
     VerboseOption,
 )
@@ -28,12 +33,12 @@ from semcal.errors import UsageError
 from semcal.qa.datasets import Question, load_questions
 from semcal.qa.splits import question_key
 from semcal.records import dumps
+from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from semcal.engine import LanguageModel
-    from semcal.pipeline import Fit
 
 __all__ = ["command"]
 
@@ -44,7 +49,7 @@ def command(
     ],
     model: ModelOption,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the recalibrator.")],
-    method: Annotated[str, typer.Option(help="TS, ATS or Platt.")] = "TS",
+    method: Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid.")] = "TS",
     loss: Annotated[str, typer.Option(help="NLL or SS.")] = "NLL",
     alpha: Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")] = None,
     solver: Annotated[
@@ -55,6 +60,19 @@ def command(
         Path | None,
         typer.Option(metavar="DIR", help="Keep the hidden states here, for further fits of this model."),
     ] = None,
+    select: Annotated[
+        bool, typer.Option("--select", help="Try every loss, α and weight decay; choose on --validation.")
+    ] = False,
+    validation: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled questions to choose on.")
+    ] = None,
+    measure: Annotated[
+        str, typer.Option(help="The measure whose choice stands in DIR itself (--select, TS-grid).")
+    ] = "E-SC",
+    equivalence: EquivalenceOption = None,
+    cache: CacheOption = None,
+    m: SamplesOption = 10,
+    max_new_tokens: MaxNewTokensOption = None,
     few_shot: FewShotOption = None,
     seed: SeedOption = 0,
     limit: LimitOption = None,
@@ -70,41 +88,115 @@ def command(
     The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt
     (and TS on demand) take the paper's gradient steps on what the model's hidden states were. With
     --features these states are kept: an interrupted reading goes on, and further fits read the file.
+
+    With --select every loss, α and weight decay of the method is tried, and for each measure the one of
+    the lowest Brier score on the --validation questions is kept in DIR/MEASURE; the table of all is
+    DIR/selection.jsonl. TS-grid tries temperatures in the same way on FILE itself, from samples alone.
     """
     from semcal.experiment.environment import versions
-    from semcal.pipeline import fit
-    from semcal.pipeline.fitting import check_method
+    from semcal.pipeline import Asking
+    from semcal.pipeline.fitting import CalibrationSet
 
-    check_method(method, solver, loss, alpha)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
+    _check_options(method, solver, loss, alpha, select=select, validation=validation, out=out)
     bad = BadRows()
+    examples = open_few_shot(few_shot) or ()
     questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
-    examples = _apart(open_few_shot(few_shot) or (), questions)
+    _apart(examples, questions)
+    judging = load_questions(validation, on_bad_row=bad.report, answers_needed=True) if validation else []
+    kept_apart(questions, judging)
     language_model = open_model(model, device=device, dtype=dtype)
     if dry_run:
         _plan(language_model, questions, examples, whole=method == "ATS", features=features, out=out)
         return bad.exit_code()
-    with progress("fit", len(questions)) as update:
-        fitted = fit(
-            language_model,
-            questions,
-            method=method,
-            solver=solver,
-            few_shot=examples,
-            loss=loss,
-            alpha=alpha,
-            weight_decay=weight_decay,
-            seed=seed,
-            store=features,
-            data=Path(file).name,
-            versions=versions(),
-            on_bad_question=bad.report,
-            progress=update,
+    if not select and method != "TS-grid":
+        settings = {
+            "method": method,
+            "solver": solver,
+            "loss": loss,
+            "alpha": alpha,
+            "weight_decay": weight_decay,
+            "seed": seed,
+            "store": features,
+            "data": Path(file).name,
+            "on_bad_question": bad.report,
+        }
+        result = _fitted(language_model, questions, examples, settings, out)
+    else:
+        common: dict[str, Any] = {
+            "judge": open_equivalence(equivalence, device=device, cache=cache),
+            "how": {"m": m, "seed": seed, "max_new_tokens": max_new_tokens},
+            "measure": measure,
+            "out": out,
+        }
+        labelled = CalibrationSet.of(
+            language_model, questions, asking=Asking(examples), on_bad_question=bad.report
         )
-    path = fitted.save_pretrained(out)
-    _show(fitted, str(path), as_json=json or not sys.stdout.isatty())
+        provenance = labelled.provenance(
+            language_model, asking=Asking(examples), data=Path(file).name, seed=seed, versions=versions()
+        )
+        common |= {"asking": Asking(examples), "provenance": provenance}
+        if method == "TS-grid":
+            result = choose_by_grid(language_model, labelled.questions, **common)
+        else:
+            result = choose_by_sweep(
+                language_model, labelled, judging, methods=[method], features=features, **common
+            )
+    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result))
     return bad.exit_code()
+
+
+def _check_options(
+    method: str,
+    solver: str | None,
+    loss: str,
+    alpha: float | None,
+    *,
+    select: bool,
+    validation: str | None,
+    out: Path,
+) -> None:
+    from semcal.pipeline.fitting import METHODS, check_method
+
+    check_name(method, (*METHODS, "TS-grid"), what="method")
+    if method != "TS-grid":
+        check_method(method, solver, loss, alpha)
+    if select and (validation is None or method == "TS-grid"):
+        raise UsageError(
+            "TS-grid chooses on FILE itself; leave --select out"
+            if method == "TS-grid"
+            else "--select chooses on questions of their own; give them with --validation FILE"
+        )
+    if validation is not None and not select:
+        raise UsageError("--validation goes with --select")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
+
+
+def _fitted(
+    model: LanguageModel,
+    questions: list[Question],
+    examples: tuple[Question, ...],
+    settings: dict[str, Any],
+    out: Path,
+) -> dict[str, Any]:
+    """Fit one recalibrator and keep it."""
+    from semcal.experiment.environment import versions
+    from semcal.pipeline import fit
+
+    with progress("fit", len(questions)) as update:
+        fitted = fit(model, questions, few_shot=examples, versions=versions(), progress=update, **settings)
+    path = fitted.save_pretrained(out)
+    if fitted.report.get("at_bound"):
+        say(f"fit: the loss still falls beyond T = {fitted.temperature:g}, the bound; look at the data")
+    return {
+        "method": fitted.recalibrator.method,
+        "temperature": getattr(fitted.recalibrator, "temperature_", None),
+        "loss": fitted.recalibrator.loss,
+        "alpha": fitted.recalibrator.alpha,
+        **fitted.report,
+        "n_questions": fitted.provenance.n_questions,
+        "path": str(path),
+    }
 
 
 def _plan(
@@ -140,25 +232,23 @@ def _apart(examples: tuple[Question, ...], questions: list[Question]) -> tuple[Q
     return examples
 
 
-def _show(fitted: Fit, path: str, *, as_json: bool) -> None:
-    recalibrator, report = fitted.recalibrator, fitted.report
-    result = {
-        "method": recalibrator.method,
-        "temperature": getattr(recalibrator, "temperature_", None),
-        "loss": recalibrator.loss,
-        "alpha": recalibrator.alpha,
-        **report,
-        "n_questions": fitted.provenance.n_questions,
-        "path": path,
-    }
-    typer.echo(dumps(result) if as_json else f"{_in_words(result)}\nwritten to {path}")
-    if report.get("at_bound"):
-        say(
-            f"fit: the loss still falls beyond T = {result['temperature']:g}, the bound; look at the data",
-        )
-
-
 def _in_words(result: Mapping[str, Any]) -> str:
+    text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
+    return f"{text}\nwritten to {result['path']}"
+
+
+def _choices_in_words(result: Mapping[str, Any]) -> str:
+    """A line for each measure: what was chosen, and its scores on the questions that it was chosen on."""
+    lines = [f"{'measure':<8} {'chosen':<24} {'Brier':>8} {'ACE':>8} {'AUROC':>8} {'accuracy':>8}"]
+    for measure, row in result["chosen"].items():
+        name = row.get("candidate") or f"T = {row['temperature']:.3f}"
+        of = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
+        scores = "".join(f" {row[key]:>8.3f}" for key in ("brier", "ace", "auroc", "accuracy"))
+        lines.append(f"{measure:<8} {name + of:<24}{scores}")
+    return "\n".join(lines)
+
+
+def _fit_in_words(result: Mapping[str, Any]) -> str:
     data = f"{result['n_tokens']} tokens of {result['n_questions']} questions"
     if "steps" not in result:
         low, high = result["interval"]

@@ -1,0 +1,136 @@
+"""`semcal fit --select` and `--method TS-grid`: a recalibrator for each measure, and the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semcal.cli.console import complain, progress, say
+from semcal.errors import UsageError
+from semcal.qa.splits import question_key
+from semcal.records import write_rows
+from semcal.registry import check_name
+
+if TYPE_CHECKING:
+    from semcal.engine import Equivalence, LanguageModel
+    from semcal.pipeline import Asking
+    from semcal.pipeline.fitting import CalibrationSet
+    from semcal.qa.datasets import Question
+    from semcal.recalibration import Fitted, Provenance
+
+__all__ = ["choose_by_grid", "choose_by_sweep", "kept_apart"]
+
+#: The table of all candidates, beside the recalibrators.
+TABLE = "selection.jsonl"
+#: Share of the best candidate's accuracy below which a choice by Brier score is remarked upon.
+WORTH = 0.8
+
+
+def choose_by_sweep(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    validation: Sequence[Question],
+    *,
+    asking: Asking,
+    judge: Equivalence,
+    methods: Sequence[str],
+    features: Path | None,
+    how: Mapping[str, Any],
+    provenance: Provenance,
+    measure: str,
+    out: Path,
+) -> dict[str, Any]:
+    """Fit all candidates, choose for each measure on validation, and keep what was chosen."""
+    from semcal.experiment.sweep import sweep
+
+    with ExitStack() as bars:
+
+        def shown(label: str, total: int) -> Callable[[int], None]:
+            return bars.enter_context(progress(label, total))
+
+        found = sweep(
+            model,
+            labelled,
+            validation,
+            asking=asking,
+            equivalence=judge,
+            methods=methods,
+            store=features,
+            progress=shown,
+            **how,
+        )
+    chosen = {name: found.recalibrator(name) for name in found.selection.chosen}
+    table = found.selection.table()
+    return _keep(chosen, table, model, provenance, measure, out)
+
+
+def choose_by_grid(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    asking: Asking,
+    judge: Equivalence,
+    how: Mapping[str, Any],
+    provenance: Provenance,
+    measure: str,
+    out: Path,
+) -> dict[str, Any]:
+    """Choose a temperature for each measure from samples alone, and keep them."""
+    from semcal.pipeline.grid import fit_grid
+
+    with progress("TS-grid", len(questions)) as update:
+        found = fit_grid(model, questions, equivalence=judge, asking=asking, progress=update, **how)
+    if found.at_edge:
+        say(
+            f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
+            "it may lie beyond"
+        )
+    chosen = {name: found.recalibrator(name) for name in found.temperatures}
+    return _keep(chosen, found.table(), model, provenance, measure, out)
+
+
+def kept_apart(labelled: Sequence[Question], validation: Sequence[Question]) -> None:
+    """Refuse validation questions that are fitted to as well: the choice would favour what overfits."""
+    used = {question_key(question) for question in labelled}
+    both = [question.question for question in validation if question_key(question) in used]
+    if both:
+        raise UsageError(f"{both[0]!r} is a validation question and one to fit to; take it out of one file")
+
+
+def _traded_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say where the lowest Brier score is that of answers which are mostly wrong, and known to be."""
+    for row in table:
+        best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
+        if row["chosen"] and row["accuracy"] < WORTH * best:
+            yield (
+                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of them, the "
+                f"best candidate in {best:.0%}: its Brier score is low because it is unsure of wrong answers"
+            )
+
+
+def _keep(
+    chosen: Mapping[str, Fitted],
+    table: Sequence[Mapping[str, Any]],
+    model: LanguageModel,
+    provenance: Provenance,
+    measure: str,
+    out: Path,
+) -> dict[str, Any]:
+    """Write the choice of every measure, the one of `measure` in `out` itself; what was chosen and why."""
+    from semcal.recalibration import save_pretrained
+
+    check_name(measure, chosen, what="measure")
+    for name, recalibrator in chosen.items():
+        save_pretrained(recalibrator, out / name, provenance=provenance)
+    save_pretrained(chosen[measure], out, provenance=provenance)
+    write_rows(out / TABLE, table)
+    for warning in _traded_accuracy(table):
+        complain(f"warning: {warning}")
+    say(f"fit: {len(table)} candidates on {model.name}, all of them in {out / TABLE}")
+    return {
+        "measure": measure,
+        "chosen": {row["measure"]: dict(row) for row in table if row["chosen"]},
+        "path": str(out / "calibration.json"),
+    }

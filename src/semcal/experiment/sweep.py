@@ -1,0 +1,183 @@
+"""The paper's sweep: every loss, α and weight decay of TS, ATS and Platt from one set of features (spec 6).
+
+All candidates are then sampled on the validation questions in one pass and compared by `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.experiment.selection import Candidate, Selection, select
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, fit_stored
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.sample import sample_mixed_at
+from semcal.qa.datasets import Question
+from semcal.qa.grading import Grader
+from semcal.recalibration import PAPER_LOSSES, Fitted, Suffixes, fit_temperatures
+from semcal.registry import check_name
+
+__all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "sweep"]
+
+#: The weight decays of ATS and Platt that the paper tries.
+WEIGHT_DECAYS = (0.0, 0.01)
+#: Validation questions that are sampled under all candidates in one piece.
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Fitted candidates and what was chosen from them.
+
+    Attributes
+    ----------
+    fitted : dict of Candidate to recalibrator
+        Every candidate.
+    selection : Selection
+        For each measure the candidate of the lowest Brier score on validation, and the whole table.
+    """
+
+    fitted: dict[Candidate, Fitted]
+    selection: Selection
+
+    def recalibrator(self, measure: str) -> Fitted:
+        """The recalibrator that was chosen for a measure."""
+        return self.fitted[self.selection.chosen[measure].candidate]
+
+
+def fit_candidates(
+    model: LanguageModel,
+    features: Suffixes,
+    methods: Sequence[str] = METHODS,
+    *,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Candidate, Fitted]:
+    """Fit every candidate of the paper to stored features: five of TS, ten of ATS and ten of Platt."""
+    found: dict[Candidate, Fitted] = {}
+    for method in methods:
+        check_name(method, METHODS, what="method")
+        decays: tuple[float | None, ...] = (None,) if method == "TS" else WEIGHT_DECAYS
+        if method == "TS":
+            for exact in fit_temperatures(features, model.logits, points=PAPER_LOSSES, seed=seed):
+                found[_candidate(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
+            continue
+        for decay in decays:
+            for loss, alpha in PAPER_LOSSES:
+                how = {"loss": loss, "alpha": alpha, "weight_decay": decay, "seed": seed}
+                fitted, _ = fit_stored(model, features, method=method, **how)  # type: ignore[arg-type]
+                found[_candidate(method, loss, alpha, decay)] = fitted
+                if progress is not None:
+                    progress(len(found))
+    return found
+
+
+def _candidate(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
+    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
+
+
+def sample_candidates(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    fitted: dict[Candidate, Fitted],
+    *,
+    asking: Asking,
+    equivalence: Equivalence,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    linkage: str = "components",
+    progress: Callable[[int], None] | None = None,
+) -> dict[Candidate, list[dict[str, object]]]:
+    """Sample and cluster questions under every candidate, in common passes of the model."""
+    rows: dict[Candidate, list[dict[str, object]]] = {candidate: [] for candidate in fitted}
+    for start in range(0, len(questions), BLOCK):
+        block = questions[start : start + BLOCK]
+        sampled = sample_mixed_at(
+            model,
+            block,
+            recalibrators=list(fitted.values()),
+            asking=asking,
+            m=m,
+            seed=seed,
+            max_new_tokens=max_new_tokens,
+        )
+        drawn = [
+            {**question.row(), **one.fields()} for under in sampled for question, one in zip(block, under)
+        ]
+        clustered, _ = cluster_rows(drawn, equivalence=equivalence, linkage=linkage)
+        for number, candidate in enumerate(rows):
+            rows[candidate] += clustered[number * len(block) : (number + 1) * len(block)]
+        if progress is not None:
+            progress(start + len(block))
+    return rows
+
+
+def sweep(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    validation: Sequence[Question],
+    *,
+    asking: Asking,
+    equivalence: Equivalence,
+    methods: Sequence[str] = METHODS,
+    grader: Grader | None = None,
+    store: Path | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    progress: Callable[[str, int], Callable[[int], None]] | None = None,
+) -> Sweep:
+    """Fit every candidate, sample the validation questions under each, and choose for every measure.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The frozen model: one pass over the calibration set, one over the validation questions.
+    labelled : CalibrationSet
+        What is fitted to.
+    validation : sequence of Question
+        Labelled questions that are neither fitted to nor tested on.
+    asking : Asking
+        Few-shot examples.
+    equivalence, grader
+        What decides which answers mean the same, and which are right.
+    methods : sequence of {"TS", "ATS", "Platt"}
+        What to try.
+    store : Path, optional
+        A folder for the hidden states.
+    m, seed, max_new_tokens
+        Of the sampling.
+    progress : callable, optional
+        Maps a label and a total to what is told how much is done.
+    """
+
+    def tell(label: str, total: int) -> Callable[[int], None] | None:
+        return None if progress is None else progress(label, total)
+
+    features = calibration_features(
+        model,
+        labelled,
+        asking=asking,
+        whole="ATS" in methods,
+        store=store,
+        progress=tell("features", len(labelled.questions)),
+    )
+    fitted = fit_candidates(model, features, methods, seed=seed, progress=tell("fit", 25))
+    rows = sample_candidates(
+        model,
+        validation,
+        fitted,
+        asking=asking,
+        equivalence=equivalence,
+        m=m,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        progress=tell("validation", len(validation)),
+    )
+    return Sweep(fitted, select(rows, grader=grader, seed=seed))
