@@ -155,6 +155,9 @@ def test_an_interrupted_sampling_goes_on_where_it_was(model: str, tmp_path: Path
     assert not out.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
     assert len(finished) >= 2
+    code, _, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--out", str(out))
+    assert code == 2
+    assert "unfinished work of a call with other options" in stderr
     subprocess.run([*command, "--out", str(out)], env=environment, check=True)
     assert not kept.exists()
     whole = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
@@ -230,8 +233,10 @@ def test_a_file_is_no_directory_for_a_recalibrator(model: str, tmp_path: Path) -
 @pytest.mark.parametrize("method", ["ATS", "Platt"])
 def test_a_fit_with_weights_is_sampled_with_and_asked_with(method: str, model: str, tmp_path: Path) -> None:
     file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
-    code, (fitted,), _ = semcal("fit", file, "--model", model, "--method", method, "--out", out)
+    code, (fitted,), stderr = semcal("fit", file, "--model", model, "--method", method, "--out", out)
     assert (code, fitted["method"], fitted["steps"]) == (0, method, len(fitted["losses"]))
+    assert f"{method} is hardly other than the model" in stderr
+    assert fitted["loss_after"] == pytest.approx(fitted["loss_before"], rel=1e-3)
     assert (tmp_path / "fit" / "model.safetensors").exists()
     options = ("--model", model, "--recalibrator", out, "--m", "3")
     code, rows, _ = semcal("sample", file, *options)
@@ -253,6 +258,8 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
     )
     assert (code, (features / "states.bin").stat().st_mtime_ns) == (0, before.st_mtime_ns)
     assert smoothed["loss_before"] != plain["loss_before"]
+    for method in ("ATS", "Platt"):
+        assert semcal("fit", file, *options, "--features", str(features), "--method", method)[0] == 0
     other = write(tmp_path / "other.jsonl", QUESTIONS[:4])
     code, _, stderr = semcal("fit", other, *options, "--features", str(features))
     assert code == 1
@@ -306,3 +313,24 @@ def test_ts_grid_needs_samples_alone_and_is_applied_as_any_other(model: str, tmp
         "ask", QUESTIONS[0]["question"], "--model", model, "--recalibrator", str(out), "--m", "2"
     )
     assert (code, answer["method"], answer["temperature"]) == (0, "TS-grid", temperature)
+
+
+def test_options_that_would_be_ignored_are_refused(model: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, _, stderr = semcal(
+        "fit", file, "--model", model, "--weight-decay", "0.01", "--out", str(tmp_path / "o")
+    )
+    assert code == 2
+    assert "--weight-decay is for --solver sgd" in stderr
+    code, _, stderr = semcal("ask", str(tmp_path), "--model", model)
+    assert code == 2
+    assert "is a folder" in stderr
+
+
+def test_each_measure_names_the_meaning_it_is_surest_of(model: str) -> None:
+    _, (record,), _ = semcal("ask", "Who built it?", "--model", model, "--m", "6", "--max-new-tokens", "2")
+    for measure, text in record["answers"].items():
+        best = max(meaning["confidences"][measure] for meaning in record["meanings"])
+        assert record["confidence"][measure] == pytest.approx(best)
+        assert any(m["answer"] == text and m["confidences"][measure] == best for m in record["meanings"])
+    assert record["answers"]["E-SC"] == record["answer"]

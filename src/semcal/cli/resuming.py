@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from semcal.cli.console import say
+from semcal.errors import UsageError
 from semcal.experiment.store import Store
+from semcal.records import dumps
 
 __all__ = ["Resumable"]
 
+#: What the kept blocks were made with.
+SETTINGS = "settings.json"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -32,16 +37,30 @@ class Resumable:
         self._settings = settings
         if fresh:
             self.finish()
+        self._refuse_other_work()
+
+    def _refuse_other_work(self) -> None:
+        if self._folder is None or not (self._folder / SETTINGS).is_file():
+            return
+        if (self._folder / SETTINGS).read_text(encoding="utf-8").strip() != dumps(self._settings):
+            raise UsageError(
+                f"{self._folder} holds unfinished work of a call with other options; run that again to "
+                "finish it, or give --fresh to drop it"
+            )
+        say(f"going on with what {self._folder} holds")
 
     def rows(self, inputs: Rows, compute: Callable[[], Rows]) -> list[dict[str, Any]]:
         """Return the results of a block of input rows, from disk where they are there already."""
         if self._folder is None:
             return [dict(row) for row in compute()]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / SETTINGS).write_text(dumps(self._settings) + "\n", encoding="utf-8")
         return Store(self._folder).rows("rows", {"settings": self._settings, "inputs": list(inputs)}, compute)
 
     def finish(self) -> None:
         """Remove what was kept: the --out file is whole now."""
         if self._folder is not None and self._folder.is_dir():
             shutil.rmtree(self._folder / "blocks", ignore_errors=True)
+            (self._folder / SETTINGS).unlink(missing_ok=True)
             if not any(self._folder.iterdir()):
                 self._folder.rmdir()

@@ -121,6 +121,8 @@ def run_rows(
             handle.flush()
             done += len(part)
             update(done)
+    if not done and not bad.count:
+        say(f"{label}: the input holds no rows")
     if out is not None:
         say(f"{label}: {done} rows in {out}")
     return bad.exit_code()

@@ -164,7 +164,7 @@ def sweep(
         model,
         labelled,
         asking=asking,
-        whole="ATS" in methods,
+        whole="ATS" in methods or store is not None,
         store=store,
         progress=tell("features", len(labelled.questions)),
     )

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import FitError, QuestionError, UsageError
+from semcal.errors import FitError, QuestionError, SemcalWarning, UsageError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question, load_questions
 from semcal.recalibration import (
+    ATS,
+    AnyRecalibrator,
+    Base,
     Fitted,
+    Platt,
     Provenance,
     Suffixes,
     TemperatureScaling,
@@ -23,10 +31,11 @@ from semcal.recalibration import (
     fit_platt,
     fit_temperatures,
     fit_ts,
+    inverse_temperatures,
     paper_schedule,
     save_pretrained,
 )
-from semcal.recalibration.losses import check_loss
+from semcal.recalibration.losses import check_loss, token_losses
 from semcal.records import dumps
 from semcal.registry import check_name
 
@@ -39,10 +48,15 @@ __all__ = [
     "data_hash",
     "fit",
     "fit_stored",
+    "mean_loss_of",
 ]
 
 METHODS = ("TS", "ATS", "Platt")
 SOLVERS = ("exact", "sgd")
+#: Answer positions whose logits are held at once.
+POSITIONS = 2048
+#: Share of the loss below which a training is said to have changed nothing.
+UNMOVED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -233,14 +247,13 @@ def fit_stored(
     """
     if check_method(method, solver, loss, alpha) == "exact":
         (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], seed=seed)
-        low, high = exact.interval()
         certificate = exact.certificate
         return exact.recalibrator(), {
             "loss_before": certificate.loss_at_one,
             "loss_after": certificate.loss,
             "at_bound": certificate.at_bound,
             "standard_error": exact.standard_error,
-            "interval": [low, high],
+            "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
         }
     schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
     how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule}
@@ -251,12 +264,50 @@ def fit_stored(
         training = fit_ats(features, model.logits, shape=model.block_shape, **how)
     else:
         training = fit_platt(features, model.logits, **how)
+    before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
+    after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
+    if method != "TS" and abs(before - after) < UNMOVED * before:
+        warnings.warn(
+            f"{method} is hardly other than the model after {training.steps} steps, in which AdamW moves a "
+            f"weight by about {training.drift_bound:.1e} at most; more questions make more steps",
+            SemcalWarning,
+            stacklevel=2,
+        )
     return training.recalibrator, {
+        "loss_before": before,
+        "loss_after": after,
         "steps": training.steps,
         "losses": list(training.losses),
         "drift_bound": training.drift_bound,
         "exact_temperature": training.exact_temperature,
     }
+
+
+@torch.no_grad()
+def mean_loss_of(
+    model: LanguageModel,
+    features: Suffixes,
+    recalibrator: AnyRecalibrator | Platt,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+) -> float:
+    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
+    rows, weights = features.predicting_rows(), features.token_weights()
+    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, ATS) else None
+    total = 0.0
+    for start in range(0, len(rows), POSITIONS):
+        part = slice(start, start + POSITIONS)
+        logits = model.logits(features.states[rows[part]])
+        if isinstance(recalibrator, ATS):
+            assert beta is not None
+            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
+        else:
+            log_probs = recalibrator.log_probs(logits)
+        targets = features.targets[part].to(logits.device)
+        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
+        total += float((losses.double().cpu() * weights[part]).sum())
+    return total / float(weights.sum())
 
 
 def fit(
@@ -298,7 +349,8 @@ def fit(
     seed : int
         Of sgd, and of the resampling behind the interval of T.
     store : Path, optional
-        A folder for the hidden states, for sets that are too large for memory, and for further fits.
+        A folder for the hidden states of whole sequences, for sets that are too large for memory and for
+        further fits by any method.
     data : str, optional
         Where the questions come from, for the record; the file's name by default.
     versions : dict, optional
@@ -319,8 +371,9 @@ def fit(
         data, questions = data or str(Path(questions).name), load_questions(questions)
     asking = Asking(tuple(few_shot))
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
+    whole = method == "ATS" or store is not None
     features = calibration_features(
-        model, labelled, asking=asking, whole=method == "ATS", store=store, progress=progress
+        model, labelled, asking=asking, whole=whole, store=store, progress=progress
     )
     recalibrator, report = fit_stored(
         model,

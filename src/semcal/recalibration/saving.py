@@ -183,7 +183,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     Parameters
     ----------
     path_or_id : str or Path
-        A directory, or an id owner/name on the Hugging Face hub (a string, and no directory of that name).
+        A directory (or calibration.json in it), or an id owner/name on the Hugging Face hub (a string, and
+        no directory of that name).
     revision : str, optional
         Branch, tag or commit on the hub.
 
@@ -200,6 +201,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         If a file is truncated, edited, missing or of another schema, the method is unknown, or the hub
         cannot be reached.
     """
+    if Path(path_or_id).name == FILE:
+        path_or_id = Path(path_or_id).parent
     directory = local_directory(path_or_id, revision=revision)
     path = directory / FILE
     content = _read(path)

@@ -84,7 +84,8 @@ def command(
     """
     single = _single(question, context)
     if model == ATLAS:
-        equivalence, recalibrator = equivalence or ATLAS, _embedded(recalibrator, temperature)
+        equivalence = equivalence or ATLAS
+        recalibrator = _embedded(recalibrator, temperature, few_shot)
     language_model = open_model(model, device=device, dtype=dtype)
     method, asking = open_recalibrator(
         language_model,
@@ -112,11 +113,16 @@ def command(
     return 0
 
 
-def _embedded(recalibrator: Path | None, temperature: float | None) -> Path | None:
+def _embedded(recalibrator: Path | None, temperature: float | None, few_shot: Path | None) -> Path | None:
     """The recalibrator that comes with the embedded model, unless the options name another distribution."""
     from semcal.demo.paths import recalibrator_dir
 
-    return recalibrator_dir() if recalibrator is None and temperature is None else recalibrator
+    if recalibrator is not None or temperature is not None:
+        return recalibrator
+    if few_shot is not None:
+        say("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
+        return None
+    return recalibrator_dir()
 
 
 def _single(given: str, context: str | None) -> Question | None:
@@ -125,6 +131,8 @@ def _single(given: str, context: str | None) -> Question | None:
         if context is not None:
             raise UsageError("--context goes with a question; rows bring their own 'context'")
         return None
+    if os.path.isdir(given):  # noqa: PTH112
+        raise UsageError(f"{given!r} is a folder; name a file of questions in it")
     if not given.strip():
         raise UsageError("the question is empty")
     if given.endswith(DATA_SUFFIXES) and not any(map(str.isspace, given)):
@@ -181,6 +189,7 @@ def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) 
         **abstains,
         "measure": answer.measure,
         "confidence": answer.confidence,
+        "answers": {name: _favourite(answer, name) for name in answer.confidence},
         "semantic_entropy": answer.entropy,
         "meanings": [
             {"answer": meaning.text, "samples": meaning.samples, "confidences": meaning.confidences}
@@ -190,6 +199,12 @@ def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) 
         "log_likelihoods": answer.row["log_likelihoods"],
         "clusters": answer.row["clusters"],
     }
+
+
+def _favourite(answer: Answer, measure: str) -> str | None:
+    """The meaning that a measure is most confident of; another measure may prefer another."""
+    rated = [(m.confidences[measure], m.text) for m in answer.meanings if m.confidences[measure] is not None]
+    return max(rated, key=lambda pair: pair[0] or 0.0)[1] if rated else None
 
 
 def _page(record: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -97,7 +96,7 @@ def command(
     from semcal.pipeline import Asking
     from semcal.pipeline.fitting import CalibrationSet
 
-    _check_options(method, solver, loss, alpha, select=select, validation=validation, out=out)
+    _check_options(method, solver, loss, alpha, weight_decay, select=select, validation=validation, out=out)
     bad = BadRows()
     examples = open_few_shot(few_shot) or ()
     questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
@@ -106,7 +105,7 @@ def command(
     kept_apart(questions, judging)
     language_model = open_model(model, device=device, dtype=dtype)
     if dry_run:
-        _plan(language_model, questions, examples, whole=method == "ATS", features=features, out=out)
+        _plan(language_model, questions, examples, method=method, features=features, out=out)
         return bad.exit_code()
     if not select and method != "TS-grid":
         settings = {
@@ -150,6 +149,7 @@ def _check_options(
     solver: str | None,
     loss: str,
     alpha: float | None,
+    weight_decay: float,
     *,
     select: bool,
     validation: str | None,
@@ -168,6 +168,10 @@ def _check_options(
         )
     if validation is not None and not select:
         raise UsageError("--validation goes with --select")
+    if weight_decay and (solver == "exact" or (method == "TS" and solver is None)):
+        raise UsageError("--weight-decay is for --solver sgd; the exact solution of TS has none")
+    if (out / "calibration.json").exists():
+        say(f"fit: the recalibrator in {out} will be replaced")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
 
@@ -204,7 +208,7 @@ def _plan(
     questions: list[Question],
     examples: tuple[Question, ...],
     *,
-    whole: bool,
+    method: str,
     features: Path | None,
     out: Path,
 ) -> None:
@@ -214,6 +218,7 @@ def _plan(
 
     asking = Asking(examples)
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=lambda _: None)
+    whole = method == "ATS" or features is not None
     size = labelled.manifest(model, asking=asking, whole=whole).bytes / 1e6
     complain(
         f"would read {len(labelled.questions)} questions with {model.name} once, keep {size:.1f} MB of "
@@ -251,18 +256,17 @@ def _choices_in_words(result: Mapping[str, Any]) -> str:
 def _fit_in_words(result: Mapping[str, Any]) -> str:
     data = f"{result['n_tokens']} tokens of {result['n_questions']} questions"
     if "steps" not in result:
-        low, high = result["interval"]
-        error = "" if math.isnan(result["standard_error"]) else f" ± {result['standard_error']:.4f}"
+        error = ""
+        if result["interval"]:
+            low, high = result["interval"]
+            error = f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
         return (
-            f"T = {result['temperature']:.4f}{error}, 95 % [{low:.3f}, {high:.3f}] "
+            f"T = {result['temperature']:.4f}{error} "
             f"({result['loss']} per token {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
             f"now; {data})"
         )
-    losses = result["losses"]
-    quarter = max(1, len(losses) // 4)
-    first, last = (sum(part) / quarter for part in (losses[:quarter], losses[-quarter:]))
     found = "" if result["temperature"] is None else f", T = {result['temperature']:.4f}"
     return (
-        f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token {first:.4f} in "
-        f"the first quarter of them, {last:.4f} in the last; {data})"
+        f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token "
+        f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data})"
     )
