@@ -243,16 +243,21 @@ def learn(
 
 
 def make(settings: Settings, folder: Path, start: Path | None = None, first: int = 0) -> None:
-    """Run the pipeline from stage `first` on, with the weights in `start` if it is not the first."""
+    """Run the pipeline from stage `first` on, with the weights in `start` if it is not the first.
+
+    Every stage begins with the float16 weights that the one before has saved and a fresh optimiser, so a
+    pipeline that is gone through in parts is the same as one in a piece.
+    """
     log.info("settings: %s", json.dumps(asdict(settings)))
     begun = time.perf_counter()
     model, tokenizer = load(start) if start else _new(settings)
     log.info("%d parameters, vocabulary %d", sum(p.numel() for p in model.parameters()), len(tokenizer))
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, betas=(0.9, 0.98), fused=True)
     for number, stage in enumerate(settings.stages):
         if number >= first:
-            train_stage(model, tokenizer, optimizer, stage, settings)
-            save(model, tokenizer, folder.with_name(f"{folder.name}-{stage.name}"))
+            train_stage(model, tokenizer, stage, settings)
+            saved = folder.with_name(f"{folder.name}-{stage.name}")
+            save(model, tokenizer, saved)
+            model, tokenizer = load(saved)
     post_train(model, tokenizer, settings)
     save(model, tokenizer, folder)
     log.info("done in %.1f minutes", (time.perf_counter() - begun) / 60)
@@ -266,11 +271,11 @@ def _new(settings: Settings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]
 def train_stage(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    optimizer: torch.optim.Optimizer,
     stage: Stage,
     settings: Settings,
 ) -> None:
     """Take the steps of one stage on its mix of texts."""
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, betas=(0.9, 0.98), fused=True)
     rng = Random(f"{stage.name}-{settings.seed}")
     streams = (
         encoded(tokenizer, statements(rng, build_world())),
