@@ -146,12 +146,16 @@ def test_an_interrupted_sampling_goes_on_where_it_was(model: str, tmp_path: Path
     questions, out = write(tmp_path / "q.jsonl", many), tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "semcal", "sample", questions, "--model", model, "--m", "20", "-q"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    running = subprocess.Popen([*command, "--out", str(out)], env=environment, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [*command, "--out", str(out)], env=environment, stderr=subprocess.PIPE, text=True
+    )
     kept = tmp_path / "out.jsonl.unfinished"
     while running.poll() is None and len(list(kept.rglob("*.jsonl"))) < 2:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    assert running.wait(60) == 130
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert f"what is finished is kept in {kept}" in stderr
     assert not out.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
     assert len(finished) >= 2

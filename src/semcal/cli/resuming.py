@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from semcal.cli.console import say
+from semcal.cli.console import complain, say
 from semcal.errors import UsageError
 from semcal.experiment.store import Store
 from semcal.records import dumps
@@ -56,6 +57,16 @@ class Resumable:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / SETTINGS).write_text(dumps(self._settings) + "\n", encoding="utf-8")
         return Store(self._folder).rows("rows", {"settings": self._settings, "inputs": list(inputs)}, compute)
+
+    @contextmanager
+    def told_when_interrupted(self) -> Iterator[None]:
+        """Say where the finished blocks are when the work inside is interrupted."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._folder is not None and self._folder.is_dir():
+                complain(f"what is finished is kept in {self._folder}; the same command goes on from there")
+            raise
 
     def finish(self) -> None:
         """Remove what was kept: the --out file is whole now."""

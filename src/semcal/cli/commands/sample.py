@@ -116,7 +116,8 @@ def command(
 
     if verbose:
         say(f"sample: {language_model.name} {language_model.revision[:12]}, {fingerprint(method)}")
-    code = run_rows(read_questions(file), out, work=work, label="sample", block=BLOCK, limit=limit)
+    with kept.told_when_interrupted():
+        code = run_rows(read_questions(file), out, work=work, label="sample", block=BLOCK, limit=limit)
     kept.finish()
     return code
 
