@@ -18,16 +18,16 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     if isinstance(value, list):
-        return "[" + ", ".join(_shown(item) for item in value) + "]"
+        return "[" + ", ".join("–" if item is None else f"{item:.3f}" for item in value) + "]"
     return str(value)
 
 
 def metrics_table(results: list[dict[str, Any]]) -> Table:
     """Metrics down, measures across."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("metric")
+    table.add_column("metric", overflow="fold")
     for result in results:
-        table.add_column(str(result.get("measure", "value")), justify="right")
+        table.add_column(str(result.get("measure", "value")), justify="right", overflow="fold")
     fullest = max(results, key=len)
     for key, first in fullest.items():
         if key == "measure":
