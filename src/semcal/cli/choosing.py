@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from semcal.qa.datasets import Question
     from semcal.recalibration import Fitted, Provenance
 
-__all__ = ["choose_by_grid", "choose_by_sweep", "kept_apart"]
+__all__ = ["choose_by_grid", "choose_by_sweep", "keep_apart"]
 
 #: The table of all candidates, beside the recalibrators.
 TABLE = "selection.jsonl"
@@ -91,19 +91,19 @@ def choose_by_grid(
     return _keep(chosen, found.table(), model, provenance, measure, out)
 
 
-def kept_apart(labelled: Sequence[Question], validation: Sequence[Question]) -> None:
-    """Refuse validation questions that are fitted to as well: the choice would favour what overfits."""
+def keep_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:
+    """Refuse questions that are fitted to and used otherwise as well; `both` says what such a one is."""
     used = {question_key(question) for question in labelled}
-    both = [question.question for question in validation if question_key(question) in used]
-    if both:
-        raise UsageError(f"{both[0]!r} is a validation question and one to fit to; take it out of one file")
+    for question in others:
+        if question_key(question) in used:
+            raise UsageError(f"{question.question!r} is {both}; take it out of one file")
 
 
 def _traded_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Say where the lowest Brier score is that of answers which are mostly wrong, and known to be."""
-    for row in table:
+    for row in filter(lambda row: row["chosen"], table):
         best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
-        if row["chosen"] and row["accuracy"] < WORTH * best:
+        if row["accuracy"] < WORTH * best:
             yield (
                 f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of them, the "
                 f"best candidate in {best:.0%}: its Brier score is low because it is unsure of wrong answers"

@@ -11,7 +11,7 @@ from typing import Any
 from semcal.cli.console import complain, say
 from semcal.errors import UsageError
 from semcal.experiment.store import Store
-from semcal.records import dumps
+from semcal.records import dumps, write_rows
 
 __all__ = ["Resumable"]
 
@@ -54,8 +54,8 @@ class Resumable:
         """Return the results of a block of input rows, from disk where they are there already."""
         if self._folder is None:
             return [dict(row) for row in compute()]
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / SETTINGS).write_text(dumps(self._settings) + "\n", encoding="utf-8")
+        if not (self._folder / SETTINGS).exists():
+            write_rows(self._folder / SETTINGS, [self._settings])
         return Store(self._folder).rows("rows", {"settings": self._settings, "inputs": list(inputs)}, compute)
 
     @contextmanager

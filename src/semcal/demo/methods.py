@@ -24,7 +24,7 @@ from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_feature
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.qa.grading import RuleGrader
-from semcal.recalibration import SE, AnyRecalibrator, Base, GridTemperature
+from semcal.recalibration import SE, AnyRecalibrator, Base, Temperature
 from semcal.records import dumps, writing
 from semcal.semantics import MEASURES
 
@@ -59,7 +59,7 @@ def _run(model: Any, judge: Any, one: QuestionSet, count: int, seed: int) -> dic
     candidates: dict[str, dict[Candidate, Any]] = {
         method: dict(fit_candidates(model, features, [method], seed=seed)) for method in METHODS
     }
-    candidates["TS-grid"] = {Candidate(f"T = {t:.3f}"): GridTemperature(t, measure="") for t in GRID}
+    candidates["TS-grid"] = {Candidate(f"T = {t:.3f}"): Temperature(t, method="TS-grid") for t in GRID}
     typer.echo(f"{one.name}: {sum(map(len, candidates.values()))} candidates fitted", err=True)
 
     def sampled(
@@ -68,7 +68,7 @@ def _run(model: Any, judge: Any, one: QuestionSet, count: int, seed: int) -> dic
         return sample_candidates(
             model,
             questions,
-            dict(recalibrators),  # type: ignore[arg-type]
+            recalibrators,
             asking=asking,
             equivalence=judge,
             seed=seed,

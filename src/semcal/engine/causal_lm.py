@@ -295,8 +295,7 @@ class CausalLanguageModel:
 
     def misfits(self, prompts: Sequence[Prompt], answers: _Answers) -> list[QuestionError]:
         """What `score` and `features` would refuse: questions too long for the model with an answer."""
-        longest = [max(map(len, given), default=0) for given in answers]
-        return list(misfits(prompts, longest=longest, limit=self.network.limit))
+        return list(misfits(prompts, longest=_longest(answers), limit=self.network.limit))
 
     @property
     def block_shape(self) -> BlockShape:
@@ -418,9 +417,8 @@ class CausalLanguageModel:
             raise InputError(
                 f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
             )
-        longest = [max(map(len, given), default=0) for given in answers]
         room = [sum(map(len, given)) for given in answers]
-        yield from self._batches(prompts, longest, room, progress, shared=shared, riders=riders)
+        yield from self._batches(prompts, _longest(answers), room, progress, shared=shared, riders=riders)
 
     def _log_probs(
         self, forest: Forest, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
@@ -458,6 +456,11 @@ class CausalLanguageModel:
             token_log_probs=tuple(log_probs),
             finished=tokens[-1] in self.format.stops,
         )
+
+
+def _longest(answers: _Answers) -> list[int]:
+    """Tokens of the longest answer to each prompt."""
+    return [max(map(len, given), default=0) for given in answers]
 
 
 def _at_least_one(**options: int) -> None:

@@ -5,9 +5,10 @@ All candidates are then sampled on the validation questions in one pass and comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
@@ -18,7 +19,7 @@ from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
-from semcal.recalibration import PAPER_LOSSES, Fitted, Suffixes, fit_temperatures
+from semcal.recalibration import PAPER_LOSSES, AnyRecalibrator, Fitted, Suffixes, fit_temperatures
 from semcal.registry import check_name
 
 __all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "sweep"]
@@ -84,7 +85,7 @@ def _candidate(method: str, loss: str, alpha: float | None, decay: float | None)
 def sample_candidates(
     model: LanguageModel,
     questions: Sequence[Question],
-    fitted: dict[Candidate, Fitted],
+    recalibrators: Mapping[Candidate, AnyRecalibrator],
     *,
     asking: Asking,
     equivalence: Equivalence,
@@ -93,15 +94,15 @@ def sample_candidates(
     max_new_tokens: int | None = None,
     linkage: str = "components",
     progress: Callable[[int], None] | None = None,
-) -> dict[Candidate, list[dict[str, object]]]:
+) -> dict[Candidate, list[dict[str, Any]]]:
     """Sample and cluster questions under every candidate, in common passes of the model."""
-    rows: dict[Candidate, list[dict[str, object]]] = {candidate: [] for candidate in fitted}
+    rows: dict[Candidate, list[dict[str, Any]]] = {candidate: [] for candidate in recalibrators}
     for start in range(0, len(questions), BLOCK):
         block = questions[start : start + BLOCK]
         sampled = sample_mixed_at(
             model,
             block,
-            recalibrators=list(fitted.values()),
+            recalibrators=list(recalibrators.values()),
             asking=asking,
             m=m,
             seed=seed,

@@ -7,6 +7,7 @@ from semcal.recalibration.handover import (
     push_to_hub,
     request_parameters,
     single_temperature,
+    temperature_of,
 )
 from semcal.recalibration.identity import fingerprint
 from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
@@ -60,4 +61,5 @@ __all__ = [
     "save_pretrained",
     "single_temperature",
     "tabulate",
+    "temperature_of",
 ]

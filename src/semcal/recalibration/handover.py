@@ -26,6 +26,7 @@ __all__ = [
     "push_to_hub",
     "request_parameters",
     "single_temperature",
+    "temperature_of",
 ]
 
 _OPENAI = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -67,6 +68,12 @@ SERVERS = tuple(_OFF)
 _KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens")
 
 
+def temperature_of(recalibrator: Recalibrator | ATS | Platt) -> float | None:
+    """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
+    temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
+    return temperature if isinstance(temperature, float) else None
+
+
 def single_temperature(recalibrator: Recalibrator | ATS | Platt) -> float:
     """Return the one T by which a recalibrator divides every logit.
 
@@ -83,8 +90,8 @@ def single_temperature(recalibrator: Recalibrator | ATS | Platt) -> float:
     >>> single_temperature(SE())
     0.5
     """
-    temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
-    if isinstance(temperature, float):
+    temperature = temperature_of(recalibrator)
+    if temperature is not None:
         return temperature
     if recalibrator.method == "TS":
         raise FitError("this TemperatureScaling has no temperature yet; call fit first")

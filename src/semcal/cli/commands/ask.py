@@ -174,17 +174,15 @@ def _records(
     ]
 
 
-def _temperature(recalibrator: AnyRecalibrator) -> float | None:
-    return getattr(recalibrator, "temperature", None) or getattr(recalibrator, "temperature_", None)
-
-
 def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) -> dict[str, Any]:
+    from semcal.recalibration import temperature_of
+
     abstains = {} if below is None else {"abstains": answer.abstains(below)}
     return {
         "id": answer.id,
         "question": answer.question,
         "method": recalibrator.method,
-        "temperature": _temperature(recalibrator),
+        "temperature": temperature_of(recalibrator),
         "answer": answer.text,
         **abstains,
         "measure": answer.measure,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semcal.cli.choosing import choose_by_grid, choose_by_sweep, kept_apart
+from semcal.cli.choosing import choose_by_grid, choose_by_sweep, keep_apart
 from semcal.cli.console import complain, progress, say
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
@@ -30,7 +30,6 @@ from semcal.cli.options import (
 from semcal.cli.streams import BadRows
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question, load_questions
-from semcal.qa.splits import question_key
 from semcal.records import dumps
 from semcal.registry import check_name
 
@@ -100,9 +99,9 @@ def command(
     bad = BadRows()
     examples = open_few_shot(few_shot) or ()
     questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
-    _apart(examples, questions)
+    keep_apart(questions, examples, both="a few-shot example and a question to fit on")
     judging = load_questions(validation, on_bad_row=bad.report, answers_needed=True) if validation else []
-    kept_apart(questions, judging)
+    keep_apart(questions, judging, both="a validation question and one to fit to")
     language_model = open_model(model, device=device, dtype=dtype)
     if dry_run:
         _plan(language_model, questions, examples, method=method, features=features, out=out)
@@ -127,13 +126,12 @@ def command(
             "measure": measure,
             "out": out,
         }
-        labelled = CalibrationSet.of(
-            language_model, questions, asking=Asking(examples), on_bad_question=bad.report
-        )
+        asking = Asking(examples)
+        labelled = CalibrationSet.of(language_model, questions, asking=asking, on_bad_question=bad.report)
         provenance = labelled.provenance(
-            language_model, asking=Asking(examples), data=Path(file).name, seed=seed, versions=versions()
+            language_model, asking=asking, data=Path(file).name, seed=seed, versions=versions()
         )
-        common |= {"asking": Asking(examples), "provenance": provenance}
+        common |= {"asking": asking, "provenance": provenance}
         if method == "TS-grid":
             result = choose_by_grid(language_model, labelled.questions, **common)
         else:
@@ -186,6 +184,7 @@ def _fitted(
     """Fit one recalibrator and keep it."""
     from semcal.experiment.environment import versions
     from semcal.pipeline import fit
+    from semcal.recalibration import temperature_of
 
     with progress("fit", len(questions)) as update:
         fitted = fit(model, questions, few_shot=examples, versions=versions(), progress=update, **settings)
@@ -194,7 +193,7 @@ def _fitted(
         say(f"fit: the loss still falls beyond T = {fitted.temperature:g}, the bound; look at the data")
     return {
         "method": fitted.recalibrator.method,
-        "temperature": getattr(fitted.recalibrator, "temperature_", None),
+        "temperature": temperature_of(fitted.recalibrator),
         "loss": fitted.recalibrator.loss,
         "alpha": fitted.recalibrator.alpha,
         **fitted.report,
@@ -224,17 +223,6 @@ def _plan(
         f"would read {len(labelled.questions)} questions with {model.name} once, keep {size:.1f} MB of "
         f"hidden states {f'in {features}' if features else 'in memory'} and write {out / 'calibration.json'}"
     )
-
-
-def _apart(examples: tuple[Question, ...], questions: list[Question]) -> tuple[Question, ...]:
-    """Refuse few-shot examples that are fitted on as well: the model would read their answers twice."""
-    used = {question_key(question) for question in questions}
-    both = [example.question for example in examples if question_key(example) in used]
-    if both:
-        raise UsageError(
-            f"{both[0]!r} is a few-shot example and a question to fit on; take it out of one file"
-        )
-    return examples
 
 
 def _in_words(result: Mapping[str, Any]) -> str:
