@@ -1,4 +1,7 @@
-"""Tiny random sequence-classification checkpoints of three architectures, their tokenizers made in code."""
+"""Tiny random sequence-classification checkpoints of three architectures, their tokenizers made in code.
+
+The WordPiece vocabulary is written down: its trainer numbers the pieces differently in every process.
+"""
 
 from __future__ import annotations
 
@@ -86,14 +89,19 @@ def save(directory: Path, family: str = "bert", **options: Any) -> Path:
     return directory
 
 
+def _words() -> list[str]:
+    return list(dict.fromkeys(word for line in CORPUS for word in line.replace("?", " ?").split()))
+
+
 @cache
 def _wordpiece() -> tuple[Tokenizer, dict[str, Any]]:
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    letters = [chr(code) for code in range(ord("!"), ord("~") + 1) if not chr(code).isupper()]
+    words = [word for word in _words() if len(word) > 1]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
+    vocab = {piece: index for index, piece in enumerate(dict.fromkeys([*pieces, *map(str.lower, words)]))}
+    wordpiece = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     wordpiece.normalizer = normalizers.BertNormalizer()
     wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
-    wordpiece.train_from_iterator(CORPUS, trainer)
     wordpiece.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -122,10 +130,9 @@ def _byte_level() -> tuple[Tokenizer, dict[str, Any]]:
 
 @cache
 def _unigram() -> tuple[Tokenizer, dict[str, Any]]:
-    words = dict.fromkeys(word for line in CORPUS for word in line.replace("?", " ?").split())
     letters = "▁?:abcdefghijklmnopqrstuvwxyzQAWOBTR0123456789"
     scored = [("[PAD]", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[UNK]", 0.0)]
-    scored += [(f"▁{word}", -3.0) for word in words] + [(letter, -9.0) for letter in letters]
+    scored += [(f"▁{word}", -3.0) for word in _words()] + [(letter, -9.0) for letter in letters]
     unigram = Tokenizer(models.Unigram(scored, unk_id=3))
     unigram.normalizer = normalizers.Replace("\n", " ")
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
