@@ -14,10 +14,11 @@ from semcal.engine.batches import batches, misfits, shared_length
 from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
 from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.forest import Forest
 from semcal.engine.language_model import Generation, Progress, Prompt
-from semcal.engine.network import Forest, Network
+from semcal.engine.planting import sound_network
 from semcal.engine.randomness import uniforms
-from semcal.engine.riders import riders_of
+from semcal.engine.riders import log_probs, riders_of
 from semcal.engine.sampling import Choose, Walk, walk
 from semcal.engine.scoring import AnswerStates, answer_states, own_states
 from semcal.errors import InputError, QuestionError, UsageError
@@ -55,6 +56,11 @@ class CausalLanguageModel:
     ------
     ModelError
         If the engine does not reproduce the model's logits.
+
+    Warns
+    -----
+    SemcalWarning
+        If the attention cannot be replaced, so that sampling takes more time and memory; see `attention`.
     """
 
     def __init__(
@@ -63,13 +69,18 @@ class CausalLanguageModel:
         self.name = name
         self.revision = revision
         self.tokenizer = tokenizer
-        self.network = Network(model)
+        self.network = sound_network(model)
         self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
 
     def __repr__(self) -> str:
-        return f"CausalLanguageModel({self.name!r}, revision={self.revision!r})"
+        return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"
+
+    @property
+    def attention(self) -> str:
+        """How the prompts' keys and values are kept: "three levels", or "plain" where a model needs that."""
+        return "plain" if self.network.copied is None else "three levels"
 
     @property
     def width(self) -> int:
@@ -286,7 +297,7 @@ class CausalLanguageModel:
         riders = riders_of([recalibrator])
         for batch, forest, ids in self._answering(prompts, answers, progress, riders=riders):
             given = [answers[i] for i in batch]
-            targets = torch.tensor([token for some in given for answer in some for token in answer])
+            targets = torch.tensor([t for some in given for ids in some for t in ids], dtype=torch.long)
             found = answer_states(forest, ids, given)
             scored = iter(self._log_probs(forest, found, targets, recalibrator).tolist())
             for i in batch:
@@ -428,7 +439,7 @@ class CausalLanguageModel:
         rows = self.network.rows_at_a_time
         for start in range(0, len(found.read), rows):
             part = found.read[start : start + rows]
-            scored = forest.log_probs(recalibrator, self.logits(part.states), part)
+            scored = log_probs(recalibrator, self.logits(part.states), part, forest.riders)
             here = (found.node >= start) & (found.node < start + rows)
             at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
             result[here] = scored[at].float().cpu()

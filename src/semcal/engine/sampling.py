@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.network import Forest
-from semcal.engine.riders import Reading
+from semcal.engine.forest import Forest
+from semcal.engine.riders import Reading, log_probs
 from semcal.engine.tree import advance, begin
 from semcal.recalibration import AnyRecalibrator
 
@@ -60,7 +60,7 @@ def walk(
     Parameters
     ----------
     forest : Forest
-        One row per question, holding the shared prefix. It is used up.
+        A forest that holds the shared prefix. It is used up.
     prompts : sequence of sequence of int
         Per question all tokens of the prompt.
     u : ndarray of float64, shape (B, m, steps)
@@ -104,7 +104,7 @@ class _Draws:
         self, forest: Forest, read: Reading, recalibrators: Sequence[AnyRecalibrator], choose: Choose
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Token and log-probability of each draw; logits exist for a limited number of nodes at a time."""
-        tokens, log_probs = torch.empty_like(self.node), torch.empty(len(self.node))
+        tokens, values = torch.empty_like(self.node), torch.empty(len(self.node))
         rows = forest.network.rows_at_a_time
         for start in range(0, len(read), rows):
             part = read[start : start + rows]
@@ -115,8 +115,8 @@ class _Draws:
                     continue
                 distinct, row = torch.unique(self.node[here] - start, return_inverse=True)
                 distinct = distinct.to(logits.device)
-                scored = forest.log_probs(recalibrator, logits[distinct], part[distinct])
+                scored = log_probs(recalibrator, logits[distinct], part[distinct], forest.riders)
                 row = row.to(scored.device)
                 token = choose(scored, row, self.u[here])
-                tokens[here], log_probs[here] = token.cpu(), scored[row, token].cpu()
-        return tokens.numpy(), log_probs.numpy()
+                tokens[here], values[here] = token.cpu(), scored[row, token].cpu()
+        return tokens.numpy(), values.numpy()
