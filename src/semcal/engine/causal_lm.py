@@ -20,6 +20,7 @@ from semcal.engine.randomness import uniforms
 from semcal.engine.riders import riders_of
 from semcal.engine.sampling import Choose, Walk, walk
 from semcal.engine.scoring import AnswerStates, answer_states, own_states
+from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
@@ -143,12 +144,13 @@ class CausalLanguageModel:
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator.
 
-        Plain multinomial sampling over the whole vocabulary, with the uniforms of `semcal.engine.randomness`:
-        the same for every recalibrator, and independent of batches and of the other questions.
+        Plain multinomial sampling, with the uniforms of `semcal.engine.randomness`: the same for every
+        recalibrator, and independent of batches and of the other questions.
 
         Parameters
         ----------
@@ -162,6 +164,8 @@ class CausalLanguageModel:
             The run.
         max_new_tokens : int
             Limit of an answer's length, end of turn included.
+        truncation : Truncation, optional
+            Top-k and top-p; by default tokens are drawn from the whole vocabulary.
         progress : callable, optional
             Called with the number of questions finished so far.
 
@@ -182,7 +186,7 @@ class CausalLanguageModel:
         most = max_new_tokens * m * len(recalibrators)
         for batch, forest, ids in self._generating(prompts, max_new_tokens, most, recalibrators, progress):
             draws = [uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens) for i in batch]
-            walked = self._walk(forest, ids, np.stack(draws), recalibrators, inverse_cdf)
+            walked = self._walk(forest, ids, np.stack(draws), recalibrators, truncation or inverse_cdf)
             for r, b in np.ndindex(len(recalibrators), len(batch)):
                 results[r][batch[b]] = [self._walked(walked, (r, b, j)) for j in range(m)]
         return results

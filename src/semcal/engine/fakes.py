@@ -40,6 +40,7 @@ from semcal.engine.equivalence import Triple
 from semcal.engine.language_model import Generation, Progress, Prompt
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose
+from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
@@ -132,6 +133,7 @@ class FakeLanguageModel:
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
@@ -140,7 +142,7 @@ class FakeLanguageModel:
         for done, prompt in enumerate(prompts, 1):
             u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
             for draws, recalibrator in zip(found, recalibrators):
-                draws.append(self._walk(prompt, recalibrator, u, inverse_cdf))
+                draws.append(self._walk(prompt, recalibrator, u, truncation or inverse_cdf))
             _tell(progress, done)
         return found
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from semcal.engine.truncation import Truncation
     from semcal.errors import QuestionError
     from semcal.qa.prompts import Turn
     from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
@@ -93,6 +94,7 @@ class LanguageModel(Protocol):
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""

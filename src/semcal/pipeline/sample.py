@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
+from semcal.engine.truncation import Truncation
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
@@ -116,6 +117,7 @@ def sample_questions(
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int = 10,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
     """Sample m answers to each question under each recalibrator, with their likelihoods.
@@ -136,6 +138,8 @@ def sample_questions(
         A run is a seed.
     max_new_tokens : int
         Limit of a generation; what reaches it is scored again with an end of turn.
+    truncation : Truncation, optional
+        Top-k and top-p while sampling; likelihoods are those of the whole vocabulary all the same.
     progress : callable, optional
         Called with the number of questions that are finished.
 
@@ -151,6 +155,7 @@ def sample_questions(
         seed=seed,
         recalibrators=recalibrators,
         max_new_tokens=max_new_tokens,
+        truncation=truncation,
         progress=progress,
     )
     return [
@@ -177,6 +182,7 @@ def sample_mixed(
     m: int,
     seed: int,
     max_new_tokens: int | None,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Sampled]:
     """Sample questions with and without passages, each with its own default limit, in their order."""
@@ -188,6 +194,7 @@ def sample_mixed(
         m=m,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        truncation=truncation,
         progress=progress,
     )
     return sampled
@@ -202,6 +209,7 @@ def sample_mixed_at(
     m: int,
     seed: int,
     max_new_tokens: int | None,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
     """As `sample_mixed`, under several recalibrators in one pass: ``[recalibrator][question]``."""
@@ -220,6 +228,7 @@ def sample_mixed_at(
             max_new_tokens=default_max_new_tokens(open_book=open_book)
             if max_new_tokens is None
             else max_new_tokens,
+            truncation=truncation,
             progress=progress,
         )
         for by_id, of_recalibrator in zip(found, sampled):
