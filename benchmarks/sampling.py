@@ -142,10 +142,8 @@ class Ways:
 def ours(model: CausalLanguageModel, asked: list[Prompt], case: Case) -> list[int]:
     """Sample; the lengths of all answers."""
     recalibrators = [Temperature(t) for t in case.temperatures]
-    drawn = [
-        model.sample(asked, recalibrators=recalibrators, m=M, seed=seed, max_new_tokens=STEPS)
-        for seed in range(case.runs)
-    ]
+    seeds = range(case.runs)
+    drawn = model.sample_runs(asked, recalibrators=recalibrators, m=M, seeds=seeds, max_new_tokens=STEPS)
     return [len(d.token_ids) for run in drawn for one in run for draws in one for d in draws]
 
 

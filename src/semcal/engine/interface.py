@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AttentionInterface
+from torch import Tensor, nn
+from transformers import AttentionInterface, PretrainedConfig
 
 from semcal.engine.attention import Rule
 from semcal.engine.levels import Layer, Pass
@@ -26,11 +26,28 @@ _HARMLESS = {"position_ids", "cache_position", "input_ids"}
 
 
 def copied_body(body: Any) -> Any:
-    """The body with weights and buffers shared, and an attention of ours."""
-    kept = {id(tensor): tensor for tensor in (*body.parameters(), *body.buffers())}
-    twin = copy.deepcopy(body, kept)
-    twin.config.get_text_config()._attn_implementation = _NAME
+    """The body with weights, buffers and hooks shared, and configurations that name our attention."""
+    return _copied(body, {})
+
+
+def _copied(module: nn.Module, known: dict[int, Any]) -> Any:
+    """A module and its parts, each copied once; `known` holds the copies of modules and configurations."""
+    if id(module) in known:
+        return known[id(module)]
+    twin = known[id(module)] = copy.copy(module)
+    settings = {name: value for name, value in vars(module).items() if isinstance(value, PretrainedConfig)}
+    vars(twin).update({name: _renamed(config, known) for name, config in settings.items()})
+    vars(twin)["_modules"] = {
+        name: None if part is None else _copied(part, known) for name, part in module._modules.items()
+    }
     return twin
+
+
+def _renamed(config: Any, known: dict[int, Any]) -> Any:
+    if id(config) not in known:
+        known[id(config)] = copy.deepcopy(config)
+        known[id(config)]._attn_implementation = _NAME
+    return known[id(config)]
 
 
 @torch.no_grad()
