@@ -3,11 +3,11 @@
     python -m benchmarks.sampling
 
 Random Llama-shaped models of 110M and 20M parameters with 32 000 tokens and peaked logits (standard deviation
-24; "less peaked": 12). Closed book: 262 tokens that all prompts share and 24 of the question's own; open book:
-845 and 214. Answers end by themselves after 5 tokens on average, at 10 at the latest. `generate` gets batches
-of 4 questions, `do_sample=True, top_k=0`. CPU time of one thread, the ways in turn, medians with the least and
-greatest ratio. Open book has a memory budget of 8 MiB. Memory is what each way adds to a fresh process that
-holds the model, at its peak.
+24; "less peaked": 12). Closed book: 262 tokens that all prompts share and 24 of the question's own; open
+book: 845 and 214. Answers end by themselves after 5 tokens on average, at 10 at the latest. `generate` gets
+batches of 4 questions, `do_sample=True, top_k=0`. CPU time of one thread, the ways in turn, medians with the
+least and greatest ratio. Open book has a memory budget of 8 MiB. Memory is what each way adds to a fresh
+process that holds the model, at its peak.
 """
 
 from __future__ import annotations
