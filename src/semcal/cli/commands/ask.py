@@ -89,7 +89,7 @@ def command(
     language_model = open_model(model, device=device, dtype=dtype)
     method, asking = open_recalibrator(
         language_model,
-        directory=recalibrator,
+        name=recalibrator,
         temperature=temperature,
         few_shot=open_few_shot(few_shot),
         force=force,
@@ -113,16 +113,14 @@ def command(
     return 0
 
 
-def _embedded(recalibrator: Path | None, temperature: float | None, few_shot: Path | None) -> Path | None:
+def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:
     """The recalibrator that comes with the embedded model, unless the options name another distribution."""
-    from semcal.demo.paths import recalibrator_dir
-
     if recalibrator is not None or temperature is not None:
         return recalibrator
     if few_shot is not None:
         say("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
         return None
-    return recalibrator_dir()
+    return ATLAS
 
 
 def _single(given: str, context: str | None) -> Question | None:

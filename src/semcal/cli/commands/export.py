@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from semcal.cli.console import complain, say
-from semcal.cli.loading import ATLAS
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -119,10 +118,6 @@ def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoi
 
     if model is None:
         return None
-    if model == ATLAS:
-        from semcal.demo.paths import language_model_dir
-
-        model = str(language_model_dir())
     checkpoint = open_checkpoint(model)
     refuse_folded(checkpoint.config)
     if not force:
