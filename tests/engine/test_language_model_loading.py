@@ -132,7 +132,7 @@ def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch:
 
     monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: None)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
-    with pytest.raises(ModelError, match="'owner/model'.*couldn't connect.* give the path of a directory"):
+    with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect.* give the path of a directory"):
         semcal.load_model("owner/model")
 
 
@@ -145,7 +145,7 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
     monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: "it rains")
-    with pytest.raises(ModelError, match="no language model 'owner/model'.* and it rains; give the path"):
+    with pytest.raises(ModelError, match=r"no language model 'owner/model'.* and it rains; give the path"):
         semcal.load_model("owner/model")
     assert asked == []
     monkeypatch.setattr("semcal.recalibration.hub.is_kept", lambda *_, **__: True)

@@ -55,7 +55,7 @@ def test_a_folder_of_models_is_told_from_a_model(here: Path) -> None:
 def test_an_id_is_asked_for_taken_from_the_cache_or_refused(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="no recalibrator 'me/ts'.*the hub sleeps.*hf download me/ts"):
+    with pytest.raises(UsageError, match=r"no recalibrator 'me/ts'.*the hub sleeps.*hf download me/ts"):
         place_of("me/ts", RECALIBRATOR)
     monkeypatch.setattr(hub, "is_kept", lambda *_, **__: True)
     assert place_of("me/ts", RECALIBRATOR) == Place("me/ts", "me/ts", on_hub=True, cached=True)

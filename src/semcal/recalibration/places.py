@@ -1,7 +1,7 @@
 """What the name of a model or a recalibrator stands for: what comes with the package, a directory, a hub id.
 
-Everything that can be said without the network is said at once: a name that is none of these, with the nearest
-one that is, and a hub id while the hub cannot be reached.
+What can be said without the network is said at once: a name that is none of these, with the nearest one that
+is, and a hub id while the hub cannot be reached.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def place_of(name: str | Path, kind: Kind, *, revision: str | None = None) -> Pl
     Raises
     ------
     SemcalError
-        Of the class that `kind` names: if there is nothing of that name, with the nearest name; or if it is an
-        id that the hub's client has not kept, and the hub cannot be reached.
+        Of the class that `kind` names: if there is nothing of that name, with the nearest name; or if it is
+        an id that the hub's client has not kept, and the hub cannot be reached.
 
     Examples
     --------
@@ -132,9 +132,9 @@ def place_of(name: str | Path, kind: Kind, *, revision: str | None = None) -> Pl
         return Place(name, name, on_hub=True)
     if not _kept(name, kind, revision):
         raise kind.error(
-            f"no {kind.what} {name!r}: it is no directory here, nor among what the hub's client has kept, and "
-            f"{reason}; {_hint(path, kind)}give the path of a directory, or fetch it where there is a network "
-            f"(hf download {name})"
+            f"no {kind.what} {name!r}: it is no directory here, nor among what the hub's client has kept, "
+            f"and {reason}; {_hint(path, kind)}give the path of a directory, or fetch it where there is a "
+            f"network (hf download {name})"
         )
     return Place(name, name, on_hub=True, cached=True)
 
