@@ -137,5 +137,5 @@ def test_what_cannot_be_selected_from_is_refused() -> None:
         select({BASE: ALIKE}, measures=("E-CS",))
     with pytest.raises(InputError, match="not there under every candidate"):
         select({BASE: ALIKE, NLL: ALIKE[1:]})
-    with pytest.raises(FitError, match="nothing to select by"):
+    with pytest.raises(FitError, match="nothing to choose by"):
         select({BASE: []})

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
-from semcal.errors import InputError
+from semcal.errors import FitError, InputError
 from semcal.pipeline.rows import first_repeated, identity
+from semcal.registry import check_name
+from semcal.semantics import MEASURES
 
-__all__ = ["TIE", "Outcomes", "Scored", "common_outcomes"]
+__all__ = ["TIE", "Outcomes", "Scored", "common_outcomes", "lowest", "scored_by_measure"]
 
 Rows = Sequence[Mapping[str, Any]]
+_Choice = TypeVar("_Choice")
 #: Brier scores this close to the lowest are tied with it: rounding must not choose.
 TIE = 1e-12
 
@@ -116,6 +119,55 @@ def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
     shape = (len(defined), len(by_id), 2)
     table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
     return Outcomes(table[0], table[1] == 1, tuple(defined), len(values) - len(defined))
+
+
+def scored_by_measure(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Scored]]:
+    """Score candidates under several measures.
+
+    Parameters
+    ----------
+    candidates : mapping of str to sequence of sequences of mappings
+        Measure → graded rows of each candidate, the same questions for each.
+    bins : int
+        Bins of ACE.
+
+    Returns
+    -------
+    dict of str to list of Scored
+        Measure → a score for each candidate. A measure that is defined for no question (without
+        log-likelihoods all but E-SC) is left out.
+
+    Raises
+    ------
+    FitError
+        If none is defined for any question.
+    """
+    outcomes = {
+        check_name(measure, MEASURES, what="measure"): common_outcomes(rows, measure)
+        for measure, rows in candidates.items()
+    }
+    found = {measure: one.scored(bins=bins) for measure, one in outcomes.items() if one.ids}
+    if not found:
+        raise FitError(
+            "no question has a confidence under any of the measures; there is nothing to choose by"
+        )
+    return found
+
+
+def lowest(
+    choices: Sequence[_Choice], scored: Sequence[Scored], *, simplicity: Callable[[_Choice], Any]
+) -> _Choice:
+    """Return the choice of the lowest Brier score; of those within 1e-12 of it the simplest, then the first.
+
+    Examples
+    --------
+    >>> scored = [Scored(brier, 0, 0, 0, 1) for brier in (0.3, 0.2, 0.2)]
+    >>> lowest(["a", "bbb", "cc"], scored, simplicity=len)
+    'cc'
+    """
+    least = min(one.brier for one in scored)
+    tied = [choice for choice, one in zip(choices, scored) if one.brier <= least + TIE]
+    return min(tied, key=simplicity)
 
 
 def _by_id(rows: Rows) -> dict[str, Mapping[str, Any]]:

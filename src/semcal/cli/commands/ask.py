@@ -149,11 +149,14 @@ def _askers(
 ) -> list[SemanticUQ]:
     """What answers: the model at `method`, and before it at T = 0.5 if these are compared."""
     from semcal.pipeline import SemanticUQ
-    from semcal.recalibration import SE
+    from semcal.recalibration import SE, temperature_of
 
+    usual = [SE()] if compare and temperature_of(method) != SE().temperature else []
+    if compare and not usual:
+        say("ask: T = 0.5 is asked for already; there is nothing to compare it with")
     return [
         SemanticUQ(model, recalibrator=one, equivalence=judge, few_shot=few_shot, **options)
-        for one in ([SE(), method] if compare else [method])
+        for one in (*usual, method)
     ]
 
 

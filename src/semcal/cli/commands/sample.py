@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -127,6 +128,6 @@ def command(
 
 
 def _plan(file: str, m: int, limit: int | None) -> int:
-    questions = [q for q in read_questions(file) if isinstance(q, Question)][:limit]
+    questions = [q for q in islice(read_questions(file), limit) if isinstance(q, Question)]
     complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
     return 0
