@@ -60,9 +60,8 @@ def _chosen(results: Results) -> str:
 
 def _choice(scores: Mapping[str, Any], result: Results) -> str:
     name = str(scores["candidate"])
-    temperature = next(c["temperature"] for c in result["candidates"] if c["candidate"] == name)
-    known = "" if temperature is None or name.startswith("T =") else f" (T {temperature:.2f})"
-    return name + known
+    temperature = {row["candidate"]: row["temperature"] for row in result["candidates"]}.get(name)
+    return name if temperature is None else f"{name} (T {temperature:.2f})"
 
 
 def _losses(results: Results) -> str:
@@ -78,7 +77,6 @@ def _losses(results: Results) -> str:
         ]
         for name, result in results.items()
         for row in result["candidates"]
-        if row["method"] != "TS-grid"
     )
     head = ["set", "candidate", "NLL train", "NLL validation", "top token changed", "top ten changed"]
     return _table("Losses beside semantic scores (E-SC, validation)", [*head, "ACE", "AUROC", "Brier"], rows)

@@ -27,7 +27,7 @@ from semcal.experiment.store import Store
 from semcal.experiment.sweep import fit_candidates, sample_candidates
 from semcal.pipeline import Asking
 from semcal.pipeline.assess import Scores, assess, scores_by_measure
-from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, data_hash
+from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, data_hash, mean_loss_of
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.scores import fit_scores, recalibrate_rows
@@ -198,11 +198,11 @@ class Bench:
 
     def described(self, groups: Mapping[str, Recalibrators]) -> list[dict[str, Any]]:
         """Losses, temperatures and changes of order of every candidate, by token class too."""
-        every = {c.name: r for group in (self.plain(), *groups.values()) for c, r in group.items()}
+        tried = [group for method, group in groups.items() if method != "TS-grid"]
+        every = {c.name: r for group in (self.plain(), *tried) for c, r in group.items()}
         held_out = CalibrationSet.of(self.model, self.one.validation, asking=self.asking)
         validation = calibration_features(self.model, held_out, asking=self.asking, whole=True)
         _say(f"{self.one.name}: losses of {len(every)} candidates")
-        train = token_effects(self.model, self.features, every)
         unseen = token_effects(self.model, validation, every)
         classes = self._classes(held_out)
         method_of = {c.name: method for method, group in groups.items() for c in group}
@@ -211,7 +211,7 @@ class Bench:
                 "method": method_of.get(name, name),
                 "candidate": name,
                 "temperature": temperature_of(recalibrator),
-                "train_nll": train[name].mean_nll,
+                "train_nll": mean_loss_of(self.model, self.features, recalibrator),
                 "validation_nll": unseen[name].mean_nll,
                 "top_changed": float(unseen[name].top_changed.mean()),
                 "order_changed": float(unseen[name].order_changed.mean()),
