@@ -39,6 +39,7 @@ def choose_by_sweep(
     how: Mapping[str, Any],
     provenance: Provenance,
     measure: str,
+    keep: Path,
     out: Path,
 ) -> dict[str, Any]:
     """Fit all candidates, choose for each measure on validation, and keep what was chosen."""
@@ -54,6 +55,7 @@ def choose_by_sweep(
             methods=methods,
             store=features,
             progress=shown,
+            keep=keep,
             **how,
         )
     chosen = {name: found.recalibrator(name) for name in found.selection.chosen}
@@ -70,13 +72,18 @@ def choose_by_grid(
     how: Mapping[str, Any],
     provenance: Provenance,
     measure: str,
+    keep: Path,
     out: Path,
 ) -> dict[str, Any]:
     """Choose a temperature for each measure from samples alone, and keep them."""
-    from semcal.pipeline.grid import fit_grid
+    from semcal.experiment.blocks import rows_in_blocks
+    from semcal.pipeline.grid import GRID, choose_temperatures
 
     with progress("TS-grid", len(questions)) as update:
-        found = fit_grid(model, questions, equivalence=judge, asking=asking, progress=update, **how)
+        rows = rows_in_blocks(
+            model, questions, GRID, equivalence=judge, asking=asking, progress=update, keep=keep, **how
+        )
+    found = choose_temperatures(rows)
     if found.at_edge:
         say(
             f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "

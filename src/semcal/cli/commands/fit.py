@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semcal.cli.choosing import choose_by_grid, choose_by_sweep, keep_apart
-from semcal.cli.console import complain, progress, say
+from semcal.cli.choosing import keep_apart
+from semcal.cli.console import complain
+from semcal.cli.fitting import Wanted, Work, check_options
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
     CacheOption,
@@ -18,6 +19,7 @@ from semcal.cli.options import (
     DtypeOption,
     EquivalenceOption,
     FewShotOption,
+    FreshOption,
     JsonOption,
     LimitOption,
     MaxNewTokensOption,
@@ -28,11 +30,10 @@ from semcal.cli.options import (
     VerboseOption,
     out_path,
 )
+from semcal.cli.resuming import Resumable
 from semcal.cli.streams import BadRows
-from semcal.errors import UsageError
 from semcal.qa.datasets import Question, load_questions
 from semcal.records import dumps
-from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,12 +69,24 @@ def command(
     select: Annotated[
         bool, typer.Option("--select", help="Try every loss, α and weight decay; choose on --validation.")
     ] = False,
+    learning_curve: Annotated[
+        bool, typer.Option("--learning-curve", help="Show how many labels TS needs, on --validation.")
+    ] = False,
     validation: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Labelled questions to choose on.")
+        str | None, typer.Option(metavar="FILE", help="Labelled questions to choose or to measure on.")
     ] = None,
     measure: Annotated[
-        str, typer.Option(help="The measure whose choice stands in DIR itself (--select, TS-grid).")
+        str,
+        typer.Option(help="The measure whose choice stands in DIR itself, or whose learning curve is shown."),
     ] = "E-SC",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=out_path,
+            help="Draw the loss against T, the loss of the steps, or the learning curve (.pdf, .png, .svg).",
+        ),
+    ] = None,
     equivalence: EquivalenceOption = None,
     cache: CacheOption = None,
     m: SamplesOption = 10,
@@ -85,6 +98,7 @@ def command(
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
+    fresh: FreshOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -97,12 +111,14 @@ def command(
     With --select every loss, α and weight decay of the method is tried, and for each measure the one of
     the lowest Brier score on the --validation questions is kept in DIR/MEASURE; the table of all is
     DIR/selection.jsonl. TS-grid tries temperatures in the same way on FILE itself, from samples alone.
-    """
-    from semcal.experiment.environment import versions
-    from semcal.pipeline import Asking
-    from semcal.pipeline.fitting import CalibrationSet
 
-    _check_options(method, solver, loss, alpha, weight_decay, select=select, validation=validation, out=out)
+    With --learning-curve TS is also fitted to 25, 50, 100, … of the questions, and ACE and Brier score of
+    each fit are measured on the --validation questions; the table is DIR/learning-curve.jsonl.
+
+    Interrupted, it goes on where it was with the same command; --fresh starts again.
+    """
+    wanted = Wanted(method, solver, loss, alpha, weight_decay, select, learning_curve, measure, seed)
+    check_options(wanted, validation=validation, plot=plot, out=out)
     bad = BadRows()
     examples = open_few_shot(few_shot) or ()
     questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
@@ -113,100 +129,18 @@ def command(
     if dry_run:
         _plan(language_model, questions, examples, method=method, features=features, out=out)
         return bad.exit_code()
-    if not select and method != "TS-grid":
-        settings = {
-            "method": method,
-            "solver": solver,
-            "loss": loss,
-            "alpha": alpha,
-            "weight_decay": weight_decay,
-            "seed": seed,
-            "store": features,
-            "data": Path(file).name,
-            "on_bad_question": bad.report,
-        }
-        result = _fitted(language_model, questions, examples, settings, out)
-    else:
-        common: dict[str, Any] = {
-            "judge": open_equivalence(equivalence, device=device, cache=cache),
-            "how": {"m": m, "seed": seed, "max_new_tokens": max_new_tokens},
-            "measure": measure,
-            "out": out,
-        }
-        asking = Asking(examples)
-        labelled = CalibrationSet.of(language_model, questions, asking=asking, on_bad_question=bad.report)
-        provenance = labelled.provenance(
-            language_model, asking=asking, data=Path(file).name, seed=seed, versions=versions()
-        )
-        common |= {"asking": asking, "provenance": provenance}
-        if method == "TS-grid":
-            result = choose_by_grid(language_model, labelled.questions, **common)
+    work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
+    sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+    kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
+    with kept.told_when_interrupted():
+        if wanted.samples:
+            judge = open_equivalence(equivalence, device=device, cache=cache)
+            result = work.sampled(wanted, judge, sampling, kept, plot)
         else:
-            result = choose_by_sweep(
-                language_model, labelled, judging, methods=[method], features=features, **common
-            )
-    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result))
+            result = work.fitted(wanted, kept, plot)
+    kept.finish()
+    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
     return bad.exit_code()
-
-
-def _check_options(
-    method: str,
-    solver: str | None,
-    loss: str,
-    alpha: float | None,
-    weight_decay: float,
-    *,
-    select: bool,
-    validation: str | None,
-    out: Path,
-) -> None:
-    from semcal.pipeline.fitting import METHODS, check_method
-
-    check_name(method, (*METHODS, "TS-grid"), what="method")
-    if method != "TS-grid":
-        check_method(method, solver, loss, alpha)
-    if select and (validation is None or method == "TS-grid"):
-        raise UsageError(
-            "TS-grid chooses on FILE itself; leave --select out"
-            if method == "TS-grid"
-            else "--select chooses on questions of their own; give them with --validation FILE"
-        )
-    if validation is not None and not select:
-        raise UsageError("--validation goes with --select")
-    if weight_decay and (solver == "exact" or (method == "TS" and solver is None)):
-        raise UsageError("--weight-decay is for --solver sgd; the exact solution of TS has none")
-    if (out / "calibration.json").exists():
-        say(f"fit: the recalibrator in {out} will be replaced")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
-
-
-def _fitted(
-    model: LanguageModel,
-    questions: list[Question],
-    examples: tuple[Question, ...],
-    settings: dict[str, Any],
-    out: Path,
-) -> dict[str, Any]:
-    """Fit one recalibrator and keep it."""
-    from semcal.experiment.environment import versions
-    from semcal.pipeline import fit
-    from semcal.recalibration import temperature_of
-
-    with progress("fit", len(questions)) as update:
-        fitted = fit(model, questions, few_shot=examples, versions=versions(), progress=update, **settings)
-    path = fitted.save_pretrained(out)
-    if fitted.report.get("at_bound"):
-        say(f"fit: the loss still falls beyond T = {fitted.temperature:g}, the bound; look at the data")
-    return {
-        "method": fitted.recalibrator.method,
-        "temperature": temperature_of(fitted.recalibrator),
-        "loss": fitted.recalibrator.loss,
-        "alpha": fitted.recalibrator.alpha,
-        **fitted.report,
-        "n_questions": fitted.provenance.n_questions,
-        "path": str(path),
-    }
 
 
 def _plan(
@@ -232,9 +166,18 @@ def _plan(
     )
 
 
-def _in_words(result: Mapping[str, Any]) -> str:
-    text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
-    return f"{text}\nwritten to {result['path']}"
+def _in_words(result: Mapping[str, Any], measure: str) -> str:
+    if "chosen" in result:
+        text = _choices_in_words(result)
+    elif "learning_curve" in result:
+        from semcal.cli.learning import curve_in_words
+
+        curve = curve_in_words(result["learning_curve"], measure, result["labels_needed"])
+        text = f"{_fit_in_words(result)}\n\n{curve}"
+    else:
+        text = _fit_in_words(result)
+    drawn = f", plot in {result['plot']}" if "plot" in result else ""
+    return f"{text}\nwritten to {result['path']}{drawn}"
 
 
 def _choices_in_words(result: Mapping[str, Any]) -> str:
@@ -260,8 +203,14 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
             f"({result['loss']} per token {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
             f"now; {data})"
         )
-    found = "" if result["temperature"] is None else f", T = {result['temperature']:.4f}"
+    found = away = ""
+    if result["temperature"] is not None:
+        found = f" by sgd, T = {result['temperature']:.4f}"
+        away = (
+            f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, {result['distance']:.3f} "
+            "away in log T; --solver exact finds it"
+        )
     return (
         f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token "
-        f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data})"
+        f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data}){away}"
     )
