@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import tiny_models
-from typer.testing import CliRunner
+from invoking import semcal, write
 
 from semcal.cli import learning
-from semcal.cli.app import app
 from semcal.recalibration import training_store
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
@@ -34,17 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     """Questions to fit to, and to validate on."""
-    parts = {"q.jsonl": QUESTIONS[:30], "v.jsonl": QUESTIONS[30:]}
-    for name, rows in parts.items():
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(tmp_path / "q.jsonl"), str(tmp_path / "v.jsonl")
-
-
-def semcal(*arguments: Any) -> tuple[int, list[dict], str]:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+    return write(tmp_path / "q.jsonl", QUESTIONS[:30]), write(tmp_path / "v.jsonl", QUESTIONS[30:])
 
 
 @pytest.mark.parametrize(
@@ -177,3 +166,31 @@ def test_a_killed_selection_ends_at_the_same_bytes(
     assert len(names) == 17
     for name in names:
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_plan_says_what_would_be_sampled(model: str, files: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--model", model, "--out", tmp_path / "fit", "--dry-run")
+    validation = ("--validation", files[1])
+    for extra, said in [
+        ((), "read 30 questions once"),
+        (("--select", *validation), "10 answers to each of 10 questions under each of 5 candidates"),
+        (("--learning-curve", *validation), "10 questions under those near the fitted ones of 17"),
+        (("--method", "TS-grid", "--m", "3"), ", sample 3 answers to each of 30"),
+    ]:
+        code, rows, stderr = semcal("fit", files[0], *options, *extra)
+        assert (code, rows, said in stderr) == (0, [], True), stderr
+    assert not (tmp_path / "fit").exists()
+
+
+def test_a_chosen_recalibrator_knows_its_scores_on_validation(
+    model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "fit")
+    _, (result,), stderr = semcal("fit", files[0], *options, "--select", "--validation", files[1])
+    assert "5 candidates on" in stderr
+    for folder, measure in [("", "E-SC"), ("T-SC", "T-SC")]:
+        content = json.loads((tmp_path / "fit" / folder / "calibration.json").read_text())
+        kept, chosen = content["provenance"]["validation"], result["chosen"][measure]
+        assert kept["measure"] == measure
+        assert kept == {key: chosen[key] for key in kept}
+        assert {"brier", "ace", "auroc", "accuracy", "n", "measure_alpha"} < kept.keys()

@@ -43,6 +43,15 @@ class Wanted:
         """Whether answers have to be sampled."""
         return self.select or self.learning_curve or self.method == "TS-grid"
 
+    def ways(self) -> str:
+        """Under how many recalibrators answers are sampled, in words."""
+        from semcal.pipeline.grid import GRID
+
+        if self.select:
+            return f"each of {5 if self.method == 'TS' else 10} candidates"
+        most = "" if self.method == "TS-grid" else "those near the fitted ones of "
+        return f"{most}{len(GRID)} temperatures"
+
 
 def check_options(wanted: Wanted, *, validation: str | None, plot: Path | None, out: Path) -> None:
     from semcal.pipeline.fitting import METHODS, check_method

@@ -59,6 +59,8 @@ class Provenance:
         Seed of the fit (the exact solver uses none).
     versions : mapping of str to str
         Package versions.
+    validation : mapping
+        The scores on validation by which it was chosen; empty for one that was not chosen among several.
     """
 
     model: str
@@ -70,6 +72,7 @@ class Provenance:
     n_questions: int
     seed: int = 0
     versions: Mapping[str, str | None] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, *, model: str, revision: str, prompt_hash: str | None = None) -> None:
         """Raise UsageError unless this is what was fitted on: these weights (and this prompt, if given)."""
@@ -135,7 +138,7 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
                 "method": recalibrator.method,
                 **own,
                 **_trained(recalibrator),
-                "provenance": asdict(provenance),
+                "provenance": _described(provenance),
             }
         )
     )
@@ -143,6 +146,11 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
     with writing(path) as handle:
         handle.write(dumps({**content, "sha256": _checksum(content)}, indent=2) + "\n")
     return path
+
+
+def _described(provenance: Provenance) -> dict[str, Any]:
+    known = asdict(provenance)
+    return known if provenance.validation else {key: known[key] for key in known if key != "validation"}
 
 
 def _trained(recalibrator: Fitted) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,13 +33,11 @@ from semcal.cli.options import (
 )
 from semcal.cli.resuming import Resumable
 from semcal.cli.streams import BadRows
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
 from semcal.records import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from semcal.engine import LanguageModel
 
 __all__ = ["command"]
 
@@ -126,11 +125,11 @@ def command(
     judging = load_questions(validation, on_bad_row=bad.report, answers_needed=True) if validation else []
     keep_apart(questions, judging, both="a validation question and one to fit to")
     language_model = open_model(model, device=device, dtype=dtype)
-    if dry_run:
-        _plan(language_model, questions, examples, method=method, features=features, out=out)
-        return bad.exit_code()
     work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
     sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+    if dry_run:
+        _plan(work, wanted, sampling)
+        return bad.exit_code()
     kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
     with kept.told_when_interrupted():
         if wanted.samples:
@@ -143,27 +142,24 @@ def command(
     return bad.exit_code()
 
 
-def _plan(
-    model: LanguageModel,
-    questions: list[Question],
-    examples: tuple[Question, ...],
-    *,
-    method: str,
-    features: Path | None,
-    out: Path,
-) -> None:
+def _plan(work: Work, wanted: Wanted, sampling: Mapping[str, Any]) -> None:
     """Say what would be read and written; the model is asked for its size, and not run on any question."""
     from semcal.pipeline import Asking
     from semcal.pipeline.fitting import CalibrationSet
 
-    asking = Asking(examples)
-    labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=lambda _: None)
-    whole = method == "ATS" or features is not None
-    size = labelled.manifest(model, asking=asking, whole=whole).bytes / 1e6
-    complain(
-        f"would read {len(labelled.questions)} questions with {model.name} once, keep {size:.1f} MB of "
-        f"hidden states {f'in {features}' if features else 'in memory'} and write {out / 'calibration.json'}"
-    )
+    asking, model = Asking(work.examples), work.model
+    labelled = CalibrationSet.of(model, work.questions, asking=asking, on_bad_question=lambda _: None)
+    parts = []
+    if wanted.method != "TS-grid":
+        whole = wanted.method == "ATS" or work.features is not None
+        size = labelled.manifest(model, asking=asking, whole=whole).bytes / 1e6
+        place = f"in {work.features}" if work.features else "in memory"
+        parts.append(f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}")
+    if wanted.samples:
+        asked = labelled.questions if wanted.method == "TS-grid" else work.validation
+        under = wanted.ways()
+        parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
+    complain(f"would, with {model.name}, {', '.join(parts)}, and write {work.out / 'calibration.json'}")
 
 
 def _in_words(result: Mapping[str, Any], measure: str) -> str:
@@ -186,9 +182,13 @@ def _choices_in_words(result: Mapping[str, Any]) -> str:
     for measure, row in result["chosen"].items():
         name = row.get("candidate") or f"T = {row['temperature']:.3f}"
         of = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
-        scores = "".join(f" {row[key]:>8.3f}" for key in ("brier", "ace", "auroc", "accuracy"))
+        scores = "".join(f" {_number(row[key]):>8}" for key in ("brier", "ace", "auroc", "accuracy"))
         lines.append(f"{measure:<8} {name + of:<24}{scores}")
     return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
 def _fit_in_words(result: Mapping[str, Any]) -> str:
