@@ -139,3 +139,46 @@ def test_what_cannot_be_selected_from_is_refused() -> None:
         select({BASE: ALIKE, NLL: ALIKE[1:]})
     with pytest.raises(FitError, match="nothing to select by"):
         select({BASE: []})
+
+
+def answering(right: int, confidence: int, n: int = 40) -> list[dict]:
+    """`right` of n questions right, every answer with a share of `confidence` of ten draws."""
+    rows = []
+    for number in range(n):
+        samples = ["Ana"] * confidence + [f"x{i}" for i in range(10 - confidence)]
+        clusters = [list(range(confidence)), *([i] for i in range(confidence, 10))]
+        rows.append(
+            {
+                "id": str(number),
+                "question": "Who?",
+                "answers": ["Ana" if number < right else "Bo"],
+                "samples": samples,
+                "log_likelihoods": [-1.0] * 10,
+                "clusters": clusters,
+            }
+        )
+    return rows
+
+
+def test_a_candidate_that_is_nearly_always_wrong_wins_by_brier_score_unless_accuracy_is_kept() -> None:
+    sensible, wrong = Candidate("TS NLL", "NLL"), Candidate("TS SS 0.75", "SS", 0.75)
+    candidates = {sensible: answering(20, 5), wrong: answering(1, 2)}
+    assert select(candidates, measures=["E-SC"]).chosen["E-SC"].candidate == wrong
+    guarded = select(candidates, measures=["E-SC"], accuracy_within=2)
+    assert guarded.chosen["E-SC"].candidate == sensible
+    assert [(e.candidate.name, e.eligible) for e in guarded.entries] == [
+        ("TS NLL", True),
+        ("TS SS 0.75", False),
+    ]
+
+
+def test_accuracy_counts_as_kept_within_so_many_standard_errors_of_the_paired_difference() -> None:
+    best, worse = Candidate("a"), Candidate("b")
+    candidates = {best: answering(20, 5), worse: answering(16, 5)}  # 4 of 40 questions lost, none won
+    lost = np.array([1.0] * 4 + [0.0] * 36)
+    error = lost.std(ddof=1) / np.sqrt(40)
+    for within, expected in ((lost.mean() / error * 1.001, True), (lost.mean() / error * 0.999, False)):
+        entries = select(candidates, measures=["E-SC"], accuracy_within=within).entries
+        assert all(e.eligible is (e.candidate == best or expected) for e in entries)
+    with pytest.raises(UsageError, match="standard errors, 0 or more, got -1"):
+        select(candidates, accuracy_within=-1)

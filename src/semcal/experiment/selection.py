@@ -70,12 +70,15 @@ class Entry:
         The a of T-SC or G-SC, None for other measures.
     scored : Scored
         Brier score, ACE, AUROC and accuracy on validation, and how many questions counted.
+    eligible : bool
+        Whether it may be chosen; with `accuracy_within` one that costs too much accuracy may not.
     """
 
     candidate: Candidate
     measure: str
     measure_alpha: float | None
     scored: Scored
+    eligible: bool = True
 
     def simplicity(self) -> tuple[float | bool, ...]:
         """What ties are settled by; lower is simpler."""
@@ -99,7 +102,7 @@ class Selection:
     entries: tuple[Entry, ...]
 
     def table(self) -> list[dict[str, Any]]:
-        """One dict an entry: measure, candidate, loss, alpha, weight_decay, measure_alpha, scores, chosen."""
+        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, eligible, chosen."""
         return [
             {
                 "measure": entry.measure,
@@ -109,6 +112,7 @@ class Selection:
                 "weight_decay": entry.candidate.weight_decay,
                 "measure_alpha": entry.measure_alpha,
                 **asdict(entry.scored),
+                "eligible": entry.eligible,
                 "chosen": entry is self.chosen[entry.measure],
             }
             for entry in self.entries
@@ -123,6 +127,7 @@ def select(
     measures: Sequence[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
+    accuracy_within: float | None = None,
 ) -> Selection:
     """Choose for each measure the candidate, and the a of T-SC and G-SC, of the lowest Brier score.
 
@@ -145,6 +150,11 @@ def select(
         The a to try for T-SC and G-SC.
     bins : int
         Bins of ACE.
+    accuracy_within : float, optional
+        How many standard errors (of the paired difference over questions) a candidate's accuracy may lie
+        below the highest under the measure; one further below is not chosen. By default all count, as in the
+        paper. But a candidate whose answers are nearly all wrong, each with little confidence, has a low
+        Brier score, and then wins: 2 keeps it out.
 
     Returns
     -------
@@ -154,13 +164,13 @@ def select(
     Raises
     ------
     UsageError
-        No candidate, names that repeat, or no a.
+        No candidate, names that repeat, no a, or a negative `accuracy_within`.
     FitError
         If none of the measures is defined for any question.
     InputError
         If the candidates do not hold the same questions, or a row lacks a field.
     """
-    _check(candidates, measure_alphas)
+    _check(candidates, measure_alphas, accuracy_within)
     graded = [_graded(rows, measure_alphas, grader or RuleGrader(), seed) for rows in candidates.values()]
     entries: list[Entry] = []
     for measure in measures:
@@ -169,10 +179,12 @@ def select(
         keys = [(candidate, i) for candidate in range(len(graded)) for i in range(len(alphas))]
         outcomes = common_outcomes([graded[candidate][i] for candidate, i in keys], measure)
         if outcomes.ids:
-            names = list(candidates)
+            names, kept = list(candidates), outcomes.near_the_most_accurate(accuracy_within)
             entries += [
-                Entry(names[candidate], measure, alphas[i] if measure in WITH_ALPHA else None, scored)
-                for (candidate, i), scored in zip(keys, outcomes.scored(bins=bins))
+                Entry(
+                    names[candidate], measure, alphas[i] if measure in WITH_ALPHA else None, scored, eligible
+                )
+                for (candidate, i), scored, eligible in zip(keys, outcomes.scored(bins=bins), kept.tolist())
             ]
     if not entries:
         raise FitError(
@@ -184,17 +196,22 @@ def select(
     )
 
 
-def _check(candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float]) -> None:
+def _check(
+    candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float], accuracy_within: float | None
+) -> None:
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
         raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
     if not measure_alphas:
         raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
+    if accuracy_within is not None and not accuracy_within >= 0:
+        raise UsageError(f"accuracy_within is a number of standard errors, 0 or more, got {accuracy_within}")
 
 
 def _best(entries: Sequence[Entry]) -> Entry:
-    lowest = min(entry.scored.brier for entry in entries)
-    return min((e for e in entries if e.scored.brier <= lowest + TIE), key=Entry.simplicity)
+    eligible = [entry for entry in entries if entry.eligible]
+    lowest = min(entry.scored.brier for entry in eligible)
+    return min((e for e in eligible if e.scored.brier <= lowest + TIE), key=Entry.simplicity)
 
 
 def _graded(rows: Rows, alphas: Sequence[float], grader: Grader, seed: int) -> list[list[dict[str, Any]]]:

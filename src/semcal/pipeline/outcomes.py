@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,18 @@ class Outcomes:
             )
             for p, c in zip(self.confidence, self.correct)
         ]
+
+    def near_the_most_accurate(self, within: float | None) -> NDArray[np.bool_]:
+        """Which candidates (C,) are at most `within` standard errors less accurate than the best; None: all.
+
+        The standard error is that of the difference over questions, both answering the same ones.
+        """
+        if within is None:
+            return np.ones(len(self.correct), dtype=np.bool_)
+        right = self.correct.astype(np.float64)
+        lost = right[right.mean(axis=1).argmax()] - right
+        error = lost.std(axis=1, ddof=1 if len(self.ids) > 1 else 0) / math.sqrt(len(self.ids))
+        return np.asarray(lost.mean(axis=1) <= within * error)
 
 
 def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
