@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from semcal.errors import FitError, UsageError
+from semcal.errors import UsageError
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import TIE, Rows, Scored, common_outcomes
+from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
 __all__ = ["MEASURE_ALPHAS", "Candidate", "Entry", "Selection", "select"]
@@ -70,15 +69,12 @@ class Entry:
         The a of T-SC or G-SC, None for other measures.
     scored : Scored
         Brier score, ACE, AUROC and accuracy on validation, and how many questions counted.
-    eligible : bool
-        Whether it may be chosen; with `accuracy_within` one that costs too much accuracy may not.
     """
 
     candidate: Candidate
     measure: str
     measure_alpha: float | None
     scored: Scored
-    eligible: bool = True
 
     def simplicity(self) -> tuple[float | bool, ...]:
         """What ties are settled by; lower is simpler."""
@@ -99,10 +95,10 @@ class Selection:
     """
 
     chosen: Mapping[str, Entry]
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = field(repr=False)
 
     def table(self) -> list[dict[str, Any]]:
-        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, eligible, chosen."""
+        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
         return [
             {
                 "measure": entry.measure,
@@ -112,7 +108,6 @@ class Selection:
                 "weight_decay": entry.candidate.weight_decay,
                 "measure_alpha": entry.measure_alpha,
                 **asdict(entry.scored),
-                "eligible": entry.eligible,
                 "chosen": entry is self.chosen[entry.measure],
             }
             for entry in self.entries
@@ -172,28 +167,32 @@ def select(
     """
     _check(candidates, measure_alphas, accuracy_within)
     graded = [_graded(rows, measure_alphas, grader or RuleGrader(), seed) for rows in candidates.values()]
-    entries: list[Entry] = []
-    for measure in measures:
-        check_name(measure, MEASURES, what="measure")
-        alphas = measure_alphas if measure in WITH_ALPHA else measure_alphas[:1]
-        keys = [(candidate, i) for candidate in range(len(graded)) for i in range(len(alphas))]
-        outcomes = common_outcomes([graded[candidate][i] for candidate, i in keys], measure)
-        if outcomes.ids:
-            names, kept = list(candidates), outcomes.near_the_most_accurate(accuracy_within)
-            entries += [
-                Entry(
-                    names[candidate], measure, alphas[i] if measure in WITH_ALPHA else None, scored, eligible
-                )
-                for (candidate, i), scored, eligible in zip(keys, outcomes.scored(bins=bins), kept.tolist())
-            ]
-    if not entries:
-        raise FitError(
-            "no question has a confidence under any of the measures; there is nothing to select by"
-        )
-    defined = dict.fromkeys(entry.measure for entry in entries)
-    return Selection(
-        {name: _best([e for e in entries if e.measure == name]) for name in defined}, tuple(entries)
+    keys = {
+        measure: [
+            (number, i)
+            for number in range(len(graded))
+            for i in range(len(measure_alphas) if measure in WITH_ALPHA else 1)
+        ]
+        for measure in measures
+    }
+    found = scored_by_measure(
+        {measure: [graded[number][i] for number, i in keys[measure]] for measure in measures}, bins=bins
     )
+    names = list(candidates)
+    entries = {
+        measure: [
+            Entry(names[number], measure, measure_alphas[i] if measure in WITH_ALPHA else None, one)
+            for (number, i), one in zip(keys[measure], scored)
+        ]
+        for measure, scored in found.items()
+    }
+    chosen = {
+        measure: lowest(
+            of_measure, found[measure], simplicity=Entry.simplicity, accuracy_within=accuracy_within
+        )
+        for measure, of_measure in entries.items()
+    }
+    return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
 
 
 def _check(
@@ -206,12 +205,6 @@ def _check(
         raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
     if accuracy_within is not None and not accuracy_within >= 0:
         raise UsageError(f"accuracy_within is a number of standard errors, 0 or more, got {accuracy_within}")
-
-
-def _best(entries: Sequence[Entry]) -> Entry:
-    eligible = [entry for entry in entries if entry.eligible]
-    lowest = min(entry.scored.brier for entry in eligible)
-    return min((e for e in eligible if e.scored.brier <= lowest + TIE), key=Entry.simplicity)
 
 
 def _graded(rows: Rows, alphas: Sequence[float], grader: Grader, seed: int) -> list[list[dict[str, Any]]]:
