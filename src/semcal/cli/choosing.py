@@ -110,8 +110,8 @@ def _traded_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
         if row["accuracy"] < WORTH * best:
             yield (
-                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, the "
-                f"best candidate in {best:.0%}: its Brier score is low because it is unsure of wrong answers"
+                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
+                f"the best candidate in {best:.0%}: its Brier score is low for being unsure of wrong answers"
             )
 
 

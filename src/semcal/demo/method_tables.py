@@ -7,10 +7,12 @@ from typing import Any
 
 from semcal.semantics import MEASURES
 
-__all__ = ["ORDER", "markdown"]
+__all__ = ["KEPT", "PLAIN", "markdown"]
 
-ORDER = ("Base", "SE", "TS NLL", "TS", "TS-grid", "ATS", "ATS far", "Platt", "Platt far")
-"""Rows of the main tables; of the fitted ones what was chosen for each measure, but for TS NLL."""
+#: Rows where nothing is chosen, and those where a candidate is chosen for each measure.
+PLAIN, CHOSEN = ("Base", "SE", "TS NLL"), ("TS", "TS-grid", "ATS", "ATS far", "Platt", "Platt far")
+#: Marks what was chosen among the candidates that keep the accuracy.
+KEPT = ", accuracy kept"
 METRICS = {"ace": "ACE", "auroc": "AUROC", "brier": "Brier", "accuracy": "Accuracy"}
 Results = Mapping[str, Any]
 
@@ -18,8 +20,12 @@ Results = Mapping[str, Any]
 def markdown(results: Results) -> str:
     """All tables, from what `methods.json` holds."""
     parts = [
-        *(_metric(results, metric, title) for metric, title in METRICS.items()),
-        _chosen(results),
+        *(
+            _metric(results, metric, f"{title} on test{rule}", rule)
+            for rule in ("", KEPT)
+            for metric, title in METRICS.items()
+        ),
+        *(_chosen(results, rule) for rule in ("", KEPT)),
         _losses(results),
         _classes(results),
         _transfer(results),
@@ -35,13 +41,13 @@ def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     return "\n".join([f"## {title}", "", f"| {' | '.join(head)} |", rule, *lines])
 
 
-def _metric(results: Results, metric: str, title: str) -> str:
+def _metric(results: Results, metric: str, title: str, rule: str) -> str:
     rows = (
         [name, method, *(_cell(result["test"][method][measure], metric) for measure in MEASURES)]
         for name, result in results.items()
-        for method in ORDER
+        for method in (*PLAIN, *(name + rule for name in CHOSEN))
     )
-    return _table(f"{title} on test", ["set", "method", *MEASURES], rows)
+    return _table(title, ["set", "method", *MEASURES], rows)
 
 
 def _cell(scores: Mapping[str, Any], metric: str) -> str:
@@ -49,13 +55,13 @@ def _cell(scores: Mapping[str, Any], metric: str) -> str:
     return "–" if value is None else f"{value:.3f} ± {scores['se'][metric]:.3f}"
 
 
-def _chosen(results: Results) -> str:
+def _chosen(results: Results, rule: str) -> str:
     rows = (
         [name, method, *(_choice(result["test"][method][measure], result) for measure in MEASURES)]
         for name, result in results.items()
-        for method in ORDER[3:]
+        for method in (name + rule for name in CHOSEN)
     )
-    return _table("Chosen on validation, by Brier score", ["set", "method", *MEASURES], rows)
+    return _table(f"Chosen on validation, by Brier score{rule}", ["set", "method", *MEASURES], rows)
 
 
 def _choice(scores: Mapping[str, Any], result: Results) -> str:

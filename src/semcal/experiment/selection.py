@@ -98,7 +98,7 @@ class Selection:
     entries: tuple[Entry, ...] = field(repr=False)
 
     def table(self) -> list[dict[str, Any]]:
-        """One dict an entry: measure, candidate, loss, alpha, weight_decay, measure_alpha, scores, chosen."""
+        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
         return [
             {
                 "measure": entry.measure,
@@ -122,6 +122,7 @@ def select(
     measures: Sequence[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
+    accuracy_within: float | None = None,
 ) -> Selection:
     """Choose for each measure the candidate, and the a of T-SC and G-SC, of the lowest Brier score.
 
@@ -144,6 +145,11 @@ def select(
         The a to try for T-SC and G-SC.
     bins : int
         Bins of ACE.
+    accuracy_within : float, optional
+        How many standard errors (of the paired difference over questions) a candidate's accuracy may lie
+        below the highest under the measure; one further below is not chosen. By default all count, as in the
+        paper. But a candidate whose answers are nearly all wrong, each with little confidence, has a low
+        Brier score, and then wins: 2 keeps it out.
 
     Returns
     -------
@@ -153,13 +159,13 @@ def select(
     Raises
     ------
     UsageError
-        No candidate, names that repeat, or no a.
+        No candidate, names that repeat, no a, or a negative `accuracy_within`.
     FitError
         If none of the measures is defined for any question.
     InputError
         If the candidates do not hold the same questions, or a row lacks a field.
     """
-    _check(candidates, measure_alphas)
+    _check(candidates, measure_alphas, accuracy_within)
     graded = [_graded(rows, measure_alphas, grader or RuleGrader(), seed) for rows in candidates.values()]
     keys = {
         measure: [
@@ -181,18 +187,24 @@ def select(
         for measure, scored in found.items()
     }
     chosen = {
-        measure: lowest(of_measure, found[measure], simplicity=Entry.simplicity)
+        measure: lowest(
+            of_measure, found[measure], simplicity=Entry.simplicity, accuracy_within=accuracy_within
+        )
         for measure, of_measure in entries.items()
     }
     return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
 
 
-def _check(candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float]) -> None:
+def _check(
+    candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float], accuracy_within: float | None
+) -> None:
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
         raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
     if not measure_alphas:
         raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
+    if accuracy_within is not None and not accuracy_within >= 0:
+        raise UsageError(f"accuracy_within is a number of standard errors, 0 or more, got {accuracy_within}")
 
 
 def _graded(rows: Rows, alphas: Sequence[float], grader: Grader, seed: int) -> list[list[dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,6 +36,9 @@ class Scored:
         Share of right answers: what a measure answers moves with it, so this does too.
     n : int
         Questions that count: those for which the measure is defined under every candidate.
+    accuracy_behind : float
+        How many standard errors (of the paired difference over questions) the accuracy lies below the
+        highest of the candidates.
     """
 
     brier: float
@@ -42,6 +46,7 @@ class Scored:
     auroc: float
     accuracy: float
     n: int
+    accuracy_behind: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +78,23 @@ class Outcomes:
                 auroc=metrics.auroc(p, c),
                 accuracy=float(np.mean(c)),
                 n=len(self.ids),
+                accuracy_behind=float(behind),
             )
-            for p, c in zip(self.confidence, self.correct)
+            for p, c, behind in zip(self.confidence, self.correct, self.accuracy_behind())
         ]
+
+    def accuracy_behind(self) -> NDArray[np.float64]:
+        """How many standard errors (C,) the accuracy of each lies below the highest.
+
+        The standard error is that of the difference over questions, both answering the same ones; inf where
+        every question differs in the same way.
+        """
+        right = self.correct.astype(np.float64)
+        lost = right[right.mean(axis=1).argmax()] - right
+        error = lost.std(axis=1, ddof=1 if len(self.ids) > 1 else 0) / math.sqrt(len(self.ids))
+        behind = lost.mean(axis=1)
+        worst = np.where(behind > 0, np.inf, 0.0)
+        return np.asarray(np.divide(behind, error, out=worst, where=error > 0))
 
 
 def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
@@ -155,9 +174,19 @@ def scored_by_measure(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 1
 
 
 def lowest(
-    choices: Sequence[_Choice], scored: Sequence[Scored], *, simplicity: Callable[[_Choice], Any]
+    choices: Sequence[_Choice],
+    scored: Sequence[Scored],
+    *,
+    simplicity: Callable[[_Choice], Any],
+    accuracy_within: float | None = None,
 ) -> _Choice:
     """Return the choice of the lowest Brier score; of those within 1e-12 of it the simplest, then the first.
+
+    Parameters
+    ----------
+    accuracy_within : float, optional
+        How many standard errors the accuracy of a choice may lie below the highest; one further below does
+        not count. By default all count.
 
     Examples
     --------
@@ -165,9 +194,13 @@ def lowest(
     >>> lowest(["a", "bbb", "cc"], scored, simplicity=len)
     'cc'
     """
-    least = min(one.brier for one in scored)
-    tied = [choice for choice, one in zip(choices, scored) if one.brier <= least + TIE]
-    return min(tied, key=simplicity)
+    pairs = [
+        (choice, one)
+        for choice, one in zip(choices, scored)
+        if accuracy_within is None or one.accuracy_behind <= accuracy_within
+    ]
+    least = min(one.brier for _, one in pairs)
+    return min((choice for choice, one in pairs if one.brier <= least + TIE), key=simplicity)
 
 
 def _by_id(rows: Rows) -> dict[str, Mapping[str, Any]]:
