@@ -125,8 +125,8 @@ def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
     assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
 
 
-def test_limit_stops_after_that_many_good_rows() -> None:
-    code, rows, _ = semcal("cluster", "-", "--limit", "1", stdin=lines(["{", *ROWS]))
+def test_limit_counts_every_row_good_or_bad() -> None:
+    code, rows, _ = semcal("cluster", "-", "--limit", "2", stdin=lines(["{", *ROWS]))
     assert (code, [row["id"] for row in rows]) == (1, [1])
 
 

@@ -1,4 +1,4 @@
-"""Models, judges and prompts from their options; `atlas` stands for what comes with the package."""
+"""Models, judges, recalibrators and prompts from their options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "open_recalibrator",
 ]
 
-#: The name of the embedded model, in --model and --equivalence.
+#: The name of what comes with the package, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
 
 
@@ -33,10 +33,6 @@ def open_model(name: str, *, device: str | None = None, dtype: str | None = None
     """Load a language model; "atlas" is the embedded one."""
     from semcal.engine import load_model
 
-    if name == ATLAS:
-        from semcal.demo.paths import language_model_dir
-
-        return load_model(language_model_dir(), device=device, dtype=dtype)
     return load_model(name, device=device, dtype=dtype)
 
 
@@ -46,10 +42,6 @@ def open_equivalence(
     """Load what decides whether answers mean the same; "atlas" is the embedded NLI model."""
     from semcal.engine import load_equivalence
 
-    if name == ATLAS:
-        from semcal.demo.paths import nli_model_dir
-
-        return load_equivalence(nli_model_dir(), device=device, cache=cache)
     return load_equivalence(name or "exact", device=device, cache=cache)
 
 
@@ -81,19 +73,19 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
         raise UsageError(f"the few-shot examples in {path}: {error}") from error
 
 
-def open_fit(directory: Path) -> Fit:
-    """Read a recalibrator directory with the prompt that it was fitted with."""
+def open_fit(path_or_id: str) -> Fit:
+    """Read a recalibrator, a directory or a hub id, with the prompt that it was fitted with."""
     from semcal.pipeline import Asking, Fit
     from semcal.recalibration import from_pretrained
 
-    recalibrator, provenance = from_pretrained(directory)
+    recalibrator, provenance = from_pretrained(path_or_id)
     return Fit(recalibrator, provenance, Asking.from_description(provenance.prompt))
 
 
 def open_recalibrator(
     model: LanguageModel,
     *,
-    directory: Path | None,
+    name: str | None,
     temperature: float | None,
     few_shot: tuple[Question, ...] | None,
     force: bool,
@@ -102,12 +94,12 @@ def open_recalibrator(
     from semcal.pipeline import Asking
     from semcal.recalibration import Base, Temperature
 
-    if directory is not None and temperature is not None:
+    if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     asking = Asking(few_shot or ())
-    if directory is None:
+    if name is None:
         return (Base() if temperature is None else Temperature(temperature)), asking
-    fit = open_fit(directory)
+    fit = open_fit(name)
     if few_shot is None:
         asking = fit.asking
     if not force:

@@ -71,7 +71,7 @@ def summary(
     for name, metric in METRICS.items():
         numbers[name] = float(metric.rows(ranked if metric.ranks else t, bins)[0])
     if np.isnan(numbers["auroc"]):
-        warn_undefined(one_class("AUROC and PRR"))
+        warn_undefined(one_class("AUROC", "PRR"))
     return numbers
 
 

@@ -89,7 +89,7 @@ def command(
     language_model = open_model(model, device=device, dtype=dtype)
     method, asking = open_recalibrator(
         language_model,
-        directory=recalibrator,
+        name=recalibrator,
         temperature=temperature,
         few_shot=open_few_shot(few_shot),
         force=force,
@@ -113,16 +113,14 @@ def command(
     return 0
 
 
-def _embedded(recalibrator: Path | None, temperature: float | None, few_shot: Path | None) -> Path | None:
+def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:
     """The recalibrator that comes with the embedded model, unless the options name another distribution."""
-    from semcal.demo.paths import recalibrator_dir
-
     if recalibrator is not None or temperature is not None:
         return recalibrator
     if few_shot is not None:
         say("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
         return None
-    return recalibrator_dir()
+    return ATLAS
 
 
 def _single(given: str, context: str | None) -> Question | None:
@@ -151,11 +149,14 @@ def _askers(
 ) -> list[SemanticUQ]:
     """What answers: the model at `method`, and before it at T = 0.5 if these are compared."""
     from semcal.pipeline import SemanticUQ
-    from semcal.recalibration import SE
+    from semcal.recalibration import SE, temperature_of
 
+    usual = [SE()] if compare and temperature_of(method) != SE().temperature else []
+    if compare and not usual:
+        say("ask: T = 0.5 is asked for already; there is nothing to compare it with")
     return [
         SemanticUQ(model, recalibrator=one, equivalence=judge, few_shot=few_shot, **options)
-        for one in ([SE(), method] if compare else [method])
+        for one in (*usual, method)
     ]
 
 

@@ -24,6 +24,7 @@ from semcal.cli.options import (
     SamplesOption,
     SeedOption,
     VerboseOption,
+    out_path,
 )
 from semcal.records import dumps
 
@@ -34,7 +35,9 @@ MAX_NEW_TOKENS = 24
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder.")] = Path("runs/demo"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="The run folder.")
+    ] = Path("runs/demo"),
     m: SamplesOption = 10,
     seed: SeedOption = 0,
     limit: LimitOption = None,

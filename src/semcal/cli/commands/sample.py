@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -37,7 +37,12 @@ __all__ = ["RecalibratorOption", "TemperatureOption", "command"]
 BLOCK = 64
 
 RecalibratorOption = Annotated[
-    Path | None, typer.Option("--recalibrator", metavar="DIR", help="Made by semcal fit.")
+    str | None,
+    typer.Option(
+        "--recalibrator",
+        metavar="DIR",
+        help="Made by semcal fit, or a hub id; atlas is the one of the embedded model.",
+    ),
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -81,7 +86,7 @@ def command(
     language_model = open_model(model, device=device, dtype=dtype)
     method, asking = open_recalibrator(
         language_model,
-        directory=recalibrator,
+        name=recalibrator,
         temperature=temperature,
         few_shot=open_few_shot(few_shot),
         force=force,
@@ -123,6 +128,6 @@ def command(
 
 
 def _plan(file: str, m: int, limit: int | None) -> int:
-    questions = [q for q in read_questions(file) if isinstance(q, Question)][:limit]
+    questions = [q for q in islice(read_questions(file), limit) if isinstance(q, Question)]
     complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
     return 0
