@@ -11,6 +11,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.pipeline import Asking, Fit
+    from semcal.pipeline.models import Models
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
@@ -22,22 +23,26 @@ __all__ = [
     "open_fit",
     "open_grader",
     "open_model",
+    "open_models",
     "open_recalibrator",
+    "weights_of",
 ]
 
 #: The name of the embedded model, in --model and --equivalence.
 ATLAS = "atlas"
 
 
-def open_model(name: str, *, device: str | None = None, dtype: str | None = None) -> LanguageModel:
+def open_model(
+    name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
+) -> LanguageModel:
     """Load a language model; "atlas" is the embedded one."""
     from semcal.engine import load_model
 
     if name == ATLAS:
         from semcal.demo.paths import language_model_dir
 
-        return load_model(language_model_dir(), device=device, dtype=dtype)
-    return load_model(name, device=device, dtype=dtype)
+        return load_model(language_model_dir(), device=device, dtype=dtype, memory=memory)
+    return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
 def open_equivalence(
@@ -51,6 +56,51 @@ def open_equivalence(
 
         return load_equivalence(nli_model_dir(), device=device, cache=cache)
     return load_equivalence(name or "exact", device=device, cache=cache)
+
+
+def open_models(
+    model: str | None,
+    equivalence: str | None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory: str | None = None,
+    cache: Path | None = None,
+) -> Models:
+    """Load what a process that works for a command holds: either model, or both."""
+    from semcal.pipeline.models import Models
+
+    return Models(
+        None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
+        None if equivalence is None else open_equivalence(equivalence, device=device, cache=cache),
+    )
+
+
+def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
+    """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
+    from semcal.demo.paths import language_model_dir, nli_model_dir
+    from semcal.pipeline.sharing import on_disk
+
+    places = [
+        language_model_dir() if model == ATLAS else _place(model),
+        nli_model_dir() if equivalence == ATLAS else _place(equivalence),
+    ]
+    wanted = [model is not None, equivalence not in (None, "exact")]
+    sizes = [on_disk(place) if place else 0 for place, needed in zip(places, wanted) if needed]
+    return sum(sizes) if all(sizes) else None
+
+
+def _place(name: str | None) -> Path | None:
+    """The directory of a checkpoint: the one named, or where the hub's files are kept."""
+    if name is None or Path(name).expanduser().is_dir():
+        return None if name is None else Path(name).expanduser()
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no hub id either; loading it will say so
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def open_grader(

@@ -13,6 +13,7 @@ import transformers
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.engine.memory import parse_size
 from semcal.errors import ModelError, UsageError
 
 __all__ = ["choose_device", "files_hash", "load_model"]
@@ -32,6 +33,7 @@ def load_model(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
+    memory: int | str | None = None,
 ) -> CausalLanguageModel:
     """Load a causal language model with its tokenizer.
 
@@ -48,6 +50,9 @@ def load_model(
         "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU, "auto" elsewhere.
     revision : str, optional
         Branch, tag or commit on the hub.
+    memory : int or str, optional
+        What the keys and values of one batch may take, in bytes or as "2GB": a bound that is kept. By default
+        a quarter of the weights, but 64 MiB at least.
 
     Returns
     -------
@@ -61,9 +66,10 @@ def load_model(
         If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a
         causal language model.
     UsageError
-        For a device or dtype that does not exist.
+        For a device or dtype that does not exist, or a size of memory that is none.
     """
     where = choose_device(device)
+    budget = None if memory is None else parse_size(memory)
     source, name = _locate(path_or_id)
     options = {"revision": revision} if revision else {}
     what = f"cannot load the language model {name!r}"
@@ -90,7 +96,9 @@ def load_model(
     found = (
         files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
     )
-    language_model = CausalLanguageModel(model.to(where), tokenizer, name=name, revision=found)
+    language_model = CausalLanguageModel(
+        model.to(where), tokenizer, name=name, revision=found, memory_budget=budget
+    )
     _reset_generation_config(model)
     return language_model
 
