@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import semcal
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.engine.truncation import Truncation
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline import Fit
 from semcal.qa.datasets import Question
@@ -98,3 +101,10 @@ def test_a_path_is_no_model_and_a_linkage_is_checked_at_once() -> None:
         semcal.SemanticUQ("models/llama")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="linkage"):
         semcal.SemanticUQ(FakeLanguageModel({}), linkage="average")
+
+
+def test_a_truncation_rules_answers_out_and_leaves_likelihoods_as_they_are(model) -> None:
+    asked = semcal.SemanticUQ(model, m=200, truncation=Truncation(top_k=2)).ask("Who wrote it?")
+    found = dict(zip(asked.row["samples"], asked.row["log_likelihoods"]))
+    assert set(found) == {"Ana Velis", "Dr Ana Velis"}
+    assert found["Ana Velis"] == pytest.approx(math.log(0.5) / 3, abs=1e-6)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import complain, progress, say
+from semcal.cli.console import complain, progress, say, stages
 from semcal.errors import UsageError
 from semcal.qa.splits import question_key
 from semcal.records import write_rows
@@ -45,11 +44,7 @@ def choose_by_sweep(
     """Fit all candidates, choose for each measure on validation, and keep what was chosen."""
     from semcal.experiment.sweep import sweep
 
-    with ExitStack() as bars:
-
-        def shown(label: str, total: int) -> Callable[[int], None]:
-            return bars.enter_context(progress(label, total))
-
+    with stages() as shown:
         found = sweep(
             model,
             labelled,

@@ -73,11 +73,9 @@ def tell_peak(crew: Crew[Any]) -> None:
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:
-    """The items unchanged, and the number of blocks that they make: 0, 1, or None for more."""
-    rest = iter(items)
+    """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
+    rest = islice(items, limit)
     first = list(islice(rest, block + 1))
-    if limit is not None and limit <= block:
-        return chain(first, rest), 1
     return chain(first, rest), None if len(first) > block else min(1, len(first))
 
 

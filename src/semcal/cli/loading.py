@@ -1,4 +1,4 @@
-"""Models, judges and prompts from their options; `atlas` stands for what comes with the package."""
+"""Models, judges, recalibrators and prompts from their options."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.places import Place
 
 __all__ = [
     "ATLAS",
@@ -28,7 +29,7 @@ __all__ = [
     "weights_of",
 ]
 
-#: The name of the embedded model, in --model and --equivalence.
+#: The name of what comes with the package, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
 
 
@@ -38,10 +39,6 @@ def open_model(
     """Load a language model; "atlas" is the embedded one."""
     from semcal.engine import load_model
 
-    if name == ATLAS:
-        from semcal.demo.paths import language_model_dir
-
-        return load_model(language_model_dir(), device=device, dtype=dtype, memory=memory)
     return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
@@ -51,10 +48,6 @@ def open_equivalence(
     """Load what decides whether answers mean the same; "atlas" is the embedded NLI model."""
     from semcal.engine import load_equivalence
 
-    if name == ATLAS:
-        from semcal.demo.paths import nli_model_dir
-
-        return load_equivalence(nli_model_dir(), device=device, cache=cache)
     return load_equivalence(name or "exact", device=device, cache=cache)
 
 
@@ -78,28 +71,22 @@ def open_models(
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
-    from semcal.demo.paths import language_model_dir, nli_model_dir
     from semcal.pipeline.sharing import on_disk
+    from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
 
-    places = [
-        language_model_dir() if model == ATLAS else _place(model),
-        nli_model_dir() if equivalence == ATLAS else _place(equivalence),
-    ]
-    wanted = [model is not None, equivalence not in (None, "exact")]
-    sizes = [on_disk(place) if place else 0 for place, needed in zip(places, wanted) if needed]
+    places = [] if model is None else [place_of(model, LANGUAGE_MODEL)]
+    places += [] if equivalence in (None, "exact") else [place_of(equivalence, NLI_MODEL)]
+    sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
 
 
-def _place(name: str | None) -> Path | None:
-    """The directory of a checkpoint: the one named, or where the hub's files are kept."""
-    if name is None or Path(name).expanduser().is_dir():
-        return None if name is None else Path(name).expanduser()
+def _folder(place: Place) -> Path | None:
+    """The directory of a checkpoint: its own, or where the hub's client has kept it."""
+    if not place.on_hub:
+        return Path(place.source)
     from huggingface_hub import try_to_load_from_cache
 
-    try:
-        found = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # no hub id either; loading it will say so
-        return None
+    found = try_to_load_from_cache(place.source, "config.json")
     return Path(found).parent if isinstance(found, str) else None
 
 
@@ -131,19 +118,19 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
         raise UsageError(f"the few-shot examples in {path}: {error}") from error
 
 
-def open_fit(directory: Path) -> Fit:
-    """Read a recalibrator directory with the prompt that it was fitted with."""
+def open_fit(path_or_id: str) -> Fit:
+    """Read a recalibrator, a directory or a hub id, with the prompt that it was fitted with."""
     from semcal.pipeline import Asking, Fit
     from semcal.recalibration import from_pretrained
 
-    recalibrator, provenance = from_pretrained(directory)
+    recalibrator, provenance = from_pretrained(path_or_id)
     return Fit(recalibrator, provenance, Asking.from_description(provenance.prompt))
 
 
 def open_recalibrator(
     model: LanguageModel,
     *,
-    directory: Path | None,
+    name: str | None,
     temperature: float | None,
     few_shot: tuple[Question, ...] | None,
     force: bool,
@@ -152,12 +139,12 @@ def open_recalibrator(
     from semcal.pipeline import Asking
     from semcal.recalibration import Base, Temperature
 
-    if directory is not None and temperature is not None:
+    if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     asking = Asking(few_shot or ())
-    if directory is None:
+    if name is None:
         return (Base() if temperature is None else Temperature(temperature)), asking
-    fit = open_fit(directory)
+    fit = open_fit(name)
     if few_shot is None:
         asking = fit.asking
     if not force:

@@ -34,6 +34,7 @@ __all__ = [
     "TAlphaOption",
     "VerboseOption",
     "WorkersOption",
+    "out_path",
 ]
 
 
@@ -42,12 +43,28 @@ def _quietly(value: bool) -> bool:
     return value
 
 
+def out_path(path: Path | None) -> Path | None:
+    """Refuse a path to write to of which not even the folder's folder is there: it is misspelt."""
+    if path is not None and not path.parent.exists() and not path.parent.parent.exists():
+        raise typer.BadParameter(
+            f"neither {path.parent} nor {path.parent.parent} exists; check the path, or make the folder "
+            f"first (mkdir -p {path.parent})"
+        )
+    return path
+
+
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="A run is a seed.")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many rows.")]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, help="Stop after this many rows; bad ones count as well.")
+]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Write here instead of stdout; the file appears whole or not at all."),
+    typer.Option(
+        "--out",
+        callback=out_path,
+        help="Write here instead of stdout; the file appears whole or not at all.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]

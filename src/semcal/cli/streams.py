@@ -134,14 +134,14 @@ def run_rows(
     block : int
         Items that are worked on together.
     limit : int, optional
-        Stop after so many good items.
+        Read so many items, good or bad.
     render : callable
         Writes a result row as text; as JSON by default.
     """
     bad = BadRows()
     done = 0
     with writing(out) as handle, progress(label, limit) as update:
-        for part, wanted in _in_turn(work, _blocks(islice(_good(items, bad), limit), block), update):
+        for part, wanted in _in_turn(work, _blocks(_good(islice(items, limit), bad), block), update):
             try:
                 results = list(wanted())
             except InputError:

@@ -12,6 +12,7 @@ _ADDRESSES = {
     "LanguageModel": "language_model",
     "Prompt": "language_model",
     "TemperatureProcessor": "processors",
+    "Truncation": "truncation",
     "cluster_answers": "clustering",
     "fold": "folding",
     "load_equivalence": "equivalence",

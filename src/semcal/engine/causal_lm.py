@@ -13,13 +13,15 @@ from torch import Tensor
 from semcal.engine.batches import batches, misfits, overspent, shared_length
 from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
+from semcal.engine.closing import Closing
 from semcal.engine.drawing import inverse_cdf, most_likely
-from semcal.engine.language_model import Generation, Progress, Prompt
+from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.network import Forest, Network
 from semcal.engine.randomness import uniforms
 from semcal.engine.riders import riders_of
 from semcal.engine.sampling import Choose, Walk, walk
 from semcal.engine.scoring import AnswerStates, answer_states, own_states
+from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
@@ -145,12 +147,14 @@ class CausalLanguageModel:
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator.
 
-        Plain multinomial sampling over the whole vocabulary, with the uniforms of `semcal.engine.randomness`:
-        the same for every recalibrator, and independent of batches and of the other questions.
+        Plain multinomial sampling, with the uniforms of `semcal.engine.randomness`: the same for every
+        recalibrator, and independent of batches and of the other questions.
 
         Parameters
         ----------
@@ -164,6 +168,13 @@ class CausalLanguageModel:
             The run.
         max_new_tokens : int
             Limit of an answer's length, end of turn included.
+        truncation : Truncation, optional
+            Top-k and top-p; by default tokens are drawn from the whole vocabulary.
+        cut : callable, optional
+            Where the text of a draw is cut to be scored, None where it is scored as it was drawn: decided
+            from its text and from whether it is finished. Such draws have `rescored`, read off the walk; of
+            those that met the token limit the last token runs for it. What the walk does not know (a cut
+            inside a token may ask for tokens that nobody drew) is scored in a second pass.
         progress : callable, optional
             Called with the number of questions finished so far.
 
@@ -182,11 +193,17 @@ class CausalLanguageModel:
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
         results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
         most = max_new_tokens * m * len(recalibrators)
+        closing = Closing(self.format, cut) if cut else None
         for batch, forest, ids in self._generating(prompts, max_new_tokens, most, recalibrators, progress):
             draws = [uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens) for i in batch]
-            walked = self._walk(forest, ids, np.stack(draws), recalibrators, inverse_cdf)
+            choose = truncation or inverse_cdf
+            walked = self._walk(forest, ids, np.stack(draws), recalibrators, choose, closing)
             for r, b in np.ndindex(len(recalibrators), len(batch)):
-                results[r][batch[b]] = [self._walked(walked, (r, b, j)) for j in range(m)]
+                drawn = [self._walked(walked, (r, b, j)) for j in range(m)]
+                results[r][batch[b]] = closing.rescored(drawn, walked, (r, b)) if closing else drawn
+        if closing:
+            for of_prompts, recalibrator in zip(results, recalibrators):
+                self._score_lacking(prompts, of_prompts, closing, recalibrator)
         return results
 
     def greedy(
@@ -452,8 +469,33 @@ class CausalLanguageModel:
         u: NDArray[np.float64],
         recalibrators: Sequence[AnyRecalibrator],
         choose: Choose,
+        closing: Closing | None = None,
     ) -> Walk:
-        return walk(forest, ids, u, recalibrators=recalibrators, stops=self.format.stops, choose=choose)
+        return walk(
+            forest,
+            ids,
+            u,
+            recalibrators=recalibrators,
+            stops=self.format.stops,
+            choose=choose,
+            closers=closing.closers if closing else (),
+            beyond=closing.beyond if closing else None,
+        )
+
+    def _score_lacking(
+        self,
+        prompts: Sequence[Prompt],
+        drawn: list[list[Generation]],
+        closing: Closing,
+        recalibrator: AnyRecalibrator,
+    ) -> None:
+        """Score in a second pass what draws need and the walk did not know."""
+        lacking = {i: tokens for i, draws in enumerate(drawn) if (tokens := closing.lacking(draws))}
+        if not lacking:
+            return
+        scores = self.score([prompts[i] for i in lacking], list(lacking.values()), recalibrator=recalibrator)
+        for (i, tokens), found in zip(lacking.items(), scores):
+            drawn[i] = closing.filled(drawn[i], dict(zip(tokens, found)))
 
     def _walked(self, walked: Walk, at: tuple[int, int, int]) -> Generation:
         """The generation of one draw."""

@@ -29,6 +29,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -37,9 +38,10 @@ from torch import Tensor
 
 from semcal.engine.drawing import inverse_cdf, most_likely
 from semcal.engine.equivalence import Triple
-from semcal.engine.language_model import Generation, Progress, Prompt
+from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.randomness import uniforms
 from semcal.engine.sampling import Choose
+from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
@@ -132,6 +134,8 @@ class FakeLanguageModel:
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
@@ -140,7 +144,8 @@ class FakeLanguageModel:
         for done, prompt in enumerate(prompts, 1):
             u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
             for draws, recalibrator in zip(found, recalibrators):
-                draws.append(self._walk(prompt, recalibrator, u, inverse_cdf))
+                drawn = self._walk(prompt, recalibrator, u, truncation or inverse_cdf)
+                draws.append(self._rescored(prompt, drawn, recalibrator, cut) if cut else drawn)
             _tell(progress, done)
         return found
 
@@ -313,6 +318,18 @@ class FakeLanguageModel:
                 tokens[draw].append(token)
                 log_probs[draw].append(value)
         return [self._generation(*drawn) for drawn in zip(tokens, log_probs)]
+
+    def _rescored(
+        self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: Cut
+    ) -> list[Generation]:
+        """The draws, those that are cut with the score of what is left of them."""
+        question = self._question(prompt)
+        return [
+            draw
+            if (end := cut(draw)) is None
+            else replace(draw, rescored=self._score(question, self.complete(draw, end), recalibrator))
+            for draw in draws
+        ]
 
     def _search(
         self, prompt: Prompt, recalibrator: AnyRecalibrator, num_beams: int, max_new_tokens: int

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from semcal.engine.truncation import Truncation
     from semcal.errors import QuestionError
     from semcal.qa.prompts import Turn
     from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
 
-__all__ = ["Generation", "LanguageModel", "Progress", "Prompt"]
+__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt"]
 
 Progress = Callable[[int], None]
 """Called now and then with the number of questions finished so far."""
@@ -49,12 +50,20 @@ class Generation:
         Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
     finished : bool
         Whether the end of turn was drawn; otherwise the token limit came first.
+    rescored : tuple of float, optional
+        Where `sample` was told to cut the answer for its likelihood: the log-probability of each token of
+        ``complete(generation, cut(generation))``.
     """
 
     text: str
     token_ids: tuple[int, ...]
     token_log_probs: tuple[float, ...]
     finished: bool
+    rescored: tuple[float, ...] | None = None
+
+
+Cut = Callable[[Generation], int | None]
+"""Where the text of a draw is cut to be scored; None where the draw is scored as it is."""
 
 
 class LanguageModel(Protocol):
@@ -93,6 +102,8 @@ class LanguageModel(Protocol):
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""

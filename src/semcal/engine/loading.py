@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from semcal.engine.causal_lm import CausalLanguageModel
 from semcal.engine.memory import parse_size
 from semcal.errors import ModelError, UsageError
+from semcal.recalibration.places import LANGUAGE_MODEL, Place, place_of
 
-__all__ = ["choose_device", "files_hash", "load_model"]
+__all__ = ["choose_device", "files_hash", "hub_options", "load_model"]
 
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "chat_template*", "added_tokens.json")
 _WEIGHTS = (
@@ -43,7 +44,8 @@ def load_model(
     Parameters
     ----------
     path_or_id : str or Path
-        A directory in the format of `transformers`, or an id on the Hugging Face hub.
+        A directory in the format of `transformers`, an id on the Hugging Face hub, or "atlas", the small
+        model that comes with the package.
     device : str or torch.device, optional
         Where it runs. Default: a CUDA GPU, else Apple's, else the CPU.
     dtype : str or torch.dtype, optional
@@ -70,8 +72,8 @@ def load_model(
     """
     where = choose_device(device)
     budget = None if memory is None else parse_size(memory)
-    source, name = _locate(path_or_id)
-    options = {"revision": revision} if revision else {}
+    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
+    source, name, options = place.source, place.name, hub_options(place, revision)
     what = f"cannot load the language model {name!r}"
     config = _attempt(
         f"{what}: its configuration", transformers.AutoConfig.from_pretrained, source, **options
@@ -101,6 +103,12 @@ def load_model(
     )
     _reset_generation_config(model)
     return language_model
+
+
+def hub_options(place: Place, revision: str | None) -> dict[str, Any]:
+    """What the loaders of transformers are told besides the directory or id."""
+    wanted: dict[str, Any] = {"revision": revision} if revision else {}
+    return {**wanted, "local_files_only": True} if place.cached else wanted
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
@@ -138,28 +146,6 @@ def files_hash(directory: Path) -> str:
         with path.open("rb") as file:
             whole.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return f"sha256:{whole.hexdigest()}"
-
-
-def _locate(path_or_id: str | Path) -> tuple[str, str]:
-    """What to hand to transformers, and what to call it."""
-    text = str(path_or_id)
-    path = Path(text).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelError(f"{text} holds no config.json; give the directory of a transformers checkpoint")
-        return str(path), path.resolve().name
-    if (
-        isinstance(path_or_id, Path)
-        or text.startswith((".", "~", "/"))
-        or text.count("/") != 1
-        or path.exists()
-    ):
-        if isinstance(path_or_id, str) and "/" not in text and not path.exists():
-            return text, text  # the hub's oldest models have no owner: "gpt2"
-        raise ModelError(
-            f"no such directory: {text}; give a checkpoint's directory or a hub id such as owner/model"
-        )
-    return text, text
 
 
 def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch.dtype:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,10 +40,13 @@ class Walk:
         By recalibrator, question, draw and step; -1 behind the end.
     log_probs : ndarray of float32, shape (R, B, m, steps)
         Of each token at its recalibrated distribution.
+    closers : ndarray of float32, shape (R, B, m, steps + 1, W)
+        Log-probability of each closer behind the first 0, 1, … tokens; NaN where none was read.
     """
 
     tokens: NDArray[np.int64]
     log_probs: NDArray[np.float32]
+    closers: NDArray[np.float32]
 
 
 def walk(
@@ -54,6 +57,8 @@ def walk(
     recalibrators: Sequence[AnyRecalibrator],
     stops: frozenset[int],
     choose: Choose,
+    closers: Sequence[int] = (),
+    beyond: Callable[[tuple[int, ...]], bool] | None = None,
 ) -> Walk:
     """Let every draw of a batch choose its tokens.
 
@@ -70,26 +75,38 @@ def walk(
     stops : frozenset of int
         Tokens that end the turn.
     choose : callable
-        `inverse_cdf` or `most_likely`.
+        `inverse_cdf`, `most_likely` or a `Truncation`.
+    closers : sequence of int
+        Tokens whose log-probability is noted wherever a draw reads.
+    beyond : callable, optional
+        Whether that is wanted behind all tokens of a draw that meets the limit, too; they then run.
     """
     shape, steps = (len(recalibrators), *u.shape[:2]), u.shape[2]
     tokens = np.full((*shape, steps), -1, dtype=np.int64)
     log_probs = np.zeros((*shape, steps), dtype=np.float32)
+    closing = np.full((*shape, steps + 1, len(closers)), np.nan, dtype=np.float32)
     which, question, draw = (index.ravel() for index in np.indices(shape))
     enders = np.array(sorted(stops), dtype=np.int64)
     frontier = begin(forest, prompts)
     node = torch.from_numpy(question)
     for step in range(steps):
         draws = _Draws(node, torch.from_numpy(which), torch.from_numpy(u[question, draw, step]))
-        chosen, scored = draws.choose(forest, frontier.read, recalibrators, choose)
+        chosen, scored, noted = draws.choose(forest, frontier.read, recalibrators, choose, closers)
         tokens[which, question, draw, step] = chosen
         log_probs[which, question, draw, step] = scored
+        closing[which, question, draw, step] = noted
         going = ~np.isin(chosen, enders)
-        if step == steps - 1 or not going.any():
+        if step == steps - 1:
+            whole = tokens[which[going], question[going], draw[going]].tolist()
+            going[going] = [beyond is not None and beyond(tuple(drawn)) for drawn in whole]
+        if not going.any():
             break
         which, question, draw = which[going], question[going], draw[going]
         frontier, node = advance(forest, frontier, node[going], torch.from_numpy(chosen[going]))
-    return Walk(tokens, log_probs)
+    else:
+        draws = _Draws(node, torch.from_numpy(which), torch.zeros(len(node), dtype=torch.float64))
+        closing[which, question, draw, steps] = draws.note(forest, frontier.read, recalibrators, closers)
+    return Walk(tokens, log_probs, closing)
 
 
 @dataclass(frozen=True)
@@ -101,10 +118,42 @@ class _Draws:
     u: Tensor
 
     def choose(
-        self, forest: Forest, read: Reading, recalibrators: Sequence[AnyRecalibrator], choose: Choose
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Token and log-probability of each draw; logits exist for a limited number of nodes at a time."""
+        self,
+        forest: Forest,
+        read: Reading,
+        recalibrators: Sequence[AnyRecalibrator],
+        choose: Choose,
+        closers: Sequence[int],
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """Token of each draw, its log-probability, and those of the closers."""
         tokens, log_probs = torch.empty_like(self.node), torch.empty(len(self.node))
+        noted = torch.empty((len(self.node), len(closers)))
+        for here, scored, row in self._distributions(forest, read, recalibrators):
+            token = choose(scored, row, self.u[here])
+            tokens[here], log_probs[here] = token.cpu(), scored[row, token].cpu()
+            noted[here] = scored[:, list(closers)][row].cpu()
+        return tokens.numpy(), log_probs.numpy(), noted.numpy()
+
+    def note(
+        self,
+        forest: Forest,
+        read: Reading,
+        recalibrators: Sequence[AnyRecalibrator],
+        closers: Sequence[int],
+    ) -> NDArray[np.float32]:
+        """Log-probabilities of the closers alone."""
+        noted = torch.empty((len(self.node), len(closers)))
+        for here, scored, row in self._distributions(forest, read, recalibrators):
+            noted[here] = scored[:, list(closers)][row].cpu()
+        return noted.numpy()
+
+    def _distributions(
+        self, forest: Forest, read: Reading, recalibrators: Sequence[AnyRecalibrator]
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Which draws, log-probabilities of some nodes, and the row of each draw in these.
+
+        Logits exist for a limited number of nodes at a time.
+        """
         rows = forest.network.rows_at_a_time
         for start in range(0, len(read), rows):
             part = read[start : start + rows]
@@ -116,7 +165,4 @@ class _Draws:
                 distinct, row = torch.unique(self.node[here] - start, return_inverse=True)
                 distinct = distinct.to(logits.device)
                 scored = forest.log_probs(recalibrator, logits[distinct], part[distinct])
-                row = row.to(scored.device)
-                token = choose(scored, row, self.u[here])
-                tokens[here], log_probs[here] = token.cpu(), scored[row, token].cpu()
-        return tokens.numpy(), log_probs.numpy()
+                yield here, scored, row.to(scored.device)

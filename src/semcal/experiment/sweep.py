@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
-from semcal.recalibration import PAPER_LOSSES, AnyRecalibrator, Fitted, Suffixes, fit_temperatures
+from semcal.recalibration import (
+    PAPER_LOSSES,
+    AnyRecalibrator,
+    Fitted,
+    Suffixes,
+    fit_temperatures,
+    tabulate,
+)
 from semcal.registry import check_name
 
 __all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "sweep"]
@@ -55,25 +63,39 @@ def fit_candidates(
     features: Suffixes,
     methods: Sequence[str] = METHODS,
     *,
+    learning_rate: float | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Fitted]:
-    """Fit every candidate of the paper to stored features: five of TS, ten of ATS and ten of Platt."""
+    """Fit every candidate of the paper to stored features: five of TS, ten of ATS and ten of Platt.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Of ATS and Platt; the paper's 1e-5 by default.
+    """
     found: dict[Candidate, Fitted] = {}
+    tables = tabulate(features, model.logits) if "ATS" in methods else None
     for method in methods:
         check_name(method, METHODS, what="method")
-        decays: tuple[float | None, ...] = (None,) if method == "TS" else WEIGHT_DECAYS
         if method == "TS":
             for exact in fit_temperatures(features, model.logits, points=PAPER_LOSSES, seed=seed):
                 found[_candidate(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
             continue
-        for decay in decays:
-            for loss, alpha in PAPER_LOSSES:
-                how = {"loss": loss, "alpha": alpha, "weight_decay": decay, "seed": seed}
-                fitted, _ = fit_stored(model, features, method=method, **how)  # type: ignore[arg-type]
-                found[_candidate(method, loss, alpha, decay)] = fitted
-                if progress is not None:
-                    progress(len(found))
+        for decay, (loss, alpha) in product(WEIGHT_DECAYS, PAPER_LOSSES):
+            found[_candidate(method, loss, alpha, decay)], _ = fit_stored(
+                model,
+                features,
+                method=method,
+                loss=loss,
+                alpha=alpha,
+                weight_decay=decay,
+                learning_rate=learning_rate,
+                seed=seed,
+                tables=tables,
+            )
+            if progress is not None:
+                progress(len(found))
     return found
 
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from semcal.recalibration import (
     Platt,
     Provenance,
     Suffixes,
+    Tables,
     TemperatureScaling,
     Training,
     fit_ats,
@@ -236,9 +237,18 @@ def fit_stored(
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
+    learning_rate: float | None = None,
     seed: int = 0,
+    tables: Tables | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Fit a recalibrator to stored features; the frozen model gives its head alone.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Of sgd; the paper's by default.
+    tables : Tables, optional
+        Of these features, where several fits by sgd share them.
 
     Returns
     -------
@@ -256,12 +266,14 @@ def fit_stored(
             "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
         }
     schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
+    if learning_rate is not None:
+        schedule = replace(schedule, learning_rate=learning_rate)
     how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule}
     training: Training
     if method == "TS":
-        training = fit_ts(features, model.logits, **how)
+        training = fit_ts(features, model.logits, tables=tables, **how)
     elif method == "ATS":
-        training = fit_ats(features, model.logits, shape=model.block_shape, **how)
+        training = fit_ats(features, model.logits, shape=model.block_shape, tables=tables, **how)
     else:
         training = fit_platt(features, model.logits, **how)
     before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)

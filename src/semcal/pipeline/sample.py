@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
+from semcal.engine.truncation import Truncation
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
@@ -29,7 +30,7 @@ class Draw:
     log_likelihood : float
         Length-normalised log-likelihood of the first answer and the end of turn (nats per token).
     likelihood : {"sampled", "rescored"}
-        Whether that came with the sampling or from a second pass.
+        Whether that is of the generation as it was drawn, or of what it was cut to, with an end of turn.
     """
 
     generation: Generation
@@ -67,44 +68,17 @@ def _is_whole(generation: Generation, answer: FirstAnswer) -> bool:
     return generation.finished and not generation.text[answer.end :].strip()
 
 
-def _drawn(generation: Generation) -> Draw:
-    """The draw as it stands before any second pass: NaN where one is needed."""
+def _cut(generation: Generation) -> int | None:
+    """Where a generation is cut for its likelihood; None if the first answer is all that was generated."""
     answer = first_answer(generation.text)
-    if _is_whole(generation, answer):
-        return Draw(generation, answer.text, _mean(generation.token_log_probs), "sampled")
-    return Draw(generation, answer.text, math.nan, "rescored")
+    return None if _is_whole(generation, answer) else answer.end
 
 
-def _rescore(
-    model: LanguageModel, sampled: Sequence[Sampled], recalibrator: AnyRecalibrator
-) -> list[Sampled]:
-    """Score the draws that were cut or not finished, each distinct token sequence of a prompt once."""
-    wanted: dict[int, dict[tuple[int, ...], float]] = {}
-    keys: dict[tuple[int, int], tuple[int, ...]] = {}
-    for i, one in enumerate(sampled):
-        for j, draw in enumerate(one.draws):
-            if draw.likelihood == "rescored":
-                keys[i, j] = model.complete(draw.generation, first_answer(draw.generation.text).end)
-                wanted.setdefault(i, {})[keys[i, j]] = math.nan
-    if not wanted:
-        return list(sampled)
-    scores = model.score(
-        [sampled[i].prompt for i in wanted],
-        [list(tokens) for tokens in wanted.values()],
-        recalibrator=recalibrator,
-    )
-    for tokens, found in zip(wanted.values(), scores):
-        tokens.update(zip(list(tokens), map(_mean, found)))
-    return [
-        replace(
-            one,
-            draws=tuple(
-                replace(draw, log_likelihood=wanted[i][keys[i, j]]) if (i, j) in keys else draw
-                for j, draw in enumerate(one.draws)
-            ),
-        )
-        for i, one in enumerate(sampled)
-    ]
+def _draw(generation: Generation) -> Draw:
+    text = first_answer(generation.text).text
+    if generation.rescored is None:
+        return Draw(generation, text, _mean(generation.token_log_probs), "sampled")
+    return Draw(generation, text, _mean(generation.rescored), "rescored")
 
 
 def sample_questions(
@@ -116,6 +90,7 @@ def sample_questions(
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int = 10,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
     """Sample m answers to each question under each recalibrator, with their likelihoods.
@@ -135,7 +110,9 @@ def sample_questions(
     seed : int
         A run is a seed.
     max_new_tokens : int
-        Limit of a generation; what reaches it is scored again with an end of turn.
+        Limit of a generation; what reaches it is scored with an end of turn behind it.
+    truncation : Truncation, optional
+        Top-k and top-p while sampling; likelihoods are those of the whole vocabulary all the same.
     progress : callable, optional
         Called with the number of questions that are finished.
 
@@ -151,15 +128,13 @@ def sample_questions(
         seed=seed,
         recalibrators=recalibrators,
         max_new_tokens=max_new_tokens,
+        truncation=truncation,
+        cut=_cut,
         progress=progress,
     )
     return [
-        _rescore(
-            model,
-            [Sampled(prompt, tuple(map(_drawn, draws))) for prompt, draws in zip(prompts, per_prompt)],
-            recalibrator,
-        )
-        for recalibrator, per_prompt in zip(recalibrators, generated)
+        [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
+        for per_prompt in generated
     ]
 
 
@@ -177,6 +152,7 @@ def sample_mixed(
     m: int,
     seed: int,
     max_new_tokens: int | None,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Sampled]:
     """Sample questions with and without passages, each with its own default limit, in their order."""
@@ -188,6 +164,7 @@ def sample_mixed(
         m=m,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        truncation=truncation,
         progress=progress,
     )
     return sampled
@@ -202,6 +179,7 @@ def sample_mixed_at(
     m: int,
     seed: int,
     max_new_tokens: int | None,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
     """As `sample_mixed`, under several recalibrators in one pass: ``[recalibrator][question]``."""
@@ -220,6 +198,7 @@ def sample_mixed_at(
             max_new_tokens=default_max_new_tokens(open_book=open_book)
             if max_new_tokens is None
             else max_new_tokens,
+            truncation=truncation,
             progress=progress,
         )
         for by_id, of_recalibrator in zip(found, sampled):

@@ -11,6 +11,7 @@ from typing import Any
 from semcal.engine.clustering import LINKAGES
 from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
+from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import Fit
@@ -130,6 +131,8 @@ class SemanticUQ:
         A run is a seed.
     max_new_tokens : int, optional
         Limit of a generation: 10 without a passage and 32 with one, by default.
+    truncation : Truncation, optional
+        Top-k and top-p while sampling; none by default.
     linkage : {"components", "greedy"}
         How pairs become clusters.
     measure : str
@@ -161,6 +164,7 @@ class SemanticUQ:
         m: int = 10,
         seed: int = 0,
         max_new_tokens: int | None = None,
+        truncation: Truncation | None = None,
         linkage: str = "components",
         measure: str = "E-SC",
         t_alpha: float = 0.5,
@@ -180,6 +184,7 @@ class SemanticUQ:
         self.m = m
         self.seed = seed
         self.max_new_tokens = max_new_tokens
+        self.truncation = truncation
         self.linkage = check_name(linkage, LINKAGES, what="linkage")
         self.measure = check_name(measure, MEASURES, what="measure")
         self.t_alpha = t_alpha
@@ -208,6 +213,7 @@ class SemanticUQ:
             m=self.m,
             seed=self.seed,
             max_new_tokens=self.max_new_tokens,
+            truncation=self.truncation,
             progress=progress,
         )
         rows = [{"id": q.id, "question": q.question, **s.fields()} for q, s in zip(questions, sampled)]

@@ -20,7 +20,8 @@ from torch import nn
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.exact import Certificate
-from semcal.recalibration.hub import local_directory
+from semcal.recalibration.hub import FILES, snapshot
+from semcal.recalibration.places import RECALIBRATOR, place_of
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
 from semcal.records import dumps, writing
@@ -183,8 +184,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     Parameters
     ----------
     path_or_id : str or Path
-        A directory (or calibration.json in it), or an id owner/name on the Hugging Face hub (a string, and
-        no directory of that name).
+        A directory (or calibration.json in it), an id owner/name on the Hugging Face hub (a string, and
+        no directory of that name), or "atlas", the one of the embedded language model.
     revision : str, optional
         Branch, tag or commit on the hub.
 
@@ -201,9 +202,7 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         If a file is truncated, edited, missing or of another schema, the method is unknown, or the hub
         cannot be reached.
     """
-    if Path(path_or_id).name == FILE:
-        path_or_id = Path(path_or_id).parent
-    directory = local_directory(path_or_id, revision=revision)
+    directory = _located(path_or_id, revision)
     path = directory / FILE
     content = _read(path)
     provenance = Provenance(**content["provenance"])
@@ -228,6 +227,18 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         f"{path} holds the method {content['method']!r}, this version knows TS, TS-grid, ATS and "
         "Platt; use the version that wrote it"
     )
+
+
+def _located(path_or_id: str | Path, revision: str | None) -> Path:
+    """The directory itself, or the one into which a recalibrator has been fetched from the hub."""
+    if Path(path_or_id).name == FILE:
+        path_or_id = Path(path_or_id).parent
+    place = place_of(path_or_id, RECALIBRATOR, revision=revision)
+    if place.on_hub:
+        return snapshot(place.source, revision=revision, only=FILES, cached=place.cached)
+    if revision is not None:
+        raise UsageError(f"{path_or_id} is a directory and has no revision {revision!r}; leave it out")
+    return Path(place.source)
 
 
 def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:

@@ -102,7 +102,7 @@ def command(
     with crew_for(shared, load) as (crew, models):
         method, asking = open_recalibrator(
             models.model,
-            directory=recalibrator,
+            name=recalibrator,
             temperature=temperature,
             few_shot=open_few_shot(few_shot),
             force=force,
@@ -123,16 +123,14 @@ def command(
     return 0
 
 
-def _embedded(recalibrator: Path | None, temperature: float | None, few_shot: Path | None) -> Path | None:
+def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:
     """The recalibrator that comes with the embedded model, unless the options name another distribution."""
-    from semcal.demo.paths import recalibrator_dir
-
     if recalibrator is not None or temperature is not None:
         return recalibrator
     if few_shot is not None:
         say("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
         return None
-    return recalibrator_dir()
+    return ATLAS
 
 
 def _single(given: str, context: str | None) -> Question | None:
@@ -152,9 +150,12 @@ def _single(given: str, context: str | None) -> Question | None:
 
 def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator, ...]:
     """What questions are answered under: `method`, and before it T = 0.5 if these are compared."""
-    from semcal.recalibration import SE
+    from semcal.recalibration import SE, temperature_of
 
-    return (SE(), method) if compare else (method,)
+    usual = (SE(),) if compare and temperature_of(method) != SE().temperature else ()
+    if compare and not usual:
+        say("ask: T = 0.5 is asked for already; there is nothing to compare it with")
+    return (*usual, method)
 
 
 def _check(models: Models, options: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ from semcal.cli.options import (
     SeedOption,
     VerboseOption,
     WorkersOption,
+    out_path,
 )
 from semcal.records import dumps
 
@@ -38,7 +39,9 @@ MAX_NEW_TOKENS = 24
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder.")] = Path("runs/demo"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="The run folder.")
+    ] = Path("runs/demo"),
     m: SamplesOption = 10,
     seed: SeedOption = 0,
     limit: LimitOption = None,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from semcal.cli.console import complain, say
-from semcal.cli.loading import ATLAS
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -19,6 +18,7 @@ from semcal.cli.options import (
     JsonOption,
     QuietOption,
     VerboseOption,
+    out_path,
 )
 from semcal.errors import UsageError
 from semcal.records import dumps, writing
@@ -34,10 +34,11 @@ __all__ = ["command"]
 #: Larger temperatures are refused by many OpenAI-style servers.
 OPENAI_MAX = 2.0
 SNIPPET = """\
+# {origin}
 from semcal.engine import TemperatureProcessor
 from transformers import LogitsProcessorList
 
-processors = LogitsProcessorList([TemperatureProcessor.from_pretrained({directory!r}, model=model)])
+processors = LogitsProcessorList([TemperatureProcessor({temperature!r}, model=model)])
 sampling = {{"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}}
 output = model.generate(**inputs, logits_processor=processors, max_new_tokens=32, **sampling)
 """
@@ -59,7 +60,10 @@ def command(
         str | None, typer.Option("--model", metavar="DIR", help="The model that it was fitted on.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write into this directory instead of stdout.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", callback=out_path, help="Write into this directory instead of stdout."
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -98,7 +102,7 @@ def command(
         )
         _show(done, as_json=json or not sys.stdout.isatty())
         return 0
-    name, text = _content(format, recalibrator, temperature, provenance, checkpoint)
+    name, text = _content(format, temperature, provenance, checkpoint)
     if dry_run:
         complain(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
         return 0
@@ -119,10 +123,6 @@ def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoi
 
     if model is None:
         return None
-    if model == ATLAS:
-        from semcal.demo.paths import language_model_dir
-
-        model = str(language_model_dir())
     checkpoint = open_checkpoint(model)
     refuse_folded(checkpoint.config)
     if not force:
@@ -131,13 +131,14 @@ def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoi
 
 
 def _content(
-    format: str, recalibrator: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None
+    format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
     from semcal.recalibration.handover import generation_config, origin, request_parameters
 
     if format == "logits-processor":
-        return "logits_processor.py", SNIPPET.format(directory=recalibrator)
+        note = _belonging(temperature, provenance, provenance.revision)
+        return "logits_processor.py", SNIPPET.format(origin=note, temperature=temperature)
     if format == "generation-config":
         own = checkpoint.special_tokens() if checkpoint else None
         content = generation_config(temperature, checkpoint=own, comment=origin(temperature, provenance))
@@ -145,12 +146,17 @@ def _content(
     return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
 
 
+def _belonging(temperature: float, provenance: Provenance, revision: str) -> str:
+    """What T must not be parted from."""
+    return (
+        f"T = {temperature:g} belongs to {provenance.model} (revision {revision}) and to the prompt that it "
+        "was fitted with; nothing else may divide the logits"
+    )
+
+
 def _note(format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None) -> None:
     """Say on stderr what the format has no room for."""
-    say(
-        f"export: T = {temperature:g} belongs to {provenance.model} (revision {provenance.revision[:19]}) "
-        "and to the prompt that it was fitted with; nothing else may divide the logits"
-    )
+    say(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
     if format == "generation-config" and checkpoint is None:
         complain(
             "warning: no special tokens are in this generation config, so generation may not end where it "

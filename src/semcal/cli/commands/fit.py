@@ -26,6 +26,7 @@ from semcal.cli.options import (
     SamplesOption,
     SeedOption,
     VerboseOption,
+    out_path,
 )
 from semcal.cli.streams import BadRows
 from semcal.errors import UsageError
@@ -46,7 +47,9 @@ def command(
         str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
     ],
     model: ModelOption,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the recalibrator.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="Directory of the recalibrator.")
+    ],
     method: Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid.")] = "TS",
     loss: Annotated[str, typer.Option(help="NLL or SS.")] = "NLL",
     alpha: Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")] = None,
@@ -56,7 +59,11 @@ def command(
     weight_decay: Annotated[float, typer.Option(min=0, help="Of sgd; the paper: 0 or 0.01.")] = 0.0,
     features: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the hidden states here, for further fits of this model."),
+        typer.Option(
+            metavar="DIR",
+            callback=out_path,
+            help="Keep the hidden states here, for further fits of this model.",
+        ),
     ] = None,
     select: Annotated[
         bool, typer.Option("--select", help="Try every loss, α and weight decay; choose on --validation.")

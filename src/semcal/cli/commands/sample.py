@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,7 +44,12 @@ __all__ = ["RecalibratorOption", "TemperatureOption", "command"]
 BLOCK = 64
 
 RecalibratorOption = Annotated[
-    Path | None, typer.Option("--recalibrator", metavar="DIR", help="Made by semcal fit.")
+    str | None,
+    typer.Option(
+        "--recalibrator",
+        metavar="DIR",
+        help="Made by semcal fit, or a hub id; atlas is the one of the embedded model.",
+    ),
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -92,7 +97,7 @@ def command(
     with crew_for(shared, load) as (crew, models):
         method, asking = open_recalibrator(
             models.model,
-            directory=recalibrator,
+            name=recalibrator,
             temperature=temperature,
             few_shot=open_few_shot(few_shot),
             force=force,
@@ -129,6 +134,6 @@ def _job(questions: Sequence[Question], **how: Any) -> Job:
 
 
 def _plan(file: str, m: int, limit: int | None) -> int:
-    questions = [q for q in read_questions(file) if isinstance(q, Question)][:limit]
+    questions = [q for q in islice(read_questions(file), limit) if isinstance(q, Question)]
     complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
     return 0
