@@ -51,8 +51,9 @@ class CausalLanguageModel:
         For records.
     memory_budget : int, optional
         Bytes that the keys and values of one batch may take, which decides how many questions it holds.
-        A question that may need more by itself is refused. Default: a quarter of the weights' size, but
-        64 MiB at least, so that it depends on the model alone; then such a question is run by itself.
+        Default: a quarter of the weights' size, but 64 MiB at least, so that it depends on the model alone.
+    refuse_larger : bool
+        Whether a question that may need more than the budget by itself is refused; else it is run by itself.
 
     Raises
     ------
@@ -61,7 +62,14 @@ class CausalLanguageModel:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, name: str, revision: str = "", memory_budget: int | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        revision: str = "",
+        memory_budget: int | None = None,
+        refuse_larger: bool = False,
     ) -> None:
         self.name = name
         self.revision = revision
@@ -70,7 +78,7 @@ class CausalLanguageModel:
         self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
-        self._strict = memory_budget is not None
+        self._strict = refuse_larger
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r})"

@@ -53,8 +53,9 @@ def load_model(
     revision : str, optional
         Branch, tag or commit on the hub.
     memory : int or str, optional
-        What the keys and values of one batch may take, in bytes or as "2GB": a bound that is kept. By default
-        a quarter of the weights, but 64 MiB at least.
+        What the keys and values of one batch may take, in bytes or as "2GB": a bound that is kept, a
+        question that may need more by itself is refused. By default a quarter of the weights, but 64 MiB at
+        least, and such a question is run by itself.
 
     Returns
     -------
@@ -99,7 +100,12 @@ def load_model(
         files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
     )
     language_model = CausalLanguageModel(
-        model.to(where), tokenizer, name=name, revision=found, memory_budget=budget
+        model.to(where),
+        tokenizer,
+        name=name,
+        revision=found,
+        memory_budget=budget,
+        refuse_larger=budget is not None,
     )
     _reset_generation_config(model)
     return language_model

@@ -89,10 +89,7 @@ def done(job: Job, held: Any, tell: Tell, *, start: float = 0.0) -> Outcome:
 
 def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None:
     """Do the jobs that come through the connection until its other end has gone."""
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is in charge tells us by closing the connection
-    torch.set_num_threads(threads)
     held: list[Any] = []
 
     def tell(count: int) -> None:
@@ -103,7 +100,10 @@ def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None
         if not held:
             held.append(load())
             start = time.process_time()
-        return done(pickle.loads(pickled), held[0], tell, start=start)
+        job = pickle.loads(pickled)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(threads)
+        return done(job, held[0], tell, start=start)
 
     with suppress(EOFError, OSError):
         while True:
