@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,19 @@ class Resumable:
             )
         say(f"going on with what {self._folder} holds")
 
-    def rows(self, inputs: Rows, compute: Callable[[], Rows]) -> list[dict[str, Any]]:
-        """Return the results of a block of input rows, from disk where they are there already."""
+    def find(self, inputs: Rows) -> list[dict[str, Any]] | None:
+        """Return the results of a block of input rows if they are on disk already."""
+        return None if self._folder is None else Store(self._folder).find("rows", self._key(inputs))
+
+    def keep(self, inputs: Rows, results: Rows) -> list[dict[str, Any]]:
+        """Write the results of a block of input rows, and return them."""
         if self._folder is None:
-            return [dict(row) for row in compute()]
+            return [dict(row) for row in results]
         self.begin()
-        return Store(self._folder).rows("rows", {"settings": self._settings, "inputs": list(inputs)}, compute)
+        return Store(self._folder).keep("rows", self._key(inputs), results)
+
+    def _key(self, inputs: Rows) -> dict[str, Any]:
+        return {"settings": self._settings, "inputs": list(inputs)}
 
     @contextmanager
     def told_when_interrupted(self) -> Iterator[None]:

@@ -105,8 +105,8 @@ class CalibrationSet:
             `on_bad_question`, which then gets every such error.
         """
         _check_labelled(questions)
-        prompts = asking.prompts(model, questions)
-        answers = [asking.answers(model, question) for question in questions]
+        read = [(asking.prompts(model, [one])[0], asking.answers(model, one)) for one in questions]
+        prompts, answers = [prompt for prompt, _ in read], [given for _, given in read]
         bad = set()
         for error in model.misfits(prompts, answers):
             if on_bad_question is None:
