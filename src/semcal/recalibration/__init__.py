@@ -7,6 +7,7 @@ from semcal.recalibration.handover import (
     push_to_hub,
     request_parameters,
     single_temperature,
+    solver_of,
     temperature_of,
 )
 from semcal.recalibration.identity import fingerprint
@@ -14,8 +15,9 @@ from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temp
 from semcal.recalibration.partitions import log_partitions, log_probs_at
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
+from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
 from semcal.recalibration.sequences import inverse_temperatures
-from semcal.recalibration.sgd import Schedule, Training, fit_ats, fit_platt, fit_ts, paper_schedule
+from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
 from semcal.recalibration.suffixes import Head, Suffixes
 from semcal.recalibration.tables import Tables, tabulate
 from semcal.recalibration.temperature import (
@@ -26,6 +28,7 @@ from semcal.recalibration.temperature import (
     Temperature,
     TemperatureScaling,
 )
+from semcal.recalibration.training_store import TrainingStore
 
 __all__ = [
     "ATS",
@@ -36,6 +39,7 @@ __all__ = [
     "BlockShape",
     "Certificate",
     "Fitted",
+    "GradientSteps",
     "GridTemperature",
     "Head",
     "Platt",
@@ -48,6 +52,8 @@ __all__ = [
     "TemperatureFit",
     "TemperatureScaling",
     "Training",
+    "TrainingStore",
+    "Watch",
     "fingerprint",
     "fit_ats",
     "fit_platt",
@@ -63,6 +69,7 @@ __all__ = [
     "request_parameters",
     "save_pretrained",
     "single_temperature",
+    "solver_of",
     "tabulate",
     "temperature_of",
 ]
