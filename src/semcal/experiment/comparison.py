@@ -82,6 +82,7 @@ class Comparison:
     progress: ProgressFactory
     clock: Clock = field(default_factory=Clock)
     calls: int = 0
+    pairs: int = 0
 
     def run(self, sets: Sequence[QuestionSet]) -> dict[str, Any]:
         """Run every set, write the run folder, and return what is in its results.json."""
@@ -225,6 +226,7 @@ class Comparison:
                         block, equivalence=self.equivalence, linkage=self.settings.linkage
                     )
                     self.calls += calls
+                    self.pairs += len(rows) * self.settings.m * (self.settings.m - 1)
                     keep = ("id", "method", "normal_forms", "clusters")
                     return [{key: row[key] for key in keep} for row in rows]
 

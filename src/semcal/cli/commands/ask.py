@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli.commands.sample import RecalibratorOption, TemperatureOption
-from semcal.cli.console import progress, say
+from semcal.cli.console import nli_calls, progress, say
 from semcal.cli.loading import ATLAS, open_equivalence, open_few_shot, open_model, open_recalibrator
 from semcal.cli.options import (
     CacheOption,
@@ -25,6 +25,7 @@ from semcal.cli.options import (
     LinkageOption,
     MaxNewTokensOption,
     ModelOption,
+    NliDeviceOption,
     OutOption,
     QuietOption,
     SamplesOption,
@@ -74,6 +75,7 @@ def command(
     out: OutOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -94,7 +96,7 @@ def command(
         few_shot=open_few_shot(few_shot),
         force=force,
     )
-    judge = open_equivalence(equivalence, device=device, cache=cache)
+    judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
     if judge.name == "exact":
         say("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
     options = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens, "linkage": linkage, "measure": measure}
@@ -105,9 +107,13 @@ def command(
 
     render = dumps if json or out is not None or not sys.stdout.isatty() else _page
     if single is None:
-        return run_rows(
+        code = run_rows(
             read_questions(question), out, work=work, label="ask", block=BLOCK, limit=limit, render=render
         )
+        if judge.name != "exact":
+            calls, pairs = (sum(getattr(one, what) for one in askers) for what in ("nli_calls", "pairs"))
+            say(f"ask: {nli_calls(judge.name, calls, pairs)}")
+        return code
     with writing(out) as handle:
         handle.writelines(render(record) + "\n" for record in work([single]))
     return 0

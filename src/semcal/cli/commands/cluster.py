@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from semcal.cli.console import say
+from semcal.cli.console import nli_calls, say
 from semcal.cli.loading import open_equivalence
 from semcal.cli.options import (
     CacheOption,
@@ -48,17 +48,18 @@ def command(
     from semcal.pipeline.cluster import check_clusterable, cluster_rows
 
     judge = open_equivalence(equivalence, device=device, cache=cache)
-    asked = {"pairs": 0}
+    asked = {"calls": 0, "pairs": 0}
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        clustered, pairs = cluster_rows(
+        clustered, calls = cluster_rows(
             [row.data for row in rows], equivalence=judge, linkage=linkage, merge_refusals=merge_refusals
         )
-        asked["pairs"] += pairs
+        asked["calls"] += calls
+        asked["pairs"] += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in clustered)
         return clustered
 
     code = run_rows(checked(read_rows(file), check_clusterable), out, work=work, label="cluster", limit=limit)
     if judge.name != "exact":
         kept = f", {judge.hits} of them known from {cache}" if isinstance(judge, CachedEquivalence) else ""
-        say(f"cluster: {asked['pairs']} pairs of answers were needed of {judge.name}{kept}")
+        say(f"cluster: {nli_calls(judge.name, asked['calls'], asked['pairs'])}{kept}")
     return code

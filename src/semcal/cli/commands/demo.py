@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.console import complain, progress, say
+from semcal.cli.console import complain, nli_calls, progress, say
 from semcal.cli.loading import ATLAS, open_equivalence, open_model
 from semcal.cli.options import (
     DeviceOption,
@@ -20,6 +20,7 @@ from semcal.cli.options import (
     FreshOption,
     JsonOption,
     LimitOption,
+    NliDeviceOption,
     QuietOption,
     SamplesOption,
     SeedOption,
@@ -43,6 +44,7 @@ def command(
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
     fresh: FreshOption = False,
@@ -72,13 +74,15 @@ def command(
     )
     comparison = Comparison(
         model=open_model(ATLAS, device=device, dtype=dtype),
-        equivalence=open_equivalence(ATLAS, device=device, cache=out / "verdicts.sqlite"),
+        equivalence=open_equivalence(ATLAS, device=nli_device or device, cache=out / "verdicts.sqlite"),
         out=out,
         settings=settings,
         progress=progress,
     )
     results = comparison.run(sets)
     page = build(out)
+    if comparison.calls:
+        say(f"demo: {nli_calls('the NLI model', comparison.calls, comparison.pairs)}")
     if json or not sys.stdout.isatty():
         typer.echo(dumps(results))
     if not json:

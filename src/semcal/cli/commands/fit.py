@@ -22,6 +22,7 @@ from semcal.cli.options import (
     LimitOption,
     MaxNewTokensOption,
     ModelOption,
+    NliDeviceOption,
     QuietOption,
     SamplesOption,
     SeedOption,
@@ -83,6 +84,7 @@ def command(
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
     quiet: QuietOption = False,
@@ -128,7 +130,7 @@ def command(
         result = _fitted(language_model, questions, examples, settings, out)
     else:
         common: dict[str, Any] = {
-            "judge": open_equivalence(equivalence, device=device, cache=cache),
+            "judge": open_equivalence(equivalence, device=nli_device or device, cache=cache),
             "how": {"m": m, "seed": seed, "max_new_tokens": max_new_tokens},
             "measure": measure,
             "out": out,
