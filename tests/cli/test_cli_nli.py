@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from semcal.cli.app import app
 from semcal.cli.console import nli_calls
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.pipeline.sharing import Shared
 
 SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
 ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]
@@ -22,19 +23,19 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stand-ins for both models; on which device each was asked for."""
     devices: dict[str, Any] = {}
 
-    def language_model(
-        name: str, *, device: str | None = None, dtype: str | None = None
-    ) -> FakeLanguageModel:
+    def language_model(name: str, *, device: str | None, **options: Any) -> FakeLanguageModel:
         devices["model"] = device
         return FakeLanguageModel({"What is it?": {"ship": 0.5, "boat": 0.5}})
 
-    def judge(name: str | None, *, device: str | None = None, cache: Path | None = None) -> FakeEquivalence:
+    def judge(name: str | None, *, device: str | None, **options: Any) -> FakeEquivalence:
         devices["nli"] = device
         return FakeEquivalence([{"ship", "boat"}])
 
-    monkeypatch.setattr("semcal.cli.commands.ask.open_model", language_model)
+    monkeypatch.setattr("semcal.cli.loading.open_model", language_model)
+    monkeypatch.setattr("semcal.cli.loading.open_equivalence", judge)
+    one = Shared(processes=1, threads=1, reason="it is a test", asked=True)
     for command in ("ask", "cluster"):
-        monkeypatch.setattr(f"semcal.cli.commands.{command}.open_equivalence", judge)
+        monkeypatch.setattr(f"semcal.cli.commands.{command}.chosen", lambda *_, **__: one)
     return devices
 
 

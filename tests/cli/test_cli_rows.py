@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from invoking import semcal
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
@@ -32,13 +33,6 @@ ROWS = [
         "log_likelihoods": [-0.5, -0.4, -0.4, "-inf"],
     },
 ]
-
-
-def semcal(*arguments: str, stdin: str = "") -> tuple[int, list[dict], str]:
-    result = CliRunner().invoke(app, list(arguments), input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
 
 def lines(rows: list) -> str:

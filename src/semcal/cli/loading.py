@@ -11,9 +11,11 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.pipeline import Asking, Fit
+    from semcal.pipeline.models import Models
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.places import Place
 
 __all__ = [
     "ATLAS",
@@ -22,18 +24,22 @@ __all__ = [
     "open_fit",
     "open_grader",
     "open_model",
+    "open_models",
     "open_recalibrator",
+    "weights_of",
 ]
 
 #: The name of what comes with the package, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
 
 
-def open_model(name: str, *, device: str | None = None, dtype: str | None = None) -> LanguageModel:
+def open_model(
+    name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
+) -> LanguageModel:
     """Load a language model; "atlas" is the embedded one."""
     from semcal.engine import load_model
 
-    return load_model(name, device=device, dtype=dtype)
+    return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
 def open_equivalence(
@@ -43,6 +49,48 @@ def open_equivalence(
     from semcal.engine import load_equivalence
 
     return load_equivalence(name or "exact", device=device, cache=cache)
+
+
+def open_models(
+    model: str | None,
+    equivalence: str | None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory: str | None = None,
+    nli_device: str | None = None,
+    cache: Path | None = None,
+) -> Models:
+    """Load what a process that works for a command holds: either model, or both."""
+    from semcal.pipeline.models import Models
+
+    return Models(
+        None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
+        None
+        if equivalence is None
+        else open_equivalence(equivalence, device=nli_device or device, cache=cache),
+    )
+
+
+def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
+    """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
+    from semcal.pipeline.sharing import on_disk
+    from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
+
+    places = [] if model is None else [place_of(model, LANGUAGE_MODEL)]
+    places += [] if equivalence in (None, "exact") else [place_of(equivalence, NLI_MODEL)]
+    sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
+    return sum(sizes) if all(sizes) else None
+
+
+def _folder(place: Place) -> Path | None:
+    """The directory of a checkpoint: its own, or where the hub's client has kept it."""
+    if not place.on_hub:
+        return Path(place.source)
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(place.source, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def open_grader(

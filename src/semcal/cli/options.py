@@ -23,6 +23,7 @@ __all__ = [
     "LimitOption",
     "LinkageOption",
     "MaxNewTokensOption",
+    "MemoryOption",
     "MergeRefusalsOption",
     "ModelOption",
     "NliDeviceOption",
@@ -33,6 +34,7 @@ __all__ = [
     "SeedOption",
     "TAlphaOption",
     "VerboseOption",
+    "WorkersOption",
     "out_path",
 ]
 
@@ -80,6 +82,21 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan an
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Apply a recalibrator that was fitted on another model or prompt.")
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="What keys and values of a batch may take in each process, such as 500MB or 2GB.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Processes of one thread each that share the work; chosen by the models' size by default.",
+    ),
 ]
 ModelOption = Annotated[
     str,

@@ -13,6 +13,7 @@ import transformers
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.engine.memory import parse_size
 from semcal.errors import ModelError, UsageError
 from semcal.recalibration.places import LANGUAGE_MODEL, Place, place_of
 
@@ -33,6 +34,7 @@ def load_model(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
+    memory: int | str | None = None,
 ) -> CausalLanguageModel:
     """Load a causal language model with its tokenizer.
 
@@ -50,6 +52,10 @@ def load_model(
         "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU, "auto" elsewhere.
     revision : str, optional
         Branch, tag or commit on the hub.
+    memory : int or str, optional
+        What the keys and values of one batch may take, in bytes or as "2GB": a bound that is kept, a
+        question that may need more by itself is refused. By default a quarter of the weights, but 64 MiB at
+        least, and such a question is run by itself.
 
     Returns
     -------
@@ -63,9 +69,10 @@ def load_model(
         If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a
         causal language model.
     UsageError
-        For a device or dtype that does not exist.
+        For a device or dtype that does not exist, or a size of memory that is none.
     """
     where = choose_device(device)
+    budget = None if memory is None else parse_size(memory)
     place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
     source, name, options = place.source, place.name, hub_options(place, revision)
     what = f"cannot load the language model {name!r}"
@@ -92,7 +99,14 @@ def load_model(
     found = (
         files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
     )
-    language_model = CausalLanguageModel(model.to(where), tokenizer, name=name, revision=found)
+    language_model = CausalLanguageModel(
+        model.to(where),
+        tokenizer,
+        name=name,
+        revision=found,
+        memory_budget=budget,
+        refuse_larger=budget is not None,
+    )
     _reset_generation_config(model)
     return language_model
 
