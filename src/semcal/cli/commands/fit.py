@@ -25,6 +25,7 @@ from semcal.cli.options import (
     LimitOption,
     MaxNewTokensOption,
     ModelOption,
+    NliDeviceOption,
     QuietOption,
     SamplesOption,
     SeedOption,
@@ -104,6 +105,7 @@ def command(
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
     fresh: FreshOption = False,
@@ -156,7 +158,7 @@ def command(
     kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
     with kept.told_when_interrupted():
         if wanted.samples:
-            judge = open_equivalence(equivalence, device=device, cache=cache)
+            judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
             result = work.sampled(wanted, judge, sampling, kept, plot)
         else:
             result = work.fitted(wanted, kept, plot)
