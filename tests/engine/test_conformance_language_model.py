@@ -123,6 +123,19 @@ def test_a_draw_depends_on_seed_and_question_id_and_on_nothing_else(model, promp
     ]
 
 
+def test_runs_that_share_a_pass_draw_what_they_draw_alone(model, prompts):
+    methods = [Base(), Temperature(0.7)]
+    together = model.sample_runs(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, max_new_tokens=6)
+    for seed, run in zip([5, 0, 5], together, strict=True):
+        alone = model.sample(prompts, recalibrators=methods, seed=seed, m=3, max_new_tokens=6)
+        for ours, theirs in zip(run, alone, strict=True):
+            for draws, same in zip(ours, theirs, strict=True):
+                assert [d.token_ids for d in draws] == [d.token_ids for d in same]
+                for one, other in zip(draws, same, strict=True):
+                    assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
+    assert model.sample_runs(prompts, recalibrators=methods, seeds=[]) == []
+
+
 def test_first_tokens_come_as_often_as_the_model_says(model, prompts):
     m = 1500
     ((draws,),) = model.sample(prompts[:1], recalibrators=[Base()], m=m, seed=0, max_new_tokens=1)

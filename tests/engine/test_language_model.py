@@ -338,4 +338,4 @@ def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
     [[log_probs]] = model.score([prompt], [[ids]], recalibrator=Base())
     assert log_probs[:3] == pytest.approx(draw.token_log_probs, abs=1e-5)
     assert model.encode_answer(chat, "Odo.")[-1] == ids[-1]
-    assert repr(model) == "CausalLanguageModel('llama', revision='r')"
+    assert repr(model) == "CausalLanguageModel('llama', revision='r', attention='three levels')"

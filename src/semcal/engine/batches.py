@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
-from torch import Tensor
-
+from semcal.engine.forest import Forest
 from semcal.engine.language_model import Prompt
-from semcal.engine.network import Forest, Network
+from semcal.engine.network import Network
+from semcal.engine.planting import planted
 from semcal.errors import QuestionError
 from semcal.recalibration import ATS
 
-__all__ = ["batches", "common_prefix", "misfits", "overspent", "pad", "shared_length"]
+__all__ = ["batches", "common_prefix", "misfits", "overspent", "shared_length"]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -96,17 +95,18 @@ def batches(
     Yields
     ------
     tuple of list of int and Forest
-        Indices of the prompts of the batch, and their forest, one row each.
+        Indices of the prompts of the batch, and a forest for them.
     """
     if not prompts:
         return
     if shared is None:
         shared = shared_length(prompts)
-    trunk = Forest.planted(network, prompts[0].token_ids[:shared], riders)
-    sizes = [len(prompt.token_ids) + extra for prompt, extra in zip(prompts, room)]
+    trunk = planted(network, prompts[0].token_ids[:shared], riders)
+    copied = 0 if network.copied else shared
+    sizes = [len(prompt.token_ids) - shared + copied + extra for prompt, extra in zip(prompts, room)]
     order = sorted(range(len(prompts)), key=lambda i: (sizes[i], i))
     for batch in _cut(order, cost=lambda i: sizes[i] * network.bytes_per_token, budget=budget):
-        yield batch, trunk.spread(len(batch))
+        yield batch, trunk.empty()
 
 
 def _cut(order: Sequence[int], *, cost: Callable[[int], int], budget: int) -> Iterator[list[int]]:
@@ -119,10 +119,3 @@ def _cut(order: Sequence[int], *, cost: Callable[[int], int], budget: int) -> It
         batch.append(i)
     if batch:
         yield batch
-
-
-def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of tokens as one matrix (B, n), zeros behind the shorter ones, and their lengths (B,)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    width = int(lengths.max())
-    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.network import Forest
-from semcal.engine.riders import Reading
+from semcal.engine.forest import Forest
+from semcal.engine.riders import Reading, log_probs
 from semcal.engine.tree import advance, begin
 from semcal.recalibration import AnyRecalibrator
 
@@ -57,7 +57,7 @@ def beam_search(
     Parameters
     ----------
     forest : Forest
-        One row per question, holding the shared prefix. It is used up.
+        A forest that holds the shared prefix. It is used up.
     prompts : sequence of sequence of int
         Per question all tokens of the prompt.
     recalibrator : Recalibrator or ATS
@@ -130,11 +130,11 @@ def _candidates(
     forest: Forest, read: Reading, recalibrator: AnyRecalibrator, enders: Tensor, width: int
 ) -> _Candidates:
     """The `width` likeliest tokens of each node, and further ones until `width` of them end no turn."""
-    tokens, log_probs = [], []
+    tokens, values = [], []
     rows = forest.network.rows_at_a_time
     for start in range(0, len(read), rows):
         part = read[start : start + rows]
-        scored = forest.log_probs(recalibrator, forest.network.logits(part.states), part)
+        scored = log_probs(recalibrator, forest.network.logits(part.states), part, forest.riders)
         best = scored.topk(min(width, scored.shape[1]))
         ending = torch.isin(best.indices, enders)
         others = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
@@ -142,5 +142,5 @@ def _candidates(
         )
         ends_only = best.values.masked_fill(~ending, -torch.inf)  # the rest stand among the others
         tokens.append(torch.cat([best.indices, others.indices], 1).cpu())
-        log_probs.append(torch.cat([ends_only, others.values], 1).cpu())
-    return _Candidates(torch.cat(tokens).numpy(), torch.cat(log_probs).numpy())
+        values.append(torch.cat([ends_only, others.values], 1).cpu())
+    return _Candidates(torch.cat(tokens).numpy(), torch.cat(values).numpy())

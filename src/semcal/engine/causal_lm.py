@@ -15,10 +15,11 @@ from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
 from semcal.engine.closing import Closing
 from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.forest import Forest
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
-from semcal.engine.network import Forest, Network
+from semcal.engine.planting import sound_network
 from semcal.engine.randomness import uniforms
-from semcal.engine.riders import riders_of
+from semcal.engine.riders import log_probs, riders_of
 from semcal.engine.sampling import Choose, Walk, walk
 from semcal.engine.scoring import AnswerStates, answer_states, own_states
 from semcal.engine.truncation import Truncation
@@ -59,6 +60,11 @@ class CausalLanguageModel:
     ------
     ModelError
         If the engine does not reproduce the model's logits.
+
+    Warns
+    -----
+    SemcalWarning
+        If the attention cannot be replaced, so that sampling takes more time and memory; see `attention`.
     """
 
     def __init__(
@@ -74,14 +80,19 @@ class CausalLanguageModel:
         self.name = name
         self.revision = revision
         self.tokenizer = tokenizer
-        self.network = Network(model)
+        self.network = sound_network(model)
         self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
         self._strict = refuse_larger
 
     def __repr__(self) -> str:
-        return f"CausalLanguageModel({self.name!r}, revision={self.revision!r})"
+        return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"
+
+    @property
+    def attention(self) -> str:
+        """How the prompts' keys and values are kept: "three levels", or "plain" where a model needs that."""
+        return "plain" if self.network.copied is None else "three levels"
 
     @property
     def width(self) -> int:
@@ -173,7 +184,7 @@ class CausalLanguageModel:
         m : int
             Draws per question and recalibrator.
         seed : int
-            The run.
+            The run. Several runs share a pass with `sample_runs`.
         max_new_tokens : int
             Limit of an answer's length, end of turn included.
         truncation : Truncation, optional
@@ -198,16 +209,73 @@ class CausalLanguageModel:
         ModelError
             If probabilities are not finite.
         """
+        (found,) = self.sample_runs(
+            prompts,
+            recalibrators=recalibrators,
+            m=m,
+            seeds=[seed],
+            max_new_tokens=max_new_tokens,
+            truncation=truncation,
+            cut=cut,
+            progress=progress,
+        )
+        return found
+
+    def sample_runs(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        seeds: Sequence[int],
+        m: int = 10,
+        max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[list[list[Generation]]]]:
+        """Draw what `sample` draws with each of several seeds, in one pass over the prompts.
+
+        Parameters and errors are those of `sample`, and
+
+        Parameters
+        ----------
+        seeds : sequence of int
+            The runs.
+
+        Returns
+        -------
+        list of list of list of list of Generation
+            ``[run][recalibrator][prompt][draw]``.
+        """
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
+        together = self._sampled(prompts, recalibrators, seeds, m, max_new_tokens, truncation, cut, progress)
+        runs = [slice(run * m, (run + 1) * m) for run in range(len(seeds))]
+        return [[[draws[run] for draws in of_prompts] for of_prompts in together] for run in runs]
+
+    def _sampled(
+        self,
+        prompts: Sequence[Prompt],
+        recalibrators: Sequence[AnyRecalibrator],
+        seeds: Sequence[int],
+        m: int,
+        max_new_tokens: int,
+        truncation: Truncation | None,
+        cut: Cut | None,
+        progress: Progress | None,
+    ) -> list[list[list[Generation]]]:
+        """The draws of all runs, one run behind the other: ``[recalibrator][prompt][draw]``."""
         results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
-        most = max_new_tokens * m * len(recalibrators)
+        if not seeds:
+            return results
+        most = max_new_tokens * m * len(recalibrators) * len(seeds)
         closing = Closing(self.format, cut) if cut else None
         for batch, forest, ids in self._generating(prompts, max_new_tokens, most, recalibrators, progress):
-            draws = [uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens) for i in batch]
-            choose = truncation or inverse_cdf
-            walked = self._walk(forest, ids, np.stack(draws), recalibrators, choose, closing)
+            names = [prompts[i].question_id for i in batch]
+            u = [[uniforms(seed, name, m=m, steps=max_new_tokens) for seed in seeds] for name in names]
+            draws = np.array(u).reshape(len(batch), -1, max_new_tokens)
+            walked = self._walk(forest, ids, draws, recalibrators, truncation or inverse_cdf, closing)
             for r, b in np.ndindex(len(recalibrators), len(batch)):
-                drawn = [self._walked(walked, (r, b, j)) for j in range(m)]
+                drawn = [self._walked(walked, (r, b, j)) for j in range(m * len(seeds))]
                 results[r][batch[b]] = closing.rescored(drawn, walked, (r, b)) if closing else drawn
         if closing:
             for of_prompts, recalibrator in zip(results, recalibrators):
@@ -313,7 +381,7 @@ class CausalLanguageModel:
         riders = riders_of([recalibrator])
         for batch, forest, ids in self._answering(prompts, answers, progress, riders=riders):
             given = [answers[i] for i in batch]
-            targets = torch.tensor([token for some in given for answer in some for token in answer])
+            targets = torch.tensor([t for some in given for ids in some for t in ids], dtype=torch.long)
             found = answer_states(forest, ids, given)
             scored = iter(self._log_probs(forest, found, targets, recalibrator).tolist())
             for i in batch:
@@ -464,7 +532,7 @@ class CausalLanguageModel:
         rows = self.network.rows_at_a_time
         for start in range(0, len(found.read), rows):
             part = found.read[start : start + rows]
-            scored = forest.log_probs(recalibrator, self.logits(part.states), part)
+            scored = log_probs(recalibrator, self.logits(part.states), part, forest.riders)
             here = (found.node >= start) & (found.node < start + rows)
             at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
             result[here] = scored[at].float().cpu()

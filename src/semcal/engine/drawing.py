@@ -8,12 +8,15 @@ drawn.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from semcal.errors import ModelError
 
-__all__ = ["inverse_cdf", "most_likely"]
+__all__ = ["block_sums", "drawn_from", "inverse_cdf", "most_likely"]
+
+_BLOCK = 128
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
@@ -47,15 +50,50 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     """
     if log_probs.device.type == "mps":  # no float64 there
         return inverse_cdf(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
-    cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)
+    weights = log_probs.exp()
+    return drawn_from(weights, block_sums(weights), rows, u)
+
+
+def block_sums(weights: Tensor) -> Tensor:
+    """Sums (F, blocks), float64, of the weights (F, V) of every 128 neighbours in the vocabulary.
+
+    They save the sum up to every single token: only the block that a draw falls into is looked into.
+    """
+    whole = weights.shape[1] // _BLOCK * _BLOCK
+    blocks, rest = weights[:, :whole].view(len(weights), -1, _BLOCK), weights[:, whole:]
+    if weights.device.type == "cpu":  # NumPy sums float32 into float64 without a copy
+        sums = torch.from_numpy(np.add.reduce(blocks.numpy(), -1, dtype=np.float64))
+    else:
+        sums = blocks.sum(-1, dtype=torch.float64)
+    return torch.cat([sums, rest.sum(-1, keepdim=True, dtype=torch.float64)], 1)
+
+
+def drawn_from(weights: Tensor, sums: Tensor, rows: Tensor, u: Tensor) -> Tensor:
+    """Tokens for uniforms, as `inverse_cdf` has it, of probabilities that need not add up to 1.
+
+    Parameters
+    ----------
+    weights : torch.Tensor
+        (F, V), at least 0.
+    sums : torch.Tensor
+        Their `block_sums`.
+    rows, u : torch.Tensor
+        As for `inverse_cdf`.
+    """
+    cumulative = sums.cumsum(-1)
     total = cumulative[:, -1]
     if not bool((torch.isfinite(total) & (total > 0)).all()):
         raise ModelError(
             "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
         )
-    grid, place = _side_by_side(rows, u.to(rows.device), len(log_probs))
-    tokens = torch.searchsorted(cumulative, grid * total[:, None], right=True)[rows, place]
-    return _possible(log_probs, rows, tokens)
+    sought = u.to(rows.device) * total[rows]
+    block = (cumulative[rows] <= sought[:, None]).sum(1).clamp_max(sums.shape[1] - 1)
+    before = torch.where(block > 0, cumulative[rows, block - 1], 0.0)[:, None]
+    tokens = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=rows.device)
+    inside = weights[rows[:, None], tokens.clamp_max(weights.shape[1] - 1)].double()
+    inside = inside.masked_fill_(tokens >= weights.shape[1], 0.0)
+    place = (before + inside.cumsum(-1) <= sought[:, None]).sum(1)
+    return _possible(weights, rows, block * _BLOCK + place)
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
@@ -70,23 +108,11 @@ def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
     return best.int().argmax(-1)[rows]
 
 
-def _side_by_side(rows: Tensor, u: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The uniforms as a matrix (count, most draws that a row has), and the column of each."""
-    order = torch.argsort(rows, stable=True)
-    sizes = torch.bincount(rows, minlength=count)
-    start = sizes.cumsum(0) - sizes
-    place = torch.empty_like(rows)
-    place[order] = torch.arange(len(rows), device=rows.device) - start[rows[order]]
-    grid = u.new_zeros((count, int(sizes.max())))
-    grid[rows, place] = u
-    return grid, place
-
-
-def _possible(log_probs: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Move a token of probability 0, where parallel sums may round to, to the next possible one, or back."""
-    tokens = tokens.clamp_max(log_probs.shape[-1] - 1)
-    for i in torch.nonzero(log_probs[rows, tokens] == -torch.inf).flatten().tolist():
-        possible = torch.nonzero(log_probs[rows[i]] > -torch.inf).flatten()
+def _possible(weights: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    """Move a token of weight 0, where parallel sums may round to, to the next possible one, or back."""
+    tokens = tokens.clamp_max(weights.shape[-1] - 1)
+    for i in torch.nonzero(weights[rows, tokens] == 0).flatten().tolist():
+        possible = torch.nonzero(weights[rows[i]]).flatten()
         after = possible[possible > tokens[i]]
         tokens[i] = after[0] if len(after) else possible[-1]
     return tokens

@@ -36,11 +36,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from semcal.engine.distributions import Choose
 from semcal.engine.drawing import inverse_cdf, most_likely
 from semcal.engine.equivalence import Triple
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.randomness import uniforms
-from semcal.engine.sampling import Choose
 from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
@@ -148,6 +148,33 @@ class FakeLanguageModel:
                 draws.append(self._rescored(prompt, drawn, recalibrator, cut) if cut else drawn)
             _tell(progress, done)
         return found
+
+    def sample_runs(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        seeds: Sequence[int],
+        m: int = 10,
+        max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[list[list[Generation]]]]:
+        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
+        return [
+            self.sample(
+                prompts,
+                recalibrators=recalibrators,
+                m=m,
+                seed=seed,
+                max_new_tokens=max_new_tokens,
+                truncation=truncation,
+                cut=cut,
+                progress=progress if run == len(seeds) else None,
+            )
+            for run, seed in enumerate(seeds, 1)
+        ]
 
     def greedy(
         self,

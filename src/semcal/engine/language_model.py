@@ -108,6 +108,20 @@ class LanguageModel(Protocol):
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
 
+    def sample_runs(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        seeds: Sequence[int],
+        m: int = 10,
+        max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[list[list[Generation]]]]:
+        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
+
     def greedy(
         self,
         prompts: Sequence[Prompt],

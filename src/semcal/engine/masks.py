@@ -22,6 +22,15 @@ class Masks:
     config : transformers.PretrainedConfig
         Of the text model. Its `sliding_window` and `layer_types` are read.
 
+    Attributes
+    ----------
+    window : int or None
+        How many positions a token sees back from its own, itself included, in local layers.
+    mixed : bool
+        Whether only some layers are local.
+    windows : list of int or None
+        The window of each layer.
+
     Raises
     ------
     ModelError
@@ -38,6 +47,8 @@ class Masks:
         if not getattr(config, "use_sliding_window", True):
             self.window = None
         self.mixed = bool(self.window) and _SLIDING in kinds
+        layers = getattr(config, "layer_types", None) or [_SLIDING] * config.num_hidden_layers
+        self.windows = [self.window if kind == _SLIDING or not self.mixed else None for kind in layers]
 
     def additive(
         self, visible: Tensor, positions: Tensor, held: Tensor, dtype: torch.dtype

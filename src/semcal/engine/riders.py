@@ -1,8 +1,7 @@
 """Recalibrators that read hidden states (ATS) ride along a forest, with keys and values of their own.
 
-To them the forest is what it is to the model: a row of tokens held, and for each new token which of these it
-sees. So one piece of code serves sampling, beam search and scoring, and a temperature depends on nothing but
-the tokens before it.
+To a forest they are one layer more. So one piece of code serves sampling, beam search and scoring, and a
+temperature depends on nothing but the tokens before it.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from semcal.engine.attention import Rule
 from semcal.engine.cache import SlotLayer
+from semcal.engine.levels import Layer, Pass
 from semcal.recalibration import ATS, AnyRecalibrator
 
-__all__ = ["Reading", "Rider", "log_probs", "riders_of"]
+__all__ = ["PlainRider", "Reading", "Rider", "log_probs", "riders_of"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,41 @@ class Reading:
     def __getitem__(self, index: Any) -> Reading:
         return Reading(self.states[index], self.inverse_temperatures[index])
 
+    @classmethod
+    def of(cls, states: Tensor, inverse_temperatures: Sequence[Tensor]) -> Reading:
+        """From states (..., d) and the 1/T (...) of each rider."""
+        if not inverse_temperatures:
+            return cls(states, states.new_zeros((*states.shape[:-1], 0)))
+        return cls(states, torch.stack(list(inverse_temperatures), -1))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Reading]) -> Reading:
+        """One behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        states = torch.cat([part.states for part in parts])
+        return cls(states, torch.cat([part.inverse_temperatures for part in parts]))
+
+
+@dataclass(frozen=True)
 class Rider:
-    """One ATS along a forest.
+    """One ATS along a forest of three levels, as the layer of that index."""
+
+    recalibrator: ATS
+    index: int
+
+    @torch.no_grad()
+    def read(self, states: Tensor, positions: Tensor, through: Pass) -> Tensor:
+        """1/T (N,) behind the N new tokens of a pass, with states (N, d) at positions (N,)."""
+        ats, states, positions = self.recalibrator, states[None], positions[None]
+        layer = through.layers.setdefault(self.index, Layer(Rule(ats.shape.head_dim**-0.5)))
+        query = ats.queries(states, positions)
+        gathered = through.attend(layer, query, *ats.keys_values(states, positions))
+        return ats.inverse_temperature_from(states, gathered.flatten(2))[0].float()
+
+
+class PlainRider:
+    """One ATS along a plain forest.
 
     Parameters
     ----------
@@ -63,12 +96,12 @@ class Rider:
         keys, values = self.layer.update(*self.recalibrator.keys_values(states, positions))
         return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
 
-    def spread(self, rows: int) -> Rider:
+    def spread(self, rows: int) -> PlainRider:
         """The same for `rows` rows that all hold what the one row of this holds."""
         layer = SlotLayer()
         if self.layer.is_initialized:
             layer.hold(self.layer.keys.expand(rows, -1, -1, -1), self.layer.values.expand(rows, -1, -1, -1))
-        return Rider(self.recalibrator, layer)
+        return PlainRider(self.recalibrator, layer)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these."""
@@ -80,11 +113,9 @@ def riders_of(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
     return tuple(dict.fromkeys(one for one in recalibrators if isinstance(one, ATS)))
 
 
-def log_probs(
-    recalibrator: AnyRecalibrator, logits: Tensor, inverse_temperatures: Tensor, riders: Sequence[ATS]
-) -> Tensor:
-    """Recalibrated log-probabilities (n, V) of logits (n, V) with the 1/T of each rider (n, r)."""
+def log_probs(recalibrator: AnyRecalibrator, logits: Tensor, read: Reading, riders: Sequence[ATS]) -> Tensor:
+    """Recalibrated log-probabilities (n, V) of the logits (n, V) of what was read beside riders."""
     if not isinstance(recalibrator, ATS):
         return recalibrator.log_probs(logits)
-    beta = inverse_temperatures[:, riders.index(recalibrator)]
+    beta = read.inverse_temperatures[:, riders.index(recalibrator)]
     return recalibrator.log_probs(logits, beta.to(logits.device))

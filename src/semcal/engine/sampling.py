@@ -19,15 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.network import Forest
+from semcal.engine.distributions import Choose, Distributions, distributions
+from semcal.engine.forest import Forest
 from semcal.engine.riders import Reading
 from semcal.engine.tree import advance, begin
 from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["Choose", "Walk", "walk"]
-
-Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,)) -> token of each draw (n,)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def walk(
     Parameters
     ----------
     forest : Forest
-        One row per question, holding the shared prefix. It is used up.
+        A forest that holds the shared prefix. It is used up.
     prompts : sequence of sequence of int
         Per question all tokens of the prompt.
     u : ndarray of float64, shape (B, m, steps)
@@ -128,10 +126,10 @@ class _Draws:
         """Token of each draw, its log-probability, and those of the closers."""
         tokens, log_probs = torch.empty_like(self.node), torch.empty(len(self.node))
         noted = torch.empty((len(self.node), len(closers)))
-        for here, scored, row in self._distributions(forest, read, recalibrators):
-            token = choose(scored, row, self.u[here])
-            tokens[here], log_probs[here] = token.cpu(), scored[row, token].cpu()
-            noted[here] = scored[:, list(closers)][row].cpu()
+        for here, found, row in self._distributions(forest, read, recalibrators):
+            token = found.chosen(choose, row, self.u[here])
+            tokens[here], log_probs[here] = token.cpu(), found.at(row, token).cpu()
+            noted[here] = _noted(found, row, closers)
         return tokens.numpy(), log_probs.numpy(), noted.numpy()
 
     def note(
@@ -143,14 +141,14 @@ class _Draws:
     ) -> NDArray[np.float32]:
         """Log-probabilities of the closers alone."""
         noted = torch.empty((len(self.node), len(closers)))
-        for here, scored, row in self._distributions(forest, read, recalibrators):
-            noted[here] = scored[:, list(closers)][row].cpu()
+        for here, found, row in self._distributions(forest, read, recalibrators):
+            noted[here] = _noted(found, row, closers)
         return noted.numpy()
 
     def _distributions(
         self, forest: Forest, read: Reading, recalibrators: Sequence[AnyRecalibrator]
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Which draws, log-probabilities of some nodes, and the row of each draw in these.
+    ) -> Iterator[tuple[Tensor, Distributions, Tensor]]:
+        """Which draws, the distributions of some nodes, and the row of each draw in these.
 
         Logits exist for a limited number of nodes at a time.
         """
@@ -159,10 +157,22 @@ class _Draws:
             part = read[start : start + rows]
             logits = forest.network.logits(part.states)
             for r, recalibrator in enumerate(recalibrators):
-                here = (self.which == r) & (self.node >= start) & (self.node < start + rows)
-                if not bool(here.any()):
+                here = torch.nonzero((self.which == r) & (self.node >= start) & (self.node < start + rows))[
+                    :, 0
+                ]
+                if not len(here):
                     continue
                 distinct, row = torch.unique(self.node[here] - start, return_inverse=True)
-                distinct = distinct.to(logits.device)
-                scored = forest.log_probs(recalibrator, logits[distinct], part[distinct])
-                yield here, scored, row.to(scored.device)
+                if len(distinct) == len(part):
+                    found = distributions(recalibrator, logits, part, forest.riders)
+                else:
+                    distinct = distinct.to(logits.device)
+                    found = distributions(recalibrator, logits[distinct], part[distinct], forest.riders)
+                yield here, found, row.to(logits.device)
+
+
+def _noted(found: Distributions, row: Tensor, closers: Sequence[int]) -> Tensor:
+    """Log-probabilities (n, W) of the closers at the draws' rows (n,)."""
+    if not closers:
+        return torch.empty((len(row), 0))
+    return found.at(row[:, None], torch.tensor(closers, device=row.device)).cpu()

@@ -1,16 +1,14 @@
-"""Given answers in one pass: prompt and answers of a question form a tree, of which every node runs once."""
+"""Given answers in two passes: the prompts, then the trees of their answers, every node once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from semcal.engine.batches import pad
-from semcal.engine.network import Forest
+from semcal.engine.forest import Forest, Growth
 from semcal.engine.riders import Reading
 
 __all__ = ["AnswerStates", "answer_states", "own_states"]
@@ -33,37 +31,44 @@ class AnswerStates:
 
 
 @dataclass(frozen=True)
-class _Tree:
-    """A question's own tokens: `own` of the prompt, then one for each distinct beginning of its answers.
+class _Trees:
+    """The distinct beginnings of all answers of a batch, and where each answer's tokens are predicted.
 
-    `parent` is the slot that each token follows; `predicts` lists, for each answer and its tokens in order,
-    the slot whose state predicts them.
+    `predicts` lists, by question and answer, the node whose state predicts each token: -1 for the end of the
+    prompt, else the place of a token of the trees.
     """
 
-    own: int
-    tokens: list[int]
-    parent: list[int]
-    predicts: list[list[int]]
+    growth: Growth
+    predicts: list[list[list[int]]]
 
 
-def _tree(own: Sequence[int], answers: Sequence[Sequence[int]]) -> _Tree:
+def _trees(answers: Sequence[Sequence[Sequence[int]]], first: int) -> _Trees:
     """Merge the answers' common beginnings; an answer's last token predicts nothing and need not run."""
-    tokens, parent = list(own), list(range(-1, len(own) - 1))
-    children: dict[tuple[int, int], int] = {}
+    tokens: list[int] = []
+    rows: list[int] = []
+    paths: list[list[int]] = []
     predicts = []
-    for answer in answers:
-        slot = len(own) - 1
-        predicts.append(path := list[int]())
-        for i, token in enumerate(answer):
-            path.append(slot)
-            if i == len(answer) - 1:
-                break
-            if (slot, token) not in children:
-                children[slot, token] = len(tokens)
-                tokens.append(token)
-                parent.append(slot)
-            slot = children[slot, token]
-    return _Tree(len(own), tokens, parent, predicts)
+    for row, given in enumerate(answers):
+        children: dict[tuple[int, int], int] = {}
+        predicts.append(of_row := list[list[int]]())
+        for answer in given:
+            node = -1
+            of_row.append([node] if answer else [])
+            for token in answer[:-1]:
+                if (node, token) not in children:
+                    children[node, token] = len(tokens)
+                    paths.append([*(paths[node] if node >= 0 else ()), first + len(tokens)])
+                    tokens.append(token)
+                    rows.append(row)
+                node = children[node, token]
+                of_row[-1].append(node)
+    return _Trees(Growth(torch.tensor(tokens), torch.tensor(rows), _padded(paths)), predicts)
+
+
+def _padded(paths: Sequence[Sequence[int]]) -> Tensor:
+    """(N, T), -1 behind the shorter paths."""
+    width = max(map(len, paths), default=0)
+    return torch.tensor([[*path, *[-1] * (width - len(path))] for path in paths], dtype=torch.long)
 
 
 def answer_states(
@@ -74,19 +79,21 @@ def answer_states(
     Parameters
     ----------
     forest : Forest
-        One row per question, holding the shared prefix. It is used up.
+        A forest that holds the shared prefix. It is used up.
     prompts : sequence of sequence of int
         Per question all tokens of the prompt.
     answers : sequence of sequence of sequence of int
         Per question the token ids of each answer.
     """
-    read, trees = _grown(forest, prompts, answers)
-    width = read.states.shape[1]
-    predicting = [row * width + slot for row, tree in enumerate(trees) for slot in _flat(tree.predicts)]
-    slot = torch.tensor(predicting, dtype=torch.long)
-    distinct, node = torch.unique(slot, return_inverse=True)
-    distinct = distinct.to(read.states.device)
-    return AnswerStates(read[distinct // width, distinct % width], node)
+    ends, trees, grown = _grown(forest, prompts, answers, whole=False)
+    node = [
+        row if place < 0 else len(prompts) + place
+        for row, of_row in enumerate(trees.predicts)
+        for path in of_row
+        for place in path
+    ]
+    distinct, at = torch.unique(torch.tensor(node, dtype=torch.long), return_inverse=True)
+    return AnswerStates(Reading.joined([ends, *grown])[distinct.to(ends.states.device)], at)
 
 
 def own_states(
@@ -101,39 +108,25 @@ def own_states(
     Parameters are those of `answer_states`, and `whole`: whether all tokens of the prompt behind the shared
     prefix count, or the last alone, which predicts the first token of an answer.
     """
-    read, trees = _grown(forest, prompts, answers)
-    kept = []
-    for row, tree in enumerate(trees):
-        prompt = range(tree.own) if whole else range(tree.own - 1, tree.own)
-        slots = [*prompt, *(slot for path in tree.predicts for slot in path[1:])]
-        kept.append(read.states[row, torch.tensor(slots, device=read.states.device)])
+    own, trees, grown = _grown(forest, prompts, answers, whole=whole)
+    lengths = [len(prompt) - forest.prefix if whole else 1 for prompt in prompts]
+    states = Reading.joined([own, *grown]).states
+    kept, start, behind = [], 0, len(own)
+    for length, of_row in zip(lengths, trees.predicts, strict=True):
+        nodes = [behind + place for path in of_row for place in path[1:]]
+        kept.append(states[torch.tensor([*range(start, start + length), *nodes], device=states.device)])
+        start += length
     return kept
 
 
 def _grown(
-    forest: Forest, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
-) -> tuple[Reading, list[_Tree]]:
-    """Run the trees of all questions: what is read of them (B, n, ...), padded, and the trees."""
-    before = forest.prefix
-    trees = [_tree(prompt[before:], given) for prompt, given in zip(prompts, answers)]
-    token_ids, _ = pad([tree.tokens for tree in trees])
-    visible, depth = _sight(trees, token_ids.shape[1])
-    seen = torch.ones((*token_ids.shape, before), dtype=torch.bool)
-    return forest.grow(token_ids, before + depth, torch.cat([seen, visible], -1)), trees
-
-
-def _flat(paths: Sequence[Sequence[int]]) -> list[int]:
-    return [slot for path in paths for slot in path]
-
-
-def _sight(trees: Sequence[_Tree], width: int) -> tuple[Tensor, Tensor]:
-    """Who sees whom among own tokens (B, n, n): itself and its ancestors; and how deep each stands (B, n)."""
-    visible = np.tile(np.tri(width, dtype=bool), (len(trees), 1, 1))
-    depth = np.tile(np.arange(width), (len(trees), 1))
-    for row, tree in enumerate(trees):
-        for slot in range(tree.own, len(tree.tokens)):
-            visible[row, slot] = visible[row, tree.parent[slot]]
-            visible[row, slot, slot] = True
-            depth[row, slot] = depth[row, tree.parent[slot]] + 1
-        depth[row, len(tree.tokens) :] = 0
-    return torch.from_numpy(visible), torch.from_numpy(depth)
+    forest: Forest,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    *,
+    whole: bool,
+) -> tuple[Reading, _Trees, list[Reading]]:
+    """What is read of the prompts; the trees; what is read of these, if there are any."""
+    own = forest.plant(prompts, whole=whole)
+    trees = _trees(answers, forest.slots)
+    return own, trees, [forest.grow(trees.growth)] if len(trees.growth) else []

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from semcal.engine.batches import pad
-from semcal.engine.network import Forest
+from semcal.engine.forest import Forest, Growth
 from semcal.engine.riders import Reading
 
 __all__ = ["Frontier", "advance", "begin"]
@@ -24,29 +23,21 @@ class Frontier:
     read : Reading
         (F, ...), what the head turns into the logits of the next token.
     row : torch.Tensor
-        (F,) int64, ascending: the row of the forest that a node stands in.
-    visible : torch.Tensor
-        (F, K) bool: the tokens held that it follows, itself included.
-    position : torch.Tensor
-        (F,) int64.
+        (F,) int64, ascending: the question of a node.
+    path : torch.Tensor
+        (F, T) int64: slots of the tokens of the tree that lead to it, itself included.
     """
 
     read: Reading
     row: Tensor
-    visible: Tensor
-    position: Tensor
+    path: Tensor
 
 
 def begin(forest: Forest, prompts: Sequence[Sequence[int]]) -> Frontier:
     """Run the own part of each prompt; its last token is the first node of its question."""
-    before = forest.prefix
-    token_ids, lengths = pad([prompt[before:] for prompt in prompts])
-    batch, width = token_ids.shape
-    visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
-    positions = torch.arange(before, before + width).expand(batch, width)
-    read = forest.grow(token_ids, positions, visible)
-    rows = torch.arange(batch)
-    return Frontier(read[rows, lengths - 1], rows, visible[rows, lengths - 1], before + lengths - 1)
+    read = forest.plant(prompts)
+    row = torch.arange(len(prompts))
+    return Frontier(read, row, torch.zeros((len(prompts), 0), dtype=torch.long))
 
 
 def advance(forest: Forest, frontier: Frontier, node: Tensor, token: Tensor) -> tuple[Frontier, Tensor]:
@@ -60,24 +51,8 @@ def advance(forest: Forest, frontier: Frontier, node: Tensor, token: Tensor) -> 
     vocabulary = forest.network.vocabulary
     distinct, reached = torch.unique(node * vocabulary + token, return_inverse=True)
     parent, token = distinct // vocabulary, distinct % vocabulary
-    staying, row = torch.unique(frontier.row[parent], return_inverse=True)
-    if len(staying) < forest.rows:
-        forest.keep(staying)
-    column = _rank(row)
-    width, held = int(column.max()) + 1, frontier.visible.shape[1]
-    visible = torch.zeros((len(staying), width, held + width), dtype=torch.bool)
-    visible[:, torch.arange(width), held + torch.arange(width)] = True
-    visible[row, column, :held] = frontier.visible[parent]
-    token_ids = torch.zeros((len(staying), width), dtype=torch.long)
-    token_ids[row, column] = token
-    positions = torch.zeros_like(token_ids)
-    positions[row, column] = frontier.position[parent] + 1
-    read = forest.grow(token_ids, positions, visible)
-    return Frontier(read[row, column], row, visible[row, column], positions[row, column]), reached
-
-
-def _rank(row: Tensor) -> Tensor:
-    """How many nodes of its row stand before each; `row` ascends."""
-    sizes = torch.bincount(row)
-    start = sizes.cumsum(0) - sizes
-    return torch.arange(len(row)) - start[row]
+    row = frontier.row[parent]
+    forest.keep(torch.unique_consecutive(row))
+    slot = forest.slots + torch.arange(len(distinct))
+    path = torch.cat([frontier.path[parent], slot[:, None]], 1)
+    return Frontier(forest.grow(Growth(token, row, path)), row, path), reached

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.experiment.selection import Candidate, Selection, select
+from semcal.experiment.store import Store
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, fit_stored
+from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.stored_fits import train_stored
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
 from semcal.recalibration import (
@@ -25,6 +28,9 @@ from semcal.recalibration import (
     AnyRecalibrator,
     Fitted,
     Suffixes,
+    TrainingStore,
+    Watch,
+    fingerprint,
     fit_temperatures,
     tabulate,
 )
@@ -66,6 +72,7 @@ def fit_candidates(
     learning_rate: float | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    keep: TrainingStore | None = None,
 ) -> dict[Candidate, Fitted]:
     """Fit every candidate of the paper to stored features: five of TS, ten of ATS and ten of Platt.
 
@@ -73,6 +80,8 @@ def fit_candidates(
     ----------
     learning_rate : float, optional
         Of ATS and Platt; the paper's 1e-5 by default.
+    keep : TrainingStore, optional
+        Where finished trainings, and the state of an interrupted one, are kept and looked for.
     """
     found: dict[Candidate, Fitted] = {}
     tables = tabulate(features, model.logits) if "ATS" in methods else None
@@ -81,9 +90,11 @@ def fit_candidates(
         if method == "TS":
             for exact in fit_temperatures(features, model.logits, points=PAPER_LOSSES, seed=seed):
                 found[_candidate(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
+            if progress is not None:
+                progress(len(found))
             continue
         for decay, (loss, alpha) in product(WEIGHT_DECAYS, PAPER_LOSSES):
-            found[_candidate(method, loss, alpha, decay)], _ = fit_stored(
+            found[_candidate(method, loss, alpha, decay)] = train_stored(
                 model,
                 features,
                 method=method,
@@ -93,7 +104,8 @@ def fit_candidates(
                 learning_rate=learning_rate,
                 seed=seed,
                 tables=tables,
-            )
+                watch=Watch(store=keep),
+            ).recalibrator
             if progress is not None:
                 progress(len(found))
     return found
@@ -116,24 +128,39 @@ def sample_candidates(
     max_new_tokens: int | None = None,
     linkage: str = "components",
     progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
 ) -> dict[Candidate, list[dict[str, Any]]]:
-    """Sample and cluster questions under every candidate, in common passes of the model."""
+    """Sample and cluster questions under every candidate, in common passes of the model.
+
+    With `keep`, finished blocks of questions are kept there and looked for.
+    """
+    how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+    settings = {
+        **how,
+        "model": model.revision,
+        "prompt": asking.hash(model),
+        "recalibrators": [fingerprint(recalibrator) for recalibrator in recalibrators.values()],
+        "equivalence": [equivalence.name, equivalence.revision],
+        "linkage": linkage,
+    }
+
+    def drawn(block: Sequence[Question]) -> list[dict[str, Any]]:
+        sampled = sample_mixed_at(
+            model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
+        )
+        rows = [
+            {**question.row(), **one.fields()} for under in sampled for question, one in zip(block, under)
+        ]
+        return cluster_rows(rows, equivalence=equivalence, linkage=linkage)[0]
+
     rows: dict[Candidate, list[dict[str, Any]]] = {candidate: [] for candidate in recalibrators}
     for start in range(0, len(questions), BLOCK):
         block = questions[start : start + BLOCK]
-        sampled = sample_mixed_at(
-            model,
-            block,
-            recalibrators=list(recalibrators.values()),
-            asking=asking,
-            m=m,
-            seed=seed,
-            max_new_tokens=max_new_tokens,
-        )
-        drawn = [
-            {**question.row(), **one.fields()} for under in sampled for question, one in zip(block, under)
-        ]
-        clustered, _ = cluster_rows(drawn, equivalence=equivalence, linkage=linkage)
+        if keep is None:
+            clustered = drawn(block)
+        else:
+            key = {**settings, "questions": [question.row() for question in block]}
+            clustered = keep.rows("candidates", key, partial(drawn, block))
         for number, candidate in enumerate(rows):
             rows[candidate] += clustered[number * len(block) : (number + 1) * len(block)]
         if progress is not None:
@@ -155,6 +182,7 @@ def sweep(
     seed: int = 0,
     max_new_tokens: int | None = None,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
+    keep: Path | None = None,
 ) -> Sweep:
     """Fit every candidate, sample the validation questions under each, and choose for every measure.
 
@@ -178,20 +206,31 @@ def sweep(
         Of the sampling.
     progress : callable, optional
         Maps a label and a total to what is told how much is done.
+    keep : Path, optional
+        A folder for finished trainings, the state of an interrupted one, and finished blocks of validation
+        questions: the same call goes on from there, to the same result. It is not removed at the end.
     """
 
     def tell(label: str, total: int) -> Callable[[int], None] | None:
         return None if progress is None else progress(label, total)
 
+    whole = "ATS" in methods or store is not None
     features = calibration_features(
         model,
         labelled,
         asking=asking,
-        whole="ATS" in methods or store is not None,
+        whole=whole,
         store=store,
         progress=tell("features", len(labelled.questions)),
     )
-    fitted = fit_candidates(model, features, methods, seed=seed, progress=tell("fit", 25))
+    fitted = fit_candidates(
+        model,
+        features,
+        methods,
+        seed=seed,
+        progress=tell("fit", sum(5 if method == "TS" else 10 for method in methods)),
+        keep=labelled.training_store(model, keep / "trainings" if keep else None, asking=asking, whole=whole),
+    )
     rows = sample_candidates(
         model,
         validation,
@@ -202,5 +241,6 @@ def sweep(
         seed=seed,
         max_new_tokens=max_new_tokens,
         progress=tell("validation", len(validation)),
+        keep=Store(keep) if keep else None,
     )
     return Sweep(fitted, select(rows, grader=grader, seed=seed))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from semcal.errors import UsageError
 from semcal.recalibration.exact import T_MAX, T_MIN
 from semcal.recalibration.losses import check_loss
+from semcal.recalibration.schedule import GradientSteps
 from semcal.recalibration.temperature import Recalibrator
 
 __all__ = ["ATS", "AnyRecalibrator", "BlockShape", "KeysValues"]
@@ -125,6 +126,7 @@ class ATS(nn.Module):
     """
 
     method = "ATS"
+    sgd_: GradientSteps | None = None
 
     def __init__(
         self, shape: BlockShape, *, loss: str = "NLL", alpha: float | None = None, seed: int = 0
@@ -207,8 +209,18 @@ class ATS(nn.Module):
         Tensor, shape (B, q)
             float32, in [1/20, 1/0.05].
         """
+        gathered = self._attended(self.queries(states, positions), keys, values, visible, shared)
+        return self.inverse_temperature_from(states, gathered)
+
+    def queries(self, states: Tensor, positions: Tensor) -> Tensor:
+        """Return what positions ask of the keys: (B, heads, n, head_dim), of states (B, n, d)."""
+        x = self.attention_norm(states.to(self.query.weight.dtype))
+        return self._rotated(self._heads(self.query(x)), positions)
+
+    def inverse_temperature_from(self, states: Tensor, gathered: Tensor) -> Tensor:
+        """Return 1/T at positions with states (B, n, d) that have gathered (B, n, heads * head_dim)."""
         x = states.to(self.query.weight.dtype)
-        x = x + self.out(self._attended(x, positions, keys, values, visible, shared))
+        x = x + self.out(gathered)
         inner = self.mlp_norm(x)
         x = x + self.down(F.silu(self.gate(inner)) * self.up(inner))
         psi: Tensor = _Clip.apply(self.readout(x)[..., 0], -math.log(T_MAX), -math.log(T_MIN))  # type: ignore[no-untyped-call]
@@ -239,16 +251,9 @@ class ATS(nn.Module):
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
     def _attended(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        visible: Tensor,
-        shared: KeysValues | None,
+        self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, shared: KeysValues | None
     ) -> Tensor:
         """What each position gathers, (B, q, heads * head_dim); scores of both parts share one softmax."""
-        q = self._rotated(self._heads(self.query(self.attention_norm(x))), positions)
         q = q.view(len(q), self.shape.key_value_heads, -1, *q.shape[2:])  # (B, k, g, q, head_dim)
         q = q * self.shape.head_dim**-0.5
         scores = torch.einsum("bkgqd,bknd->bkgqn", q, keys)

@@ -163,6 +163,7 @@ class TemperatureFit:
         """Return it as the fitted TemperatureScaling that `TemperatureScaling.fit` would have given."""
         ts = TemperatureScaling(self.loss, self.alpha)
         ts.certificate_, ts.temperature_, ts.n_tokens_ = self.certificate, self.temperature, self.n_tokens
+        ts.exact_ = self
         return ts
 
 

@@ -196,7 +196,7 @@ class AskJob:
 
 
 def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) -> dict[str, Any]:
-    from semcal.recalibration import temperature_of
+    from semcal.recalibration import solver_of, temperature_of
 
     abstains = {} if below is None else {"abstains": answer.abstains(below)}
     return {
@@ -204,6 +204,7 @@ def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) 
         "question": answer.question,
         "method": recalibrator.method,
         "temperature": temperature_of(recalibrator),
+        "solver": solver_of(recalibrator),
         "answer": answer.text,
         **abstains,
         "measure": answer.measure,
@@ -239,7 +240,8 @@ def _page(record: Mapping[str, Any]) -> str:
     confidence = record["confidence"][record["measure"]]
     shown = "undefined" if confidence is None else f"{confidence:.2f}"
     verdict = "abstains, " if record.get("abstains") else ""
-    temperature = "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
+    by = " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
+    temperature = by + ("" if record["temperature"] is None else f", T = {record['temperature']:.2f}")
     return "\n".join(
         [
             f"{record['question']}",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,16 +27,18 @@ from semcal.records import dumps, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from semcal.engine.checkpoint import Checkpoint
     from semcal.engine.folding import Folded
-    from semcal.recalibration import Provenance
+    from semcal.recalibration import Fitted, Provenance
 
 __all__ = ["command"]
 
 #: Larger temperatures are refused by many OpenAI-style servers.
 OPENAI_MAX = 2.0
 SNIPPET = """\
-# {origin}
+{origin}
 from semcal.engine import TemperatureProcessor
 from transformers import LogitsProcessorList
 
@@ -79,7 +83,7 @@ def command(
     transformers, or (--fold) as a checkpoint whose logits are divided by T already.
     """
     from semcal.recalibration import from_pretrained
-    from semcal.recalibration.handover import SERVERS, single_temperature
+    from semcal.recalibration.handover import SERVERS, origin, single_temperature, solver_of
 
     if (format is None) != fold:
         raise UsageError("give either --format NAME or --fold --model DIR --out DIR")
@@ -87,6 +91,8 @@ def command(
         check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
     fitted, provenance = from_pretrained(recalibrator)
     temperature = single_temperature(fitted)
+    note = origin(temperature, provenance, solver=solver_of(fitted))
+    _warn_of_steps(fitted)
     checkpoint = _open(model, provenance, force=force)
     if format is None:
         if checkpoint is None or out is None:
@@ -94,27 +100,39 @@ def command(
         if dry_run:
             return _fold_plan(temperature, checkpoint, out)
         from semcal.engine import fold as fold_in
-        from semcal.recalibration.handover import origin
 
-        note = origin(temperature, provenance)
         done = fold_in(
             checkpoint, out, temperature=temperature, origin=note, device=device, dtype=dtype or "float32"
         )
         _show(done, as_json=json or not sys.stdout.isatty())
         return 0
-    name, text = _content(format, temperature, provenance, checkpoint)
+    name, text = _content(format, temperature, note, provenance, checkpoint)
     if dry_run:
         complain(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
         return 0
     _note(format, temperature, provenance, checkpoint)
     if out is None:
-        typer.echo(
-            dumps({"format": format, "text": text}) if json and name.endswith(".py") else text.rstrip()
-        )
+        typer.echo(_line(format, name, text) if json else text.rstrip())
     else:
         _write(out / name, text)
         typer.echo(dumps({"files": [str(out / name)]}) if json else str(out / name))
     return 0
+
+
+def _line(format: str, name: str, text: str) -> str:
+    """The file as one line of JSON."""
+    return dumps(loads(text) if name.endswith(".json") else {"format": format, "text": text})
+
+
+def _warn_of_steps(fitted: Fitted) -> None:
+    """Say so if T was reached by gradient steps and is not the optimum."""
+    steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
+    if steps is not None and temperature is not None:
+        complain(
+            f"warning: T = {temperature:g} is what {steps.steps} gradient steps reached, "
+            f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
+            f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
+        )
 
 
 def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoint | None:
@@ -131,17 +149,22 @@ def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoi
 
 
 def _content(
-    format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None
+    format: str,
+    temperature: float,
+    note: Mapping[str, Any],
+    provenance: Provenance,
+    checkpoint: Checkpoint | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
-    from semcal.recalibration.handover import generation_config, origin, request_parameters
+    from semcal.recalibration.handover import generation_config, request_parameters
 
     if format == "logits-processor":
-        note = _belonging(temperature, provenance, provenance.revision)
-        return "logits_processor.py", SNIPPET.format(origin=note, temperature=temperature)
+        belonging = _belonging(temperature, provenance, provenance.revision)
+        comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
+        return "logits_processor.py", SNIPPET.format(origin=comment, temperature=temperature)
     if format == "generation-config":
         own = checkpoint.special_tokens() if checkpoint else None
-        content = generation_config(temperature, checkpoint=own, comment=origin(temperature, provenance))
+        content = generation_config(temperature, checkpoint=own, comment=note)
         return "generation_config.json", dumps(content, indent=2) + "\n"
     return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
 
