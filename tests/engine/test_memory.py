@@ -9,7 +9,7 @@ import tiny_models
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine import network
+from semcal.engine.forest import LevelForest
 from semcal.engine.language_model import Prompt
 from semcal.engine.loading import load_model
 from semcal.engine.memory import parse_size
@@ -48,17 +48,18 @@ def directory(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of keys and values that a batch holds after each growth of its forest."""
+    """Bytes of keys and values that a batch holds, the shared prefix apart, whenever its trees have grown."""
     found: list[int] = []
-    grow = network.Forest.grow
+    grow = LevelForest.grow
 
-    def counted(self, *arguments, **options):
-        read = grow(self, *arguments, **options)
-        tensors = [t for layer in self.cache.layers for t in (layer.keys, layer.values)]
-        found.append(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+    def counted(self, new):
+        read = grow(self, new)
+        prompts = [states for layer in self.layers.values() for states in layer.own]
+        trees = self.slots * self.bytes_per_token
+        found.append(sum(states.numel() * states.element_size() for states in prompts) + trees)
         return read
 
-    monkeypatch.setattr(network.Forest, "grow", counted)
+    monkeypatch.setattr(LevelForest, "grow", counted)
     return found
 
 
