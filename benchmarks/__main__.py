@@ -41,15 +41,16 @@ def run(name: str) -> list[dict[str, Any]] | None:
     """Run one benchmark; its rows, if it has any."""
     module = import_module(f"benchmarks.{name}")
     print(f"## {name}\n\n{(module.__doc__ or '').splitlines()[0]}\n", flush=True)
-    if hasattr(module, "results"):
-        rows: list[dict[str, Any]] = module.results()
-        print(table(rows), flush=True)
-        return rows
     try:
-        module.main()
+        if not hasattr(module, "results"):
+            module.main()
+            return None
+        rows: list[dict[str, Any]] = module.results()
     except SystemExit as stop:  # it says what it needs, such as a folder of data
         print(f"Not run: {stop}\n", flush=True)
-    return None
+        return None
+    print(table(rows), flush=True)
+    return rows
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -60,7 +61,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A number to three significant digits, anything else as it is."""
+    """A number to three significant digits, a dash for nothing, anything else as it is."""
+    if value is None:
+        return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

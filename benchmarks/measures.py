@@ -1,32 +1,46 @@
 """Measures and metrics of a whole experiment, against loops in Python over questions.
 
-    python -m benchmarks.measures
+    python -m benchmarks measures
 
 The experiment: 2000 questions with 10 draws each, 20 runs, seven measures; every metric of each run and
-measure; and intervals from 1000 resamples. The loops compute the same numbers, question by question and
-cluster by cluster, as one writes them first. CPU time of one thread, the two in turn, median of five.
+measure; and intervals from 1000 resamples. The loops (`benchmarks/_loops.py`) compute the same numbers:
+distribution, confidence, answer and entropy of each question under each measure, all metrics of each run and
+measure; this is checked first. They take one run, counted 20 times. CPU time of one thread, in turn, medians.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
 from time import thread_time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from semcal.metrics import bootstrap, summary
-from semcal.semantics import confidences
+from benchmarks._loops import (
+    NUMPY,
+    SCIPY,
+    Arithmetic,
+    Found,
+    array_metrics,
+    list_metrics,
+    question_measure,
+    question_measures,
+    resampled,
+)
+from semcal.metrics import bootstrap, summaries
+from semcal.semantics import MEASURES, SemanticConfidence, confidences
 
-QUESTIONS, RUNS, M, RESAMPLES, ROUNDS = 2000, 20, 10, 1000, 5
+QUESTIONS, RUNS, M, RESAMPLES, ROUNDS = 2000, 20, 10, 1000, 3
+#: Resamples that the loops take.
+FEW = 20
+Array = NDArray[np.float64]
 Clusters = list[list[int]]
+LogLikelihoods = list[list[float]]
 
 
-def questions(n: int, seed: int = 0) -> tuple[list[Clusters], list[list[float]]]:
+def questions(n: int, seed: int = 0) -> tuple[list[Clusters], LogLikelihoods]:
     """Clusters and log-likelihoods of made-up questions, from sure to unsure."""
     rng = np.random.default_rng(seed)
     clusters: list[Clusters] = []
@@ -39,179 +53,123 @@ def questions(n: int, seed: int = 0) -> tuple[list[Clusters], list[list[float]]]
     return clusters, (-rng.gamma(1.0, 0.7, size=(n, M))).tolist()
 
 
+def in_turn(jobs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Median CPU seconds of each job, run in turn."""
+    spent: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            start = thread_time()
+            job()
+            spent[name].append(thread_time() - start)
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
 def loop_measures(
-    clusters: Sequence[Clusters], log_likelihoods: Sequence[Sequence[float]]
-) -> list[list[float]]:
-    """The largest probability under each measure, a loop per question, measure and cluster."""
-    largest = []
-    for question, u in zip(clusters, log_likelihoods):
-        scores = [log_scores([u[i] for i in members], len(u)) for members in question]
-        largest.append([max(softmax(column)) for column in zip(*scores)])
-    return largest
+    clusters: Sequence[Clusters], u: LogLikelihoods, by: Arithmetic | None
+) -> dict[str, list[Found]]:
+    """All questions under all measures: with arrays by the arithmetic that is named, else with lists."""
+    if by is not None:
+        return {name: [question_measure(name, *pair, by) for pair in zip(clusters, u)] for name in MEASURES}
+    return dict(zip(MEASURES, zip(*map(question_measures, clusters, u))))
 
 
-def log_scores(u: Sequence[float], m: int) -> list[float]:
-    """The seven log-scores of one cluster, a = 0.5."""
-    peak = max(u)
-    total = sum(math.exp(x - peak) for x in u)
-    log_sum, log_share = peak + math.log(total), math.log(len(u) / m)
-    q = [math.exp(x - log_sum) for x in u]
-    entropy = -sum(x * math.log(x) for x in q if x > 0)
-    product = sum(u) + log_share
-    ml = log_sum - math.log(len(u))
+LISTS = "plain Python on lists, one pass over what measures share"
+MEASURE_LOOPS = {
+    "SciPy's logsumexp, softmax and entropy for each question and measure": SCIPY,
+    "NumPy alone for each question and measure (underflows)": NUMPY,
+    LISTS: None,
+}
+
+
+def measure_rows(clusters: list[Clusters], u: LogLikelihoods) -> list[dict[str, Any]]:
+    """The seven measures against each way to write the loop."""
+    found = confidences(clusters[:QUESTIONS], u[:QUESTIONS])
+    one = clusters[:QUESTIONS], u[:QUESTIONS]
+    for by in MEASURE_LOOPS.values():
+        for name, looped in loop_measures(*one, by).items():
+            check_measure(found[name], looped)
+    jobs: dict[str, Callable[[], object]] = {"semcal": lambda: confidences(clusters, u)}
+    jobs |= {how: lambda by=by: loop_measures(*one, by) for how, by in MEASURE_LOOPS.items()}
+    seconds = in_turn(jobs)
     return [
-        math.log(len(u)),
-        log_sum,
-        ml,
-        product,
-        product / 0.5,
-        log_sum - entropy,
-        log_share + 0.5 * sum(u),
+        row("seven measures", how, seconds["semcal"], seconds[how] * RUNS, 200 if by is SCIPY else None)
+        for how, by in MEASURE_LOOPS.items()
     ]
 
 
-def softmax(scores: Sequence[float]) -> list[float]:
-    """Probabilities of log-scores."""
-    peak = max(scores)
-    exps = [math.exp(score - peak) for score in scores]
-    return [x / sum(exps) for x in exps]
+def check_measure(ours: SemanticConfidence, looped: Sequence[Found]) -> None:
+    """Refuse loops that compute something else."""
+    probabilities, confidence, top, entropy = zip(*looped)
+    np.testing.assert_allclose(ours.probabilities, np.concatenate(probabilities), atol=1e-9)
+    np.testing.assert_allclose(ours.confidence, confidence, atol=1e-9)
+    np.testing.assert_array_equal(ours.top_cluster, top)
+    np.testing.assert_allclose(ours.entropy, entropy, atol=1e-9)
 
 
-def loop_metrics(p: Sequence[float], c: Sequence[bool]) -> dict[str, float]:
-    """ECE, ACE, Brier, CORP-MCB, AUROC, AURAC and PRR, ties in confidence averaged, loops over questions."""
-    n = len(p)
-    order = sorted(range(n), key=lambda i: p[i])
-    groups: dict[float, list[int]] = {}
-    for i in order:
-        groups.setdefault(p[i], []).append(i)
-    rate = {value: sum(c[i] for i in members) / len(members) for value, members in groups.items()}
-    shared = [(p[i], rate[p[i]]) for i in order]
-    brier = sum((x - y) ** 2 for x, y in zip(p, c)) / n
-    left = sum(size * mean * (1 - mean) for mean, size in pooled(rate, groups)) / n
-    wrong_below, wins, wrong = 0.0, 0.0, n - sum(c)
-    for value, members in groups.items():
-        here = len(members) * (1 - rate[value])
-        wins += len(members) * rate[value] * (wrong_below + here / 2)
-        wrong_below += here
-    accuracies, right = [], 0.0
-    for k, (_, mean) in enumerate(reversed(shared), 1):
-        right += mean
-        accuracies.append(right / k)
-    errors, remaining = [float(wrong)], float(wrong)
-    for _, mean in shared:
-        remaining -= 1 - mean
-        errors.append(remaining)
-    area = sum(a + b for a, b in pairwise(errors)) / 2
-    straight, oracle = wrong * n / 2, wrong**2 / 2
-    return {
-        "ece": binned([[s for s in shared if bin_of(s[0]) == b] for b in range(15)], n),
-        "ace": binned([shared[a:b] for a, b in equal_parts(n, 15)], n),
-        "brier": brier,
-        "mcb": brier - left,
-        "auroc": wins / ((n - wrong) * wrong),
-        "aurac": sum(accuracies) / n,
-        "prr": (straight - area) / (straight - oracle),
-    }
+def metric_rows(p: Array, c: Array) -> list[dict[str, Any]]:
+    """All metrics of (B, N) confidences and outcomes, B = runs x measures, against each loop."""
+    check_metrics(p[::RUNS], c[::RUNS])
+    one = list(zip(p[::RUNS], c[::RUNS]))
+    lists = [(x.tolist(), y.tolist()) for x, y in one]
+    arrays, plain = "NumPy, scikit-learn and relplot, a function for each metric", "plain Python on lists"
+    seconds = in_turn(
+        {
+            "semcal": lambda: summaries(p, c),
+            arrays: lambda: [array_metrics(*pair) for pair in one],
+            plain: lambda: [list_metrics(*pair) for pair in lists],
+        }
+    )
+    return [
+        row("all metrics", arrays, seconds["semcal"], seconds[arrays] * RUNS, 150),
+        row("all metrics", f"{plain}, without SmoothECE", seconds["semcal"], seconds[plain] * RUNS),
+    ]
 
 
-def pooled(rate: dict[float, float], groups: dict[float, list[int]]) -> list[tuple[float, int]]:
-    """Pool adjacent violators: (mean, size) of each block."""
-    blocks: list[tuple[float, int]] = []
-    for value, members in groups.items():
-        mean, size = rate[value], len(members)
-        while blocks and blocks[-1][0] >= mean:
-            before, more = blocks.pop()
-            mean, size = (before * more + mean * size) / (more + size), more + size
-        blocks.append((mean, size))
-    return blocks
+def check_metrics(p: Array, c: Array) -> None:
+    """Refuse loops that compute something else; relplot's grid for SmoothECE is coarser than ours."""
+    ours = summaries(p, c)
+    for b, (confidence, correct) in enumerate(zip(p, c)):
+        for name, value in array_metrics(confidence, correct).items():
+            np.testing.assert_allclose(ours[name][b], value, atol=2e-3 if name == "smooth_ece" else 1e-9)
+        for name, value in list_metrics(confidence.tolist(), correct.tolist()).items():
+            np.testing.assert_allclose(ours[name][b], value, atol=1e-9)
 
 
-def bin_of(p: float) -> int:
-    """Index among 15 bins of equal width."""
-    return min(max(math.ceil((p - 1e-6) * 15) - 1, 0), 14)
+def interval_row(p: Array, c: Array) -> dict[str, Any]:
+    """Intervals by bootstrap."""
+    names = list(list_metrics(p.tolist(), c.tolist()))
+    seconds = in_turn(
+        {
+            "semcal": lambda: bootstrap(p, c, metrics=names, resamples=RESAMPLES),
+            "loops": lambda: resampled(p, c, FEW),
+        }
+    )
+    what = f"intervals of {len(names)} metrics, {RESAMPLES} resamples"
+    return row(what, "plain Python on lists", seconds["semcal"], seconds["loops"] * RESAMPLES / FEW)
 
 
-def equal_parts(n: int, parts: int) -> list[tuple[int, int]]:
-    """Where parts of nearly equal size begin and end, larger ones first."""
-    sizes = [n // parts + (b < n % parts) for b in range(parts)]
-    ends = np.cumsum(sizes).tolist()
-    return list(zip([0, *ends], ends))
-
-
-def binned(bins: Sequence[Sequence[tuple[float, float]]], n: int) -> float:
-    """Weighted mean over bins of |accuracy - confidence|."""
-    return sum(abs(sum(mean - x for x, mean in part)) for part in bins) / n
-
-
-def loop_bootstrap(p: np.ndarray, c: np.ndarray, resamples: int) -> dict[str, list[float]]:
-    """Metrics of resamples, one after another."""
-    rng = np.random.default_rng(0)
-    found: dict[str, list[float]] = {}
-    for _ in range(resamples):
-        rows = rng.integers(len(p), size=len(p))
-        for name, value in loop_metrics(p[rows].tolist(), c[rows].tolist()).items():
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def in_turn(ours: Callable[[], Any], loops: Callable[[], Any], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Median CPU seconds of both, run in turn."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for function, seconds in zip((ours, loops), times):
-            start = thread_time()
-            function()
-            seconds.append(thread_time() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def row(what: str, ours: float, loops: float) -> dict[str, Any]:
+def row(what: str, against: str, ours: float, loops: float, target: int | None = None) -> dict[str, Any]:
     """One line of the table."""
-    return {"what": what, "semcal, s": ours, "loops, s": loops, "ratio": loops / ours}
+    return {
+        "what": what,
+        "against": against,
+        "semcal, s": ours,
+        "loops, s": loops,
+        "times faster": loops / ours,
+        "to reach": target or "",
+    }
 
 
 def results() -> list[dict[str, Any]]:
     """Time measures, metrics and intervals of one experiment."""
     clusters, u = questions(QUESTIONS * RUNS)
-    by_measure = confidences(clusters, u)
-    looped = np.array(loop_measures(clusters[:QUESTIONS], u[:QUESTIONS])).T
-    for result, plain in zip(by_measure.values(), looped):
-        np.testing.assert_allclose(result.confidence[:QUESTIONS], plain, atol=1e-9)
-    rng = np.random.default_rng(1)
-    sets = []
-    for result in by_measure.values():
-        for p in np.split(result.confidence, RUNS):
-            sets.append((p, rng.random(QUESTIONS) < p**2))
-    p, c = sets[RUNS]
-    ours, plain_numbers = summary(p, c), loop_metrics(p.tolist(), c.tolist())
-    for name, value in plain_numbers.items():
-        np.testing.assert_allclose(ours[name], value, atol=1e-9)
-    names = list(plain_numbers)
-    lists = [(x.tolist(), y.tolist()) for x, y in sets]
-    size = f"{QUESTIONS} questions x {RUNS} runs x 7 measures"
-    few = RESAMPLES // 20
-    once = in_turn(
-        partial(bootstrap, p, c, metrics=names, resamples=RESAMPLES), partial(loop_bootstrap, p, c, few), 3
-    )
-    return [
-        row(
-            f"measures, {size}",
-            *in_turn(partial(confidences, clusters, u), partial(loop_measures, clusters, u), 3),
-        ),
-        row(
-            f"all metrics, {size}",
-            *in_turn(lambda: [summary(*s) for s in sets], lambda: [loop_metrics(*s) for s in lists], 3),
-        ),
-        row(f"intervals of {len(names)} metrics, {RESAMPLES} resamples", once[0], once[1] * RESAMPLES / few),
-    ]
-
-
-def main() -> int:
-    from benchmarks.__main__ import table
-
-    print(table(results()))
-    return 0
+    by_measure = confidences(clusters, u).values()
+    p = np.concatenate([result.confidence.reshape(RUNS, QUESTIONS) for result in by_measure])
+    c = (np.random.default_rng(1).random(p.shape) < p**2).astype(np.float64)
+    return [*measure_rows(clusters, u), *metric_rows(p, c), interval_row(p[RUNS], c[RUNS])]
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    from benchmarks.__main__ import table
+
+    print(table(results()))

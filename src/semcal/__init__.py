@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
-    from semcal.engine import load_model
+    from semcal.engine import load_equivalence, load_model
     from semcal.pipeline import SemanticUQ, fit
     from semcal.semantics import confidence, confidences
 
@@ -24,6 +24,7 @@ _ADDRESSES = {
     "confidences": "semcal.semantics",
     "errors": "",
     "fit": "semcal.pipeline",
+    "load_equivalence": "semcal.engine",
     "load_model": "semcal.engine",
     "metrics": "",
     "recalibration": "",
@@ -36,6 +37,7 @@ __all__ = [
     "confidences",
     "errors",
     "fit",
+    "load_equivalence",
     "load_model",
     "metrics",
     "recalibration",

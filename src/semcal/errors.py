@@ -8,6 +8,7 @@ SemcalError
 ├── ModelError            a checkpoint that cannot be loaded or used
 ├── FitError              a fit that has nothing to learn from
 ├── StoreError            a file of ours that is damaged, belongs to something else or cannot be fetched
+├── WorkerError           a worker process that died, more than once, at the same piece of work
 └── MissingExtraError     an optional package that is not installed (also an ImportError)
 
 SemcalWarning (a UserWarning)
@@ -28,6 +29,7 @@ __all__ = [
     "StoreError",
     "UndefinedWarning",
     "UsageError",
+    "WorkerError",
 ]
 
 
@@ -59,6 +61,9 @@ class RowError(InputError):
         self.line = line
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[RowError], tuple[int, str]]:
+        return type(self), (self.line, self.reason)
+
 
 class QuestionError(InputError):
     """One question that a model cannot be asked.
@@ -76,6 +81,9 @@ class QuestionError(InputError):
         self.question_id = question_id
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[QuestionError], tuple[str, str]]:
+        return type(self), (self.question_id, self.reason)
+
 
 class ModelError(SemcalError):
     """A checkpoint that cannot be loaded or used."""
@@ -87,6 +95,10 @@ class FitError(SemcalError):
 
 class StoreError(SemcalError):
     """A file of ours that is damaged, belongs to something else or cannot be fetched."""
+
+
+class WorkerError(SemcalError):
+    """A worker process that died, more than once, at the same piece of work."""
 
 
 class MissingExtraError(SemcalError, ImportError):
@@ -102,6 +114,11 @@ class MissingExtraError(SemcalError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; install it with: pip install 'semcal[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.package, self.extra)
 
 
 class SemcalWarning(UserWarning):

@@ -72,9 +72,11 @@ def test_a_generation_config_of_somebody_else_is_not_replaced(
     assert (tmp_path / "generation_config.json").read_text() == '{"top_k": 20}'
 
 
-def test_the_logits_processor_snippet_runs(fitted: tuple[str, float]) -> None:
+def test_the_logits_processor_snippet_runs_wherever_it_is_moved(fitted: tuple[str, float]) -> None:
     code, out, _ = semcal("export", fitted[0], "--format", "logits-processor")
     assert code == 0
+    assert fitted[0] not in out
+    assert "belongs to tiny (revision # sha256:" in " ".join(out.split())
     names: dict[str, Any] = {
         "model": tiny_models.model("llama"),
         "inputs": {

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from typer.testing import CliRunner
-
-from semcal.cli.app import app
+from invoking import semcal, write
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -28,18 +26,6 @@ QUESTIONS = [
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     return str(tiny_models.save(tmp_path_factory.mktemp("model")))
-
-
-def write(path: Path, rows: list[dict]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def semcal(*arguments: str) -> tuple[int, list[dict], str]:
-    result = CliRunner().invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
 
 def test_sample_writes_what_the_file_contract_says(model: str, tmp_path: Path) -> None:

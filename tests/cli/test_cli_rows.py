@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from invoking import semcal
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
@@ -32,13 +33,6 @@ ROWS = [
         "log_likelihoods": [-0.5, -0.4, -0.4, "-inf"],
     },
 ]
-
-
-def semcal(*arguments: str, stdin: str = "") -> tuple[int, list[dict], str]:
-    result = CliRunner().invoke(app, list(arguments), input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
 
 def lines(rows: list) -> str:
@@ -125,8 +119,8 @@ def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
     assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
 
 
-def test_limit_stops_after_that_many_good_rows() -> None:
-    code, rows, _ = semcal("cluster", "-", "--limit", "1", stdin=lines(["{", *ROWS]))
+def test_limit_counts_every_row_good_or_bad() -> None:
+    code, rows, _ = semcal("cluster", "-", "--limit", "2", stdin=lines(["{", *ROWS]))
     assert (code, [row["id"] for row in rows]) == (1, [1])
 
 

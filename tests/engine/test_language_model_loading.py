@@ -126,16 +126,40 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
         semcal.load_model(tmp_path / "model.gguf")
 
 
-@pytest.mark.parametrize("name", ["owner/model", "model"])
-def test_a_hub_that_cannot_be_reached_is_said_and_a_directory_advised(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any, **__: Any) -> None:
         raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
 
+    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: None)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
-    with pytest.raises(ModelError, match=f"'{name}'.*couldn't connect.* give the path of a directory"):
-        semcal.load_model(name)
+    with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect.* give the path of a directory"):
+        semcal.load_model("owner/model")
+
+
+def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def kept(*_: Any, local_files_only: bool = False, **__: Any) -> None:
+        asked.append(local_files_only)
+        raise OSError("damaged")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
+    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: "it rains")
+    with pytest.raises(ModelError, match=r"no language model 'owner/model'.* and it rains; give the path"):
+        semcal.load_model("owner/model")
+    assert asked == []
+    monkeypatch.setattr("semcal.recalibration.hub.is_kept", lambda *_, **__: True)
+    for name in ("owner/model", "gpt2"):
+        with pytest.raises(ModelError, match="its configuration: damaged"):
+            semcal.load_model(name)
+    assert asked == [True, True]
+
+
+def test_the_embedded_models_have_names_in_python_too() -> None:
+    assert semcal.load_model("atlas").name == "language_model"
+    assert semcal.load_equivalence("atlas").name == "nli_model"
+    with pytest.raises(ModelError, match="no such directory: atlsa; did you mean 'atlas'"):
+        semcal.load_equivalence("atlsa")
 
 
 def test_a_damaged_weight_file_is_said_to_be_damaged(checkpoint: Path) -> None:

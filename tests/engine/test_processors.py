@@ -9,7 +9,7 @@ import tiny_models
 import torch
 from transformers import LogitsProcessorList
 
-from semcal.engine import TemperatureProcessor, fold
+from semcal.engine import TemperatureProcessor, fold, load_model
 from semcal.errors import UsageError
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
 
@@ -31,6 +31,20 @@ def test_scores_are_logits_over_t_and_inputs_stay(fitted: tuple[Path, float]) ->
     assert torch.equal(TemperatureProcessor.from_pretrained(directory)(ids, z), kept[1] / t)
     assert torch.equal(ids, kept[0])
     assert torch.equal(z, kept[1])
+
+
+def test_a_model_of_ours_is_taken_and_anything_else_refused(
+    fitted: tuple[Path, float], tmp_path: Path
+) -> None:
+    directory, t = fitted
+    ours = load_model(tiny_models.save(tmp_path / "tiny"))
+    assert TemperatureProcessor.from_pretrained(directory, model=ours).temperature == t
+    folded = load_model(fold(tmp_path / "tiny", tmp_path / "folded", temperature=2.0).directory)
+    for model in (folded, folded.network.model):
+        with pytest.raises(UsageError, match="has T = 2 folded in"):
+            TemperatureProcessor(1.5, model=model)
+    with pytest.raises(UsageError, match=r"what semcal\.load_model returns, got str"):
+        TemperatureProcessor(1.5, model="tiny")
 
 
 def test_generate_draws_from_exactly_logits_over_t(fitted: tuple[Path, float]) -> None:

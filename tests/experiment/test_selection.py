@@ -137,5 +137,48 @@ def test_what_cannot_be_selected_from_is_refused() -> None:
         select({BASE: ALIKE}, measures=("E-CS",))
     with pytest.raises(InputError, match="not there under every candidate"):
         select({BASE: ALIKE, NLL: ALIKE[1:]})
-    with pytest.raises(FitError, match="nothing to select by"):
+    with pytest.raises(FitError, match="nothing to choose by"):
         select({BASE: []})
+
+
+def answering(right: int, confidence: int, n: int = 40) -> list[dict]:
+    """`right` of n questions right, every answer with a share of `confidence` of ten draws."""
+    rows = []
+    for number in range(n):
+        samples = ["Ana"] * confidence + [f"x{i}" for i in range(10 - confidence)]
+        clusters = [list(range(confidence)), *([i] for i in range(confidence, 10))]
+        rows.append(
+            {
+                "id": str(number),
+                "question": "Who?",
+                "answers": ["Ana" if number < right else "Bo"],
+                "samples": samples,
+                "log_likelihoods": [-1.0] * 10,
+                "clusters": clusters,
+            }
+        )
+    return rows
+
+
+def test_a_candidate_that_is_nearly_always_wrong_wins_by_brier_score_unless_accuracy_is_kept() -> None:
+    sensible, wrong = Candidate("TS NLL", "NLL"), Candidate("TS SS 0.75", "SS", 0.75)
+    candidates = {sensible: answering(20, 5), wrong: answering(1, 2)}
+    assert select(candidates, measures=["E-SC"]).chosen["E-SC"].candidate == wrong
+    guarded = select(candidates, measures=["E-SC"], accuracy_within=2)
+    assert guarded.chosen["E-SC"].candidate == sensible
+    behind = {e.candidate: e.scored.accuracy_behind for e in guarded.entries}
+    assert behind[sensible] == 0
+    assert behind[wrong] > 2
+
+
+def test_accuracy_counts_as_kept_within_so_many_standard_errors_of_the_paired_difference() -> None:
+    candidates = {
+        Candidate("a"): answering(20, 5),
+        Candidate("b"): answering(16, 5),
+    }
+    lost = np.array([1.0] * 4 + [0.0] * 36)
+    error = lost.std(ddof=1) / np.sqrt(40)
+    behind = [e.scored.accuracy_behind for e in select(candidates, measures=["E-SC"]).entries]
+    assert behind == [0, pytest.approx(lost.mean() / error)]
+    with pytest.raises(UsageError, match="standard errors, 0 or more, got -1"):
+        select(candidates, accuracy_within=-1)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.errors import FitError, InputError, StoreError, UsageError
-from semcal.pipeline import TemperatureGrid, choose_temperatures, fit_grid, rows_at_temperatures
+from semcal.errors import FitError, InputError, UsageError
+from semcal.pipeline import choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.grid import GRID
@@ -165,21 +165,16 @@ def test_a_temperature_gains_nothing_by_having_no_opinion() -> None:
     assert common_outcomes(list(rows.values()), "E-SC").undefined == 1
 
 
-def test_a_record_survives_being_written_down() -> None:
-    model, questions = world(10)
-    found = fit_grid(model, questions, equivalence=SAME, temperatures=(1, 2), m=3)
-    again = TemperatureGrid.from_dict(json.loads(dumps(found.as_dict())))
-    assert again.as_dict() == found.as_dict()
-    lone = choose_temperatures({1.0: [row("1", 0.9, True)]})  # its AUROC is undefined
-    assert math.isnan(TemperatureGrid.from_dict(json.loads(dumps(lone.as_dict()))).scores[0].scored.auroc)
-    for broken in (
-        {},
-        {"method": "TS"},
-        {**found.as_dict(), "table": [{}]},
-        {**found.as_dict(), "table": None},
-    ):
-        with pytest.raises(StoreError):
-            TemperatureGrid.from_dict(broken)
+def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path: Path) -> None:
+    model, questions = world(4)
+    file = tmp_path / "q.jsonl"
+    file.write_text("".join(dumps(question.row()) + "\n" for question in questions))
+    found = fit_grid(model, str(file), equivalence="exact", temperatures=(1, 2), m=3, measures=("E-SC",))
+    again = fit_grid(model, questions, equivalence=SAME, temperatures=(1, 2), m=3, measures=("E-SC",))
+    assert found.temperatures == again.temperatures
+    assert repr(found) == f"TemperatureGrid(temperatures={found.temperatures})"
+    with pytest.raises(UsageError, match=r"as semcal\.load_model returns it, got object"):
+        fit_grid(object(), questions)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_chosen_from_is_refused() -> None:

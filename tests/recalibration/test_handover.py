@@ -144,8 +144,15 @@ class FakeHub:
         return SimpleNamespace(oid="c0ffee")
 
     def snapshot_download(
-        self, repo_id: str, *, revision: str | None, allow_patterns: list[str], ignore_patterns: None
+        self,
+        repo_id: str,
+        *,
+        revision: str | None,
+        allow_patterns: list[str],
+        ignore_patterns: None,
+        local_files_only: bool,
     ) -> str:
+        assert not local_files_only
         if revision not in (None, "c0ffee"):
             raise huggingface_hub.errors.LocalEntryNotFoundError("no such revision")
         return str(self.folder / repo_id)
@@ -156,6 +163,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub(tmp_path / "hub")
     monkeypatch.setattr(huggingface_hub, "HfApi", fake.api)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.snapshot_download)
+    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: None)
     return fake
 
 
@@ -176,16 +184,18 @@ def test_a_damaged_recalibrator_is_not_pushed(saved: Path, hub: FakeHub) -> None
     assert hub.created == {}
 
 
-def test_a_path_never_asks_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_never_asks_the_hub(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*_: Any, **__: Any) -> None:
         raise AssertionError("the hub was asked")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", asked)
-    for path in (Path("me/ts"), "./me/ts", str(tmp_path), "ts", "a/b/c"):
-        with pytest.raises(UsageError, match="no recalibrator there"):
+    monkeypatch.setattr("semcal.recalibration.hub.unreachable", asked)
+    for path in (Path("me/ts"), "./me/ts", "no-such-ts", "a/b/c"):
+        with pytest.raises(UsageError, match=f"no such directory: {path}"):
             from_pretrained(path)
+    with pytest.raises(UsageError, match=r"holds no calibration\.json"):
+        from_pretrained(str(tmp_path))
     with pytest.raises(UsageError, match="has no revision"):
-        from_pretrained(tmp_path, revision="main")
+        from_pretrained(saved, revision="main")
 
 
 @pytest.mark.parametrize(

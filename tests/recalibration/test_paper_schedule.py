@@ -23,7 +23,8 @@ from semcal.recalibration import (
     tabulate,
 )
 from semcal.recalibration.losses import mean_loss
-from semcal.recalibration.sgd import drawn_answers, learning_rates
+from semcal.recalibration.schedule import learning_rates
+from semcal.recalibration.sgd import drawn_answers
 
 SHAPE = BlockShape(16, 40, 4, 2, 6)
 FAST = Schedule(0.003, 0.01, max_norm=1.0, epochs=2)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from calibration_sets import made
 
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration import (
@@ -15,10 +16,16 @@ from semcal.recalibration import (
     BlockShape,
     Platt,
     Provenance,
+    Schedule,
     TemperatureScaling,
+    fit_ats,
+    fit_platt,
+    fit_ts,
     from_pretrained,
     save_pretrained,
+    solver_of,
 )
+from semcal.recalibration.schedule import LOSSES_KEPT
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
@@ -36,6 +43,37 @@ def test_what_is_written_comes_back(saved: Path) -> None:
     assert (recalibrator.loss, recalibrator.alpha) == ("SS", 0.25)
     assert recalibrator.temperature_ == json.loads(saved.read_text())["temperature"]
     assert recalibrator.certificate_.temperature == recalibrator.temperature_
+
+
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_gradient_steps_are_kept_with_what_they_led_to(tmp_path: Path) -> None:
+    one = made(0, questions=300)
+    shape = BlockShape(16, 40, 4, 2, 6)
+    schedule = Schedule(1e-3, 0.01, batch_size=1, seed=4)
+    for training in (
+        fit_ts(one.suffixes, one.head, schedule=schedule),
+        fit_ats(one.suffixes, one.head, shape=shape, schedule=schedule),
+        fit_platt(one.suffixes, one.head, schedule=schedule),
+    ):
+        save_pretrained(training.recalibrator, tmp_path, provenance=PROVENANCE)
+        again, _ = from_pretrained(tmp_path)
+        assert again.sgd_ == training.recalibrator.sgd_
+        assert (again.sgd_.steps, again.sgd_.schedule) == (600, schedule)
+        assert len(again.sgd_.losses) == LOSSES_KEPT
+        assert np.mean(again.sgd_.losses) == pytest.approx(np.mean(training.losses))
+        assert solver_of(again) == "sgd"
+    ts = fit_ts(one.suffixes, one.head, schedule=schedule)
+    save_pretrained(ts.recalibrator, tmp_path, provenance=PROVENANCE)
+    again, _ = from_pretrained(tmp_path)
+    assert again.sgd_.distance(again.temperature_) == ts.distance > 0
+    assert "solver='sgd', steps=600, exact=1." in repr(again)
+
+
+def test_an_exact_solution_says_nothing_of_steps(saved: Path) -> None:
+    assert not {"solver", "sgd"} & json.loads(saved.read_text()).keys()
+    again, _ = from_pretrained(saved.parent)
+    assert (again.sgd_, solver_of(again)) == (None, "exact")
+    assert "sgd" not in repr(again)
 
 
 def test_an_edited_temperature_is_refused(saved: Path) -> None:

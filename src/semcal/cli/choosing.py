@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import complain, progress, say
+from semcal.cli.console import complain, progress, say, stages
 from semcal.errors import UsageError
 from semcal.qa.splits import question_key
 from semcal.records import write_rows
@@ -24,6 +24,8 @@ __all__ = ["choose_by_grid", "choose_by_sweep", "keep_apart"]
 
 #: The table of all candidates, beside the recalibrators.
 TABLE = "selection.jsonl"
+#: What `calibration.json` keeps of the scores by which it was chosen.
+KEPT = ("measure", "measure_alpha", "brier", "ace", "auroc", "accuracy", "n")
 #: Share of the best candidate's accuracy below which a choice by Brier score is remarked upon.
 WORTH = 0.8
 
@@ -40,16 +42,13 @@ def choose_by_sweep(
     how: Mapping[str, Any],
     provenance: Provenance,
     measure: str,
+    keep: Path,
     out: Path,
 ) -> dict[str, Any]:
     """Fit all candidates, choose for each measure on validation, and keep what was chosen."""
     from semcal.experiment.sweep import sweep
 
-    with ExitStack() as bars:
-
-        def shown(label: str, total: int) -> Callable[[int], None]:
-            return bars.enter_context(progress(label, total))
-
+    with stages() as shown:
         found = sweep(
             model,
             labelled,
@@ -59,6 +58,7 @@ def choose_by_sweep(
             methods=methods,
             store=features,
             progress=shown,
+            keep=keep,
             **how,
         )
     chosen = {name: found.recalibrator(name) for name in found.selection.chosen}
@@ -75,13 +75,19 @@ def choose_by_grid(
     how: Mapping[str, Any],
     provenance: Provenance,
     measure: str,
+    keep: Path,
     out: Path,
 ) -> dict[str, Any]:
     """Choose a temperature for each measure from samples alone, and keep them."""
-    from semcal.pipeline.grid import fit_grid
+    from semcal.experiment.blocks import rows_in_blocks
+    from semcal.pipeline.grid import GRID, choose_temperatures
 
+    sampling = {key: value for key, value in how.items() if key != "accuracy_within"}
     with progress("TS-grid", len(questions)) as update:
-        found = fit_grid(model, questions, equivalence=judge, asking=asking, progress=update, **how)
+        rows = rows_in_blocks(
+            model, questions, GRID, equivalence=judge, asking=asking, progress=update, keep=keep, **sampling
+        )
+    found = choose_temperatures(rows, accuracy_within=how["accuracy_within"])
     if found.at_edge:
         say(
             f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
@@ -105,8 +111,9 @@ def _traded_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
         if row["accuracy"] < WORTH * best:
             yield (
-                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of them, the "
-                f"best candidate in {best:.0%}: its Brier score is low because it is unsure of wrong answers"
+                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
+                f"the best candidate in {best:.0%}: wrong answers of little confidence score low; "
+                "--keep-accuracy leaves such candidates out"
             )
 
 
@@ -122,15 +129,17 @@ def _keep(
     from semcal.recalibration import save_pretrained
 
     check_name(measure, chosen, what="measure")
-    for name, recalibrator in chosen.items():
-        save_pretrained(recalibrator, out / name, provenance=provenance)
-    save_pretrained(chosen[measure], out, provenance=provenance)
+    found = {row["measure"]: dict(row) for row in table if row["chosen"]}
+    for name, folder in [*((name, out / name) for name in chosen), (measure, out)]:
+        scores = {key: found[name].get(key) for key in KEPT}
+        save_pretrained(chosen[name], folder, provenance=replace(provenance, validation=scores))
     write_rows(out / TABLE, table)
     for warning in _traded_accuracy(table):
         complain(f"warning: {warning}")
-    say(f"fit: {len(table)} candidates on {model.name}, all of them in {out / TABLE}")
+    tried = len({row.get("candidate", row.get("temperature")) for row in table})
+    say(f"fit: {tried} candidates on {model.name}, their scores under each measure in {out / TABLE}")
     return {
         "measure": measure,
-        "chosen": {row["measure"]: dict(row) for row in table if row["chosen"]},
+        "chosen": found,
         "path": str(out / "calibration.json"),
     }

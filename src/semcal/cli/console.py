@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TextIO
 
-__all__ = ["complain", "progress", "say", "set_quiet"]
+__all__ = ["complain", "nli_calls", "progress", "say", "set_quiet", "stages"]
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
 
 _quiet = False
+
+
+@dataclass
+class _Running:
+    """What is being shown: its label, how much of it is done, and what shows it."""
+
+    label: str
+    show: Callable[[int], None]
+    done: int = 0
+
+    def update(self, done: int) -> None:
+        self.done = done
+        self.show(done)
+
+
+_running: list[_Running] = []
 
 
 def set_quiet(quiet: bool) -> None:
@@ -37,15 +57,47 @@ def say(text: str) -> None:
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show how much of `total` is done: a bar on a terminal, a line every few seconds elsewhere.
 
-    Yields a function that takes the number of finished items (not the increment).
+    Yields a function that takes the number of finished items (not the increment). Inside another of the same
+    label its items are added to those that are finished there. In a pipe of commands, which share a terminal,
+    lines with the command's name take the place of bars that would overwrite each other.
     """
     if _quiet or total == 0:
         yield lambda _done: None
-    elif sys.stderr.isatty():
-        with _bar(label, total) as update:
-            yield update
+    elif _running and _running[-1].label == label:
+        around = _running[-1]
+        yield lambda done: around.show(around.done + done)
     else:
-        yield _lines(label, total)
+        alone = sys.stderr.isatty() and not _in_a_pipe()
+        with _bar(label, total) if alone else nullcontext(_lines(label, total)) as show:
+            _running.append(_Running(label, show))
+            try:
+                yield _running[-1].update
+            finally:
+                _running.pop()
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    """Show work that goes through several stages: yields what begins the next (label, total)."""
+    with ExitStack() as current:
+
+        def begin(label: str, total: int) -> Callable[[int], None]:
+            current.close()
+            return current.enter_context(progress(label, total))
+
+        yield begin
+
+
+def _in_a_pipe() -> bool:
+    """Whether another command stands before or after this one."""
+    return any(_is_pipe(stream) for stream in (sys.stdin, sys.stdout))
+
+
+def _is_pipe(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or no file at all
+        return False
 
 
 @contextmanager
@@ -71,3 +123,13 @@ def _lines(label: str, total: int | None) -> Callable[[int], None]:
             complain(f"{label}: {done}{of} ({now - start:.0f} s)")
 
     return update
+
+
+def nli_calls(name: str, calls: int, pairs: int) -> str:
+    """Say what clustering asked, and what it saved.
+
+    >>> nli_calls("atlas", 80, 900)
+    '80 NLI calls of atlas, 11.2 times fewer than for all 900 ordered pairs'
+    """
+    fewer = f", {pairs / calls:.1f} times fewer than for all {pairs} ordered pairs" if calls else ""
+    return f"{calls} NLI calls of {name}{fewer}"

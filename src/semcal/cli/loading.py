@@ -1,4 +1,4 @@
-"""Models, judges and prompts from their options; `atlas` stands for what comes with the package."""
+"""Models, judges, recalibrators and prompts from their options."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.pipeline import Asking, Fit
+    from semcal.pipeline.models import Models
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.places import Place
 
 __all__ = [
     "ATLAS",
@@ -22,22 +24,22 @@ __all__ = [
     "open_fit",
     "open_grader",
     "open_model",
+    "open_models",
     "open_recalibrator",
+    "weights_of",
 ]
 
-#: The name of the embedded model, in --model and --equivalence.
+#: The name of what comes with the package, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
 
 
-def open_model(name: str, *, device: str | None = None, dtype: str | None = None) -> LanguageModel:
+def open_model(
+    name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
+) -> LanguageModel:
     """Load a language model; "atlas" is the embedded one."""
     from semcal.engine import load_model
 
-    if name == ATLAS:
-        from semcal.demo.paths import language_model_dir
-
-        return load_model(language_model_dir(), device=device, dtype=dtype)
-    return load_model(name, device=device, dtype=dtype)
+    return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
 def open_equivalence(
@@ -46,11 +48,49 @@ def open_equivalence(
     """Load what decides whether answers mean the same; "atlas" is the embedded NLI model."""
     from semcal.engine import load_equivalence
 
-    if name == ATLAS:
-        from semcal.demo.paths import nli_model_dir
-
-        return load_equivalence(nli_model_dir(), device=device, cache=cache)
     return load_equivalence(name or "exact", device=device, cache=cache)
+
+
+def open_models(
+    model: str | None,
+    equivalence: str | None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory: str | None = None,
+    nli_device: str | None = None,
+    cache: Path | None = None,
+) -> Models:
+    """Load what a process that works for a command holds: either model, or both."""
+    from semcal.pipeline.models import Models
+
+    return Models(
+        None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
+        None
+        if equivalence is None
+        else open_equivalence(equivalence, device=nli_device or device, cache=cache),
+    )
+
+
+def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
+    """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
+    from semcal.pipeline.sharing import on_disk
+    from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
+
+    places = [] if model is None else [place_of(model, LANGUAGE_MODEL)]
+    places += [] if equivalence in (None, "exact") else [place_of(equivalence, NLI_MODEL)]
+    sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
+    return sum(sizes) if all(sizes) else None
+
+
+def _folder(place: Place) -> Path | None:
+    """The directory of a checkpoint: its own, or where the hub's client has kept it."""
+    if not place.on_hub:
+        return Path(place.source)
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(place.source, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def open_grader(
@@ -81,19 +121,19 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
         raise UsageError(f"the few-shot examples in {path}: {error}") from error
 
 
-def open_fit(directory: Path) -> Fit:
-    """Read a recalibrator directory with the prompt that it was fitted with."""
+def open_fit(path_or_id: str) -> Fit:
+    """Read a recalibrator, a directory or a hub id, with the prompt that it was fitted with."""
     from semcal.pipeline import Asking, Fit
     from semcal.recalibration import from_pretrained
 
-    recalibrator, provenance = from_pretrained(directory)
+    recalibrator, provenance = from_pretrained(path_or_id)
     return Fit(recalibrator, provenance, Asking.from_description(provenance.prompt))
 
 
 def open_recalibrator(
     model: LanguageModel,
     *,
-    directory: Path | None,
+    name: str | None,
     temperature: float | None,
     few_shot: tuple[Question, ...] | None,
     force: bool,
@@ -102,12 +142,12 @@ def open_recalibrator(
     from semcal.pipeline import Asking
     from semcal.recalibration import Base, Temperature
 
-    if directory is not None and temperature is not None:
+    if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     asking = Asking(few_shot or ())
-    if directory is None:
+    if name is None:
         return (Base() if temperature is None else Temperature(temperature)), asking
-    fit = open_fit(directory)
+    fit = open_fit(name)
     if few_shot is None:
         asking = fit.asking
     if not force:

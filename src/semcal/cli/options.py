@@ -23,8 +23,10 @@ __all__ = [
     "LimitOption",
     "LinkageOption",
     "MaxNewTokensOption",
+    "MemoryOption",
     "MergeRefusalsOption",
     "ModelOption",
+    "NliDeviceOption",
     "OutOption",
     "QuietOption",
     "RowsArgument",
@@ -32,6 +34,8 @@ __all__ = [
     "SeedOption",
     "TAlphaOption",
     "VerboseOption",
+    "WorkersOption",
+    "out_path",
 ]
 
 
@@ -40,12 +44,28 @@ def _quietly(value: bool) -> bool:
     return value
 
 
+def out_path(path: Path | None) -> Path | None:
+    """Refuse a path to write to of which not even the folder's folder is there: it is misspelt."""
+    if path is not None and not path.parent.exists() and not path.parent.parent.exists():
+        raise typer.BadParameter(
+            f"neither {path.parent} nor {path.parent.parent} exists; check the path, or make the folder "
+            f"first (mkdir -p {path.parent})"
+        )
+    return path
+
+
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="A run is a seed.")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many rows.")]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, help="Stop after this many rows; bad ones count as well.")
+]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Write here instead of stdout; the file appears whole or not at all."),
+    typer.Option(
+        "--out",
+        callback=out_path,
+        help="Write here instead of stdout; the file appears whole or not at all.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]
@@ -53,11 +73,30 @@ VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more o
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
 ]
+NliDeviceOption = Annotated[
+    str | None,
+    typer.Option("--nli-device", help="Where the NLI model runs, if not on the language model's device."),
+]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Apply a recalibrator that was fitted on another model or prompt.")
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="What keys and values of a batch may take in each process, such as 500MB or 2GB.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Processes of one thread each that share the work; chosen by the models' size by default.",
+    ),
 ]
 ModelOption = Annotated[
     str,

@@ -1,9 +1,9 @@
-"""Finished blocks of a long row command, kept beside its --out file until that is whole."""
+"""What a long command has finished, kept beside its --out until that is whole."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,28 +17,42 @@ __all__ = ["Resumable"]
 
 #: What the kept blocks were made with.
 SETTINGS = "settings.json"
+#: The folders of what is kept: blocks of rows, states of trainings.
+PARTS = ("blocks", "trainings")
 Rows = Sequence[Mapping[str, Any]]
 
 
 class Resumable:
-    """Keeps the finished blocks of one command under `<out>.unfinished/`; without `out` it keeps nothing.
+    """Keeps what one command has finished under `<out>.unfinished/`; without `out` it keeps nothing.
 
     Parameters
     ----------
     out : Path or None
         The command's --out.
     settings : mapping
-        Everything but the rows that results depend on.
+        Everything but the input rows that results depend on.
     fresh : bool
         Forget what an earlier call has left.
     """
 
     def __init__(self, out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> None:
-        self._folder = None if out is None else out.with_name(out.name + ".unfinished")
+        named = out if out is None or out.name else out.resolve()
+        self._folder = None if named is None else named.with_name(named.name + ".unfinished")
         self._settings = settings
         if fresh:
             self.finish()
         self._refuse_other_work()
+
+    @property
+    def folder(self) -> Path:
+        """Where a command with an `out` keeps what it has finished."""
+        assert self._folder is not None
+        return self._folder
+
+    def begin(self) -> None:
+        """Note what is being made, so that another call does not take it for its own."""
+        if not (self.folder / SETTINGS).exists():
+            write_rows(self.folder / SETTINGS, [self._settings])
 
     def _refuse_other_work(self) -> None:
         if self._folder is None or not (self._folder / SETTINGS).is_file():
@@ -50,13 +64,19 @@ class Resumable:
             )
         say(f"going on with what {self._folder} holds")
 
-    def rows(self, inputs: Rows, compute: Callable[[], Rows]) -> list[dict[str, Any]]:
-        """Return the results of a block of input rows, from disk where they are there already."""
+    def find(self, inputs: Rows) -> list[dict[str, Any]] | None:
+        """Return the results of a block of input rows if they are on disk already."""
+        return None if self._folder is None else Store(self._folder).find("rows", self._key(inputs))
+
+    def keep(self, inputs: Rows, results: Rows) -> list[dict[str, Any]]:
+        """Write the results of a block of input rows, and return them."""
         if self._folder is None:
-            return [dict(row) for row in compute()]
-        if not (self._folder / SETTINGS).exists():
-            write_rows(self._folder / SETTINGS, [self._settings])
-        return Store(self._folder).rows("rows", {"settings": self._settings, "inputs": list(inputs)}, compute)
+            return [dict(row) for row in results]
+        self.begin()
+        return Store(self._folder).keep("rows", self._key(inputs), results)
+
+    def _key(self, inputs: Rows) -> dict[str, Any]:
+        return {"settings": self._settings, "inputs": list(inputs)}
 
     @contextmanager
     def told_when_interrupted(self) -> Iterator[None]:
@@ -71,7 +91,8 @@ class Resumable:
     def finish(self) -> None:
         """Remove what was kept: the --out file is whole now."""
         if self._folder is not None and self._folder.is_dir():
-            shutil.rmtree(self._folder / "blocks", ignore_errors=True)
+            for part in PARTS:
+                shutil.rmtree(self._folder / part, ignore_errors=True)
             (self._folder / SETTINGS).unlink(missing_ok=True)
             if not any(self._folder.iterdir()):
                 self._folder.rmdir()

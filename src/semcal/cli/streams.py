@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from semcal.cli.console import complain, progress, say
 from semcal.errors import InputError, QuestionError, RowError
 from semcal.qa.datasets import Question
 from semcal.records import Row, dumps, writing
 
-__all__ = ["BadRows", "checked", "run_rows"]
+__all__ = ["BadRows", "BlocksAhead", "Item", "checked", "run_rows"]
 
 Data = Mapping[str, Any]
 #: What a command works on: a row of a file, or a question.
 Item = TypeVar("Item", Row, Question)
+
+
+@runtime_checkable
+class BlocksAhead(Protocol[Item]):
+    """Work on blocks that is begun before it is asked for, because others do it."""
+
+    def __call__(self, block: Sequence[Item], /) -> Sequence[Data]:
+        """The results of a block, now."""
+
+    def ahead(
+        self, parts: Iterable[list[Item]], update: Callable[[int], None], /
+    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
+        """Each block with what gives its results, in turn; `update` is told how many items are done."""
+
+
+Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
 
 
 class BadRows:
@@ -80,11 +97,22 @@ def _one_by_one(
             bad.report(_named(item, error))
 
 
+def _in_turn(
+    work: Work[Item], parts: Iterator[list[Item]], update: Callable[[int], None]
+) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
+    """Each block with what gives its results, in turn."""
+    if isinstance(work, BlocksAhead):
+        yield from work.ahead(parts, update)
+    else:
+        for part in parts:
+            yield part, partial(work, part)
+
+
 def run_rows(
     items: Iterable[Item | RowError],
     out: Path | None,
     *,
-    work: Callable[[Sequence[Item]], Sequence[Data]],
+    work: Work[Item],
     label: str,
     block: int = 256,
     limit: int | None = None,
@@ -98,23 +126,24 @@ def run_rows(
         The good ones are worked on, the others reported.
     out : Path or None
         A file, which appears whole or not at all; None is stdout.
-    work : callable
-        Maps a block of items to result rows, in the same order; may raise InputError.
+    work : callable or BlocksAhead
+        Maps a block of items to result rows, in the same order; may raise InputError. One that works ahead
+        is given all blocks as they come.
     label : str
         What is being done, for the line of progress.
     block : int
         Items that are worked on together.
     limit : int, optional
-        Stop after so many good items.
+        Read so many items, good or bad.
     render : callable
         Writes a result row as text; as JSON by default.
     """
     bad = BadRows()
     done = 0
     with writing(out) as handle, progress(label, limit) as update:
-        for part in _blocks(islice(_good(items, bad), limit), block):
+        for part, wanted in _in_turn(work, _blocks(_good(islice(items, limit), bad), block), update):
             try:
-                results = list(work(part))
+                results = list(wanted())
             except InputError:
                 results = list(_one_by_one(part, work, bad))
             handle.writelines(render(result) + "\n" for result in results)

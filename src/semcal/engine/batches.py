@@ -11,7 +11,7 @@ from semcal.engine.planting import planted
 from semcal.errors import QuestionError
 from semcal.recalibration import ATS
 
-__all__ = ["batches", "common_prefix", "misfits", "shared_length"]
+__all__ = ["batches", "common_prefix", "misfits", "overspent", "shared_length"]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -48,6 +48,21 @@ def misfits(
                 prompt.question_id,
                 f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
                 f"{limit}; shorten the passage, the examples or the answer",
+            )
+
+
+def overspent(
+    prompts: Sequence[Prompt], *, room: Sequence[int], bytes_per_token: int, budget: int
+) -> Iterator[QuestionError]:
+    """Yield an error for each prompt that, with `room` tokens beyond it, is over the budget by itself."""
+    for prompt, extra in zip(prompts, room):
+        need = (len(prompt.token_ids) + extra) * bytes_per_token
+        if need > budget:
+            yield QuestionError(
+                prompt.question_id,
+                f"its prompt of {len(prompt.token_ids)} tokens and up to {extra} of its answers may take "
+                f"{need} bytes of keys and values, more than the {budget} of the memory budget; give more "
+                "memory, or ask for fewer or shorter answers",
             )
 
 

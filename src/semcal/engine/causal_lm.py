@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.batches import batches, misfits, shared_length
+from semcal.engine.batches import batches, misfits, overspent, shared_length
 from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
 from semcal.engine.closing import Closing
@@ -52,7 +52,9 @@ class CausalLanguageModel:
         For records.
     memory_budget : int, optional
         Bytes that the keys and values of one batch may take, which decides how many questions it holds.
-        Default: a quarter of the weights' size, but 64 MiB at least; so it depends on the model alone.
+        Default: a quarter of the weights' size, but 64 MiB at least, so that it depends on the model alone.
+    refuse_larger : bool
+        Whether a question that may need more than the budget by itself is refused; else it is run by itself.
 
     Raises
     ------
@@ -66,7 +68,14 @@ class CausalLanguageModel:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, name: str, revision: str = "", memory_budget: int | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        revision: str = "",
+        memory_budget: int | None = None,
+        refuse_larger: bool = False,
     ) -> None:
         self.name = name
         self.revision = revision
@@ -75,6 +84,7 @@ class CausalLanguageModel:
         self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
+        self._strict = refuse_larger
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"
@@ -380,7 +390,12 @@ class CausalLanguageModel:
 
     def misfits(self, prompts: Sequence[Prompt], answers: _Answers) -> list[QuestionError]:
         """What `score` and `features` would refuse: questions too long for the model with an answer."""
-        return list(misfits(prompts, longest=_longest(answers), limit=self.network.limit))
+        found = list(misfits(prompts, longest=_longest(answers), limit=self.network.limit))
+        if not self._strict:
+            return found
+        token, room = self.network.bytes_per_token, [sum(map(len, given)) for given in answers]
+        more = overspent(prompts, room=room, bytes_per_token=token, budget=self.memory_budget)
+        return found + [error for error in more if error.question_id not in {e.question_id for e in found}]
 
     @property
     def block_shape(self) -> BlockShape:
@@ -478,6 +493,10 @@ class CausalLanguageModel:
         """
         for error in misfits(prompts, longest=longest, limit=self.network.limit):
             raise error
+        if self._strict:
+            token = self.network.bytes_per_token
+            for error in overspent(prompts, room=room, bytes_per_token=token, budget=self.memory_budget):
+                raise error
         done = 0
         cut = batches(
             self.network, prompts, room=room, budget=self.memory_budget, shared=shared, riders=riders

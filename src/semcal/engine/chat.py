@@ -148,9 +148,16 @@ class ChatFormat(ABC):
 class TemplateFormat(ChatFormat):
     """Chats in the tokenizer's own template."""
 
+    _last: tuple[tuple[Turn, ...], _Ids] | None = None
+
     def encode(self, turns: Sequence[Turn]) -> _Ids:
         """The chat rendered up to the mark that asks for the assistant's answer, with one BOS at most."""
-        return self._one_bos(self._render(turns, ask=True))
+        chat = tuple(turns)
+        if (
+            self._last is None or self._last[0] != chat
+        ):  # a prompt is asked for again with each of its answers
+            self._last = chat, self._one_bos(self._render(chat, ask=True))
+        return self._last[1]
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
         """What rendering the answer adds to the prompt's ids, up to the end of turn."""

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from semcal.engine.loading import files_hash
 from semcal.errors import ModelError, SemcalError
-from semcal.recalibration.hub import is_hub_id, snapshot
+from semcal.recalibration.hub import snapshot
+from semcal.recalibration.places import LANGUAGE_MODEL, place_of
 from semcal.records import dumps
 
 __all__ = ["FOLDED", "Checkpoint", "open_checkpoint", "refuse_folded"]
@@ -114,22 +115,20 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
     ModelError
         If it is no directory of a checkpoint, holds no safetensors, or the hub cannot be reached.
     """
-    directory = Path(path_or_id).expanduser()
-    if is_hub_id(path_or_id):
+    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
+    directory = Path(place.source)
+    if place.on_hub:
         directory = snapshot(
-            str(path_or_id), revision=revision, without=("*.bin", "*.pth", "*.gguf"), error_class=ModelError
-        )
-        name, found = str(path_or_id), directory.name
-    else:
-        name, found = directory.resolve().name, ""
-    if not (directory / "config.json").is_file():
-        raise ModelError(
-            f"no checkpoint in {directory}: it holds no config.json; give a transformers directory"
+            place.source,
+            revision=revision,
+            without=("*.bin", "*.pth", "*.gguf"),
+            cached=place.cached,
+            error_class=ModelError,
         )
     return Checkpoint(
         directory=directory,
-        name=name,
-        revision=found or files_hash(directory),
+        name=place.name,
+        revision=directory.name if place.on_hub else files_hash(directory),
         config=_json(directory / "config.json"),
         generation_config=_json(directory / "generation_config.json", missing={}),
         shards=_shards(directory),

@@ -70,8 +70,8 @@ def load_equivalence(
     Parameters
     ----------
     name_or_dir : str or Path
-        "exact", or the directory or hub id of a sequence-classification checkpoint with a label
-        "entailment" (a cross-encoder such as those trained on MNLI).
+        "exact", "atlas" (the NLI model that comes with the package), or the directory or hub id of a
+        sequence-classification checkpoint with a label "entailment" (such as those trained on MNLI).
     device : str, optional
         Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
     revision : str, optional

@@ -13,9 +13,11 @@ import transformers
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.engine.memory import parse_size
 from semcal.errors import ModelError, UsageError
+from semcal.recalibration.places import LANGUAGE_MODEL, Place, place_of
 
-__all__ = ["choose_device", "files_hash", "load_model"]
+__all__ = ["choose_device", "files_hash", "hub_options", "load_model"]
 
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "chat_template*", "added_tokens.json")
 _WEIGHTS = (
@@ -32,6 +34,7 @@ def load_model(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
+    memory: int | str | None = None,
 ) -> CausalLanguageModel:
     """Load a causal language model with its tokenizer.
 
@@ -41,13 +44,18 @@ def load_model(
     Parameters
     ----------
     path_or_id : str or Path
-        A directory in the format of `transformers`, or an id on the Hugging Face hub.
+        A directory in the format of `transformers`, an id on the Hugging Face hub, or "atlas", the small
+        model that comes with the package.
     device : str or torch.device, optional
         Where it runs. Default: a CUDA GPU, else Apple's, else the CPU.
     dtype : str or torch.dtype, optional
         "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU, "auto" elsewhere.
     revision : str, optional
         Branch, tag or commit on the hub.
+    memory : int or str, optional
+        What the keys and values of one batch may take, in bytes or as "2GB": a bound that is kept, a
+        question that may need more by itself is refused. By default a quarter of the weights, but 64 MiB at
+        least, and such a question is run by itself.
 
     Returns
     -------
@@ -61,11 +69,12 @@ def load_model(
         If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a
         causal language model.
     UsageError
-        For a device or dtype that does not exist.
+        For a device or dtype that does not exist, or a size of memory that is none.
     """
     where = choose_device(device)
-    source, name = _locate(path_or_id)
-    options = {"revision": revision} if revision else {}
+    budget = None if memory is None else parse_size(memory)
+    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
+    source, name, options = place.source, place.name, hub_options(place, revision)
     what = f"cannot load the language model {name!r}"
     config = _attempt(
         f"{what}: its configuration", transformers.AutoConfig.from_pretrained, source, **options
@@ -90,9 +99,22 @@ def load_model(
     found = (
         files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
     )
-    language_model = CausalLanguageModel(model.to(where), tokenizer, name=name, revision=found)
+    language_model = CausalLanguageModel(
+        model.to(where),
+        tokenizer,
+        name=name,
+        revision=found,
+        memory_budget=budget,
+        refuse_larger=budget is not None,
+    )
     _reset_generation_config(model)
     return language_model
+
+
+def hub_options(place: Place, revision: str | None) -> dict[str, Any]:
+    """What the loaders of transformers are told besides the directory or id."""
+    wanted: dict[str, Any] = {"revision": revision} if revision else {}
+    return {**wanted, "local_files_only": True} if place.cached else wanted
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
@@ -130,28 +152,6 @@ def files_hash(directory: Path) -> str:
         with path.open("rb") as file:
             whole.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return f"sha256:{whole.hexdigest()}"
-
-
-def _locate(path_or_id: str | Path) -> tuple[str, str]:
-    """What to hand to transformers, and what to call it."""
-    text = str(path_or_id)
-    path = Path(text).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelError(f"{text} holds no config.json; give the directory of a transformers checkpoint")
-        return str(path), path.resolve().name
-    if (
-        isinstance(path_or_id, Path)
-        or text.startswith((".", "~", "/"))
-        or text.count("/") != 1
-        or path.exists()
-    ):
-        if isinstance(path_or_id, str) and "/" not in text and not path.exists():
-            return text, text  # the hub's oldest models have no owner: "gpt2"
-        raise ModelError(
-            f"no such directory: {text}; give a checkpoint's directory or a hub id such as owner/model"
-        )
-    return text, text
 
 
 def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch.dtype:

@@ -15,8 +15,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from semcal.engine.equivalence import Triple
-from semcal.engine.loading import _attempt, _locate, _no_progress_bar, choose_device, files_hash
+from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
 from semcal.errors import ModelError, SemcalWarning
+from semcal.recalibration.places import NLI_MODEL, place_of
 
 __all__ = ["CrossEncoder"]
 
@@ -75,7 +76,7 @@ class CrossEncoder:
         Parameters
         ----------
         name_or_dir : str or Path
-            Directory or hub id.
+            Directory or hub id; "atlas" is the one that comes with the package.
         device : str, optional
             "cpu", "cuda", …; by default a GPU if there is one.
         revision : str, optional
@@ -87,9 +88,9 @@ class CrossEncoder:
             If it cannot be loaded, has no trained classification head, or does not name its labels.
         """
         where = choose_device(device)
-        source, name = _locate(name_or_dir)
+        place = place_of(name_or_dir, NLI_MODEL, revision=revision)
+        source, name, options = place.source, place.name, hub_options(place, revision)
         what = f"cannot load the NLI model {name!r}"
-        options = {"revision": revision} if revision else {}
         tokenizer = _attempt(f"{what}: its tokenizer", AutoTokenizer.from_pretrained, source, **options)
         with _no_progress_bar():
             model, report = _attempt(

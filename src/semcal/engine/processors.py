@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from torch import Tensor
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, PretrainedConfig
 
+from semcal.engine.causal_lm import CausalLanguageModel
 from semcal.engine.checkpoint import refuse_folded
 from semcal.errors import UsageError
 from semcal.recalibration import Temperature, from_pretrained, single_temperature
@@ -25,6 +26,14 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     ----------
     temperature : float
         T > 0, finite.
+    model : transformers.PreTrainedModel or CausalLanguageModel, optional
+        The model that will generate, as transformers or as `semcal.load_model` gives it: one that has a
+        temperature folded in is refused.
+
+    Raises
+    ------
+    UsageError
+        If T is no temperature, it would be applied twice, or `model` is no model.
 
     Examples
     --------
@@ -33,7 +42,9 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     tensor([[ 0.5000, -1.5000]])
     """
 
-    def __init__(self, temperature: float) -> None:
+    def __init__(self, temperature: float, *, model: Any = None) -> None:
+        if model is not None:
+            refuse_folded(_config(model), UsageError)
         self.temperature = Temperature(temperature).temperature
 
     @classmethod
@@ -48,7 +59,7 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
             What `semcal fit` wrote.
         revision : str, optional
             Branch, tag or commit on the hub.
-        model : transformers.PreTrainedModel, optional
+        model : transformers.PreTrainedModel or CausalLanguageModel, optional
             The model that will generate: one that has a temperature folded in is refused.
 
         Raises
@@ -56,10 +67,8 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
         UsageError
             If there is no recalibrator, it has no single temperature, or T would be applied twice.
         """
-        if model is not None:
-            refuse_folded(model.config.to_dict(), UsageError)
         recalibrator, _ = from_pretrained(path_or_id, revision=revision)
-        return cls(single_temperature(recalibrator))
+        return cls(single_temperature(recalibrator), model=model)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
         """Return scores / T, shape (batch, V); `input_ids` are not looked at and nothing is changed."""
@@ -67,3 +76,13 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"TemperatureProcessor({self.temperature:.6g})"
+
+
+def _config(model: Any) -> dict[str, Any]:
+    """The settings of a model of transformers, or of the one inside a model of ours."""
+    inner = model.network.model if isinstance(model, CausalLanguageModel) else model
+    if not isinstance(getattr(inner, "config", None), PretrainedConfig):
+        raise UsageError(
+            f"expected a model of transformers, or what semcal.load_model returns, got {type(model).__name__}"
+        )
+    return dict(inner.config.to_dict())

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import StoreError, UsageError
-from semcal.experiment.environment import Clock, environment, peak_memory_mb, versions
-from semcal.experiment.evaluation import compare_methods, evaluate
+from semcal.experiment.environment import Clock, environment, versions
+from semcal.experiment.evaluation import CompareJob, EvaluateJob
 from semcal.experiment.settings import Settings, deviations_from_paper
 from semcal.experiment.store import Store, digest
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fitting import Fit, data_hash, fit
+from semcal.pipeline.cluster import Clustered, ClusterJob
+from semcal.pipeline.fitting import Fit, data_hash
 from semcal.pipeline.grade import grade_row
+from semcal.pipeline.jobs import FitJob, GreedyJob, MethodsJob
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.models import Models
+from semcal.pipeline.processes import Job
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.sample import sample_questions
+from semcal.pipeline.workers import Alone, Crew, Plan, Task, together
 from semcal.qa.datasets import Question
-from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import (
     SE,
@@ -39,6 +43,10 @@ __all__ = ["METHODS", "Comparison", "QuestionSet"]
 
 METHODS = ("Base", "SE", "TS")
 Rows = list[dict[str, Any]]
+Key = dict[str, Any]
+Result = TypeVar("Result")
+#: What clustering adds to rows, and what tells them apart.
+CLUSTERED = ("id", "method", "normal_forms", "clusters")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -73,6 +81,8 @@ class Comparison:
         How.
     progress : callable
         (label, total) → a context manager that yields a function of the number done.
+    crew : Crew, optional
+        Who does the work, each holding these models; by default this process. The results are the same.
     """
 
     model: LanguageModel
@@ -80,13 +90,17 @@ class Comparison:
     out: Path
     settings: Settings
     progress: ProgressFactory
+    crew: Crew[Models] | None = None
     clock: Clock = field(default_factory=Clock)
     calls: int = 0
+    pairs: int = 0
+    _step: Callable[[], None] = lambda: None
 
     def run(self, sets: Sequence[QuestionSet]) -> dict[str, Any]:
         """Run every set, write the run folder, and return what is in its results.json."""
         self._claim_folder()
-        found = [self._run_set(one) for one in sets]
+        crew = self.crew or Alone(Models(self.model, self.equivalence))
+        found = self._carry_out(crew, sets)
         sizes = {one.name: (len(one.calibration_train), len(one.test)) for one in sets}
         deviations = deviations_from_paper(
             self.settings, model=self.model.name, equivalence=self.equivalence.name, sizes=sizes
@@ -105,9 +119,36 @@ class Comparison:
             "deviations": [deviation.model_dump() for deviation in deviations],
         }
         self._write_json("results.json", results)
-        cost = {"seconds": self.clock.seconds, "peak_memory_mb": peak_memory_mb(), "nli_calls": self.calls}
-        self._write_json("environment.json", {**environment(), **cost})
+        self.clock.add(crew.seconds)
+        self.write_costs(crew)
         return results
+
+    def write_costs(self, crew: Crew[Models]) -> None:
+        """Write the environment record: versions, machine, and what the run has cost so far."""
+        cost = {
+            "cpu_seconds": self.clock.seconds,
+            "seconds": self.clock.elapsed,
+            "processes": crew.count,
+            "peak_memory_mb": crew.peak_mb,
+            "nli_calls": self.calls,
+        }
+        self._write_json("environment.json", {**environment(), **cost})
+
+    def _carry_out(
+        self, crew: Crew[Models], sets: Sequence[QuestionSet]
+    ) -> list[tuple[dict[str, Any], Rows]]:
+        """All sets at once, the longest first; greedy answers when nothing else is left to do."""
+        rank = {one.name: place for place, one in enumerate(sorted(sets, key=_length, reverse=True))}
+        steps = sum(2 + len(METHODS) + 3 * len(self._blocks(one)) for one in sets)
+        with self.progress("compare", steps) as update:
+            steps_done = count(1)
+            self._step = lambda: update(next(steps_done))
+            compared: list[Plan[Any]] = [self._compare(one, rank[one.name]) for one in sets]
+            greedy: list[Plan[Any]] = [self._greedy_accuracy(one, len(sets)) for one in sets]
+            found = together(crew, [*compared, *greedy])
+        for (result, _), accuracy in zip(found, found[len(sets) :]):
+            result["greedy_accuracy"] = accuracy
+        return found[: len(sets)]
 
     def _claim_folder(self) -> None:
         """Write the settings; refuse a folder that holds a run with others."""
@@ -124,52 +165,53 @@ class Comparison:
         with writing(self.out / name) as handle:
             handle.write(dumps(content, indent=1) + "\n")
 
-    def _run_set(self, one: QuestionSet) -> tuple[dict[str, Any], Rows]:
+    def _compare(self, one: QuestionSet, rank: int) -> Plan[tuple[dict[str, Any], Rows]]:
         asking = Asking(one.few_shot)
-        with self.clock.stage("fit"):
-            fitted = self._fit(one)
-        recalibrators: list[AnyRecalibrator] = [Base(), SE(), fitted.recalibrator]
-        sampled = self._sample(one, asking, recalibrators)
-        rows = self._finish(one, self._cluster(one, sampled))
-        with self.clock.stage("evaluate"):
-            result = self._summarise(one, fitted, rows)
-            comparisons = [{"set": one.name, **row} for row in compare_methods(rows, self.settings)]
-        with self.clock.stage("greedy"):
-            result["greedy_accuracy"] = self._greedy_accuracy(one, asking)
-        return result, comparisons
+        fitted = yield from self._fit(one, asking, rank)
+        methods = dict(zip(METHODS, (Base(), SE(), fitted.recalibrator)))
+        sampled = yield from self._sample(one, asking, methods, rank)
+        clustered = yield from self._cluster(sampled, rank)
+        rows = self._finish(one, clustered)
+        evaluations = [EvaluateJob(rows[method], self.settings) for method in METHODS]
+        jobs: list[Job] = [*evaluations, CompareJob(rows, self.settings)]
+        *evaluated, comparisons = yield [Task(job, "evaluate", self._stepped, rank) for job in jobs]
+        result = self._summarise(one, fitted, dict(zip(METHODS, evaluated)))
+        return result, [{"set": one.name, **row} for row in comparisons]
 
-    def _fit(self, one: QuestionSet) -> Fit:
+    def _stepped(self, result: Result) -> Result:
+        """Tell the progress of one more step."""
+        self._step()
+        return result
+
+    def _fit(self, one: QuestionSet, asking: Asking, rank: int) -> Plan[Fit]:
         """The temperature of a set, from the run folder if it is there already."""
         folder = self.out / "recalibrators" / one.name
-        asking = Asking(one.few_shot)
         try:
             recalibrator, provenance = from_pretrained(folder)
             wanted = (self.model.revision, asking.hash(self.model), data_hash(one.calibration_train))
             found = (provenance.revision, provenance.prompt_hash, provenance.data_hash)
             if isinstance(recalibrator, TemperatureScaling) and found == wanted:
-                return Fit(recalibrator, provenance, asking)
+                return self._stepped(Fit(recalibrator, provenance, asking))
         except (UsageError, StoreError):
             pass  # not there yet, or cut short: fitted (again) below
-        with self.progress(f"{one.name}: fit", len(one.calibration_train)) as update:
-            fitted = fit(
-                self.model,
-                one.calibration_train,
-                few_shot=one.few_shot,
-                loss=self.settings.loss,
-                alpha=self.settings.alpha,
-                data=f"{one.name}, calibration-train",
-                versions=versions(),
-                progress=update,
-            )
+        job = FitJob(
+            one.calibration_train,
+            asking,
+            loss=self.settings.loss,
+            alpha=self.settings.alpha,
+            data=f"{one.name}, calibration-train",
+            versions=versions(),
+        )
+        (fitted,) = yield [Task(job, "fit", self._stepped, rank)]
+        assert isinstance(fitted, Fit)
         fitted.save_pretrained(folder)
         return fitted
 
-    def _blocks(self, one: QuestionSet) -> Iterator[tuple[int, tuple[Question, ...]]]:
+    def _blocks(self, one: QuestionSet) -> list[tuple[Question, ...]]:
         size = self.settings.block
-        for start in range(0, len(one.test), size):
-            yield start, tuple(one.test[start : start + size])
+        return [tuple(one.test[start : start + size]) for start in range(0, len(one.test), size)]
 
-    def _key(self, asking: Asking, block: Sequence[Question], **more: Any) -> dict[str, Any]:
+    def _key(self, asking: Asking, block: Sequence[Question], **more: Any) -> Key:
         settings = self.settings
         return {
             "model": self.model.revision,
@@ -180,58 +222,62 @@ class Comparison:
             **more,
         }
 
+    def _stage(
+        self,
+        stage: str,
+        jobs: Sequence[tuple[Key, Job]],
+        rank: int,
+        rows_of: Callable[[Any], Rows] = list,
+    ) -> Plan[list[Rows]]:
+        """The blocks of a stage: those that the run folder holds, and the others done now and kept there."""
+        store = Store(self.out)
+
+        def keep(key: Key, result: Any) -> Rows:
+            return self._stepped(store.keep(stage, key, rows_of(result)))
+
+        found = [store.find(stage, key) for key, _ in jobs]
+        for rows in found:
+            if rows is not None:
+                self._step()
+        missing = [pair for pair, rows in zip(jobs, found) if rows is None]
+        made: Iterator[Rows] = iter(
+            (yield [Task(job, stage, partial(keep, key), rank) for key, job in missing])
+        )
+        return [next(made) if rows is None else rows for rows in found]
+
     def _sample(
-        self, one: QuestionSet, asking: Asking, recalibrators: Sequence[AnyRecalibrator]
-    ) -> list[Rows]:
+        self, one: QuestionSet, asking: Asking, methods: Mapping[str, AnyRecalibrator], rank: int
+    ) -> Plan[list[Rows]]:
         """Blocks of rows; a block holds each of its questions once for each method."""
-        longest = self.settings.max_new_tokens(open_book=one.open_book)
-        how = {"recalibrators": [fingerprint(r) for r in recalibrators], "max_new_tokens": longest}
-        blocks = []
-        with self.clock.stage("sample"), self.progress(f"{one.name}: sample", len(one.test)) as update:
-            for start, block in self._blocks(one):
+        settings = self.settings
+        longest = settings.max_new_tokens(open_book=one.open_book)
+        how = {"recalibrators": [fingerprint(r) for r in methods.values()], "max_new_tokens": longest}
+        jobs = [
+            (
+                self._key(asking, block, **how),
+                MethodsJob(block, methods, asking, settings.m, settings.seed, longest),
+            )
+            for block in self._blocks(one)
+        ]
+        return (yield from self._stage("sample", jobs, rank))
 
-                def draw(block: Sequence[Question] = block, start: int = start) -> Rows:
-                    per_method = sample_questions(
-                        self.model,
-                        block,
-                        recalibrators=recalibrators,
-                        asking=asking,
-                        m=self.settings.m,
-                        seed=self.settings.seed,
-                        max_new_tokens=longest,
-                        progress=lambda n: update(start + n),
-                    )
-                    return [
-                        {**question.row(), "method": method, **sampled.fields()}
-                        for method, rows in zip(METHODS, per_method)
-                        for question, sampled in zip(block, rows)
-                    ]
-
-                blocks.append(Store(self.out).rows("sample", self._key(asking, block, **how), draw))
-                update(start + len(block))
-        return blocks
-
-    def _cluster(self, one: QuestionSet, blocks: Sequence[Rows]) -> Rows:
+    def _cluster(self, blocks: Sequence[Rows], rank: int) -> Plan[Rows]:
         how = {
             "equivalence": [self.equivalence.name, self.equivalence.revision],
             "linkage": self.settings.linkage,
         }
-        clustered: Rows = []
-        with self.clock.stage("cluster"), self.progress(f"{one.name}: cluster", len(blocks)) as update:
-            for number, block in enumerate(blocks, start=1):
 
-                def group(block: Rows = block) -> Rows:
-                    rows, calls = cluster_rows(
-                        block, equivalence=self.equivalence, linkage=self.settings.linkage
-                    )
-                    self.calls += calls
-                    keep = ("id", "method", "normal_forms", "clusters")
-                    return [{key: row[key] for key in keep} for row in rows]
+        def kept(clustered: Clustered) -> Rows:
+            self.calls += clustered.calls
+            self.pairs += len(clustered.rows) * self.settings.m * (self.settings.m - 1)
+            return [{key: row[key] for key in CLUSTERED} for row in clustered.rows]
 
-                found = Store(self.out).rows("cluster", {"sampled": digest(block), **how}, group)
-                clustered += [{**row, **more} for row, more in zip(block, found)]
-                update(number)
-        return clustered
+        jobs = [
+            ({"sampled": digest(block), **how}, ClusterJob(_read_by_clustering(block), self.settings.linkage))
+            for block in blocks
+        ]
+        found = yield from self._stage("cluster", jobs, rank, kept)
+        return [{**row, **more} for block, rows in zip(blocks, found) for row, more in zip(block, rows)]
 
     def _finish(self, one: QuestionSet, clustered: Rows) -> dict[str, Rows]:
         """Measure and grade, and write the rows of each method."""
@@ -248,7 +294,9 @@ class Comparison:
             )
         return rows
 
-    def _summarise(self, one: QuestionSet, fitted: Fit, rows: dict[str, Rows]) -> dict[str, Any]:
+    def _summarise(
+        self, one: QuestionSet, fitted: Fit, evaluated: Mapping[str, dict[str, Any]]
+    ) -> dict[str, Any]:
         recalibrator = fitted.recalibrator
         assert isinstance(recalibrator, TemperatureScaling)
         certificate = recalibrator.certificate_
@@ -272,36 +320,36 @@ class Comparison:
                 method: {
                     "temperature": temperatures[method],
                     "rows": _rows_path(one.name, method),
-                    **evaluate(rows[method], self.settings),
+                    **evaluated[method],
                 }
                 for method in METHODS
             },
         }
 
-    def _greedy_accuracy(self, one: QuestionSet, asking: Asking) -> float:
+    def _greedy_accuracy(self, one: QuestionSet, rank: int) -> Plan[float]:
         grader = RuleGrader()
-        right = 0
+        asking = Asking(one.few_shot)
         longest = self.settings.max_new_tokens(open_book=one.open_book)
-        with self.progress(f"{one.name}: greedy answers", len(one.test)) as update:
-            for start, block in self._blocks(one):
-
-                def answer(block: Sequence[Question] = block) -> Rows:
-                    generations = self.model.greedy(
-                        asking.prompts(self.model, block), recalibrator=Base(), max_new_tokens=longest
-                    )
-                    texts = [first_answer(generation.text).text for generation in generations]
-                    return [{"id": q.id, "greedy": text} for q, text in zip(block, texts)]
-
-                rows = Store(self.out).rows(
-                    "greedy", self._key(asking, block, max_new_tokens=longest), answer
-                )
-                right += sum(
-                    grader.grade(q.question, [row["greedy"]], q.answers).correct
-                    for q, row in zip(block, rows)
-                )
-                update(start + len(block))
-        return right / len(one.test)
+        jobs = [
+            (self._key(asking, block, max_new_tokens=longest), GreedyJob(block, asking, longest))
+            for block in self._blocks(one)
+        ]
+        blocks = yield from self._stage("greedy", jobs, rank)
+        answers = [row["greedy"] for rows in blocks for row in rows]
+        right = [grader.grade(q.question, [said], q.answers).correct for q, said in zip(one.test, answers)]
+        return sum(right) / len(right)
 
 
 def _rows_path(name: str, method: str) -> str:
     return f"samples/{name}/{method}.jsonl"
+
+
+def _length(one: QuestionSet) -> int:
+    """Characters of a set, by which its work is guessed."""
+    parts = (one.few_shot * len(one.test), one.calibration_train, one.test)
+    return sum(len(q.question) + len(q.context or "") for part in parts for q in part)
+
+
+def _read_by_clustering(rows: Rows) -> tuple[dict[str, Any], ...]:
+    """Rows without what clustering does not read and would only be sent to and fro."""
+    return tuple({key: row[key] for key in ("id", "question", "method", "samples")} for row in rows)

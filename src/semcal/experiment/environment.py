@@ -1,18 +1,16 @@
-"""What a run was made with, and what it cost: versions, machine, memory, seconds by stage."""
+"""What a run was made with, and what it cost: versions, machine, seconds by stage."""
 
 from __future__ import annotations
 
 import os
 import platform
-import resource
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["PACKAGES", "Clock", "environment", "peak_memory_mb", "versions"]
+__all__ = ["PACKAGES", "Clock", "environment", "versions"]
 
 PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "matplotlib")
 
@@ -28,12 +26,6 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def peak_memory_mb() -> float:
-    """Return the largest resident memory of this process so far, in megabytes (10⁶ bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
-
-
 def environment() -> dict[str, Any]:
     """Return versions and machine as plain data."""
     return {
@@ -45,16 +37,39 @@ def environment() -> dict[str, Any]:
 
 
 class Clock:
-    """Seconds spent in each stage, added up over calls."""
+    """CPU seconds spent in each stage, by this process and those that work for it, and seconds in all.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        CPU time by stage, in the order in which they were first counted.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._begun = time.perf_counter()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._begun
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the time inside the block towards `name`."""
-        start = time.perf_counter()
+        """Count the CPU time of this process inside the block towards `name`."""
+        start = time.process_time()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            self.add({name: time.process_time() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count CPU time that was spent elsewhere."""
+        for name, more in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + more
+
+    def table(self) -> list[str]:
+        """A line for each stage: its CPU seconds, and its share of all of them; the largest first."""
+        whole = sum(self.seconds.values()) or 1.0
+        ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
+        return [f"{name:<18} {spent:7.1f} s {spent / whole:5.0%}" for name, spent in ranked]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,7 @@ from semcal.experiment.settings import Settings
 from semcal.pipeline.assess import assess, scores_by_measure
 from semcal.semantics import MEASURES
 
-__all__ = ["COMPARED", "compare_methods", "evaluate"]
+__all__ = ["COMPARED", "CompareJob", "EvaluateJob", "compare_methods", "evaluate"]
 
 Rows = Sequence[Mapping[str, Any]]
 #: Metrics of which TS is compared with the others, question by question.
@@ -70,6 +71,30 @@ def compare_methods(rows: Mapping[str, Rows], settings: Settings) -> list[dict[s
                 }
             )
     return found
+
+
+@dataclass(frozen=True)
+class EvaluateJob:
+    """`evaluate` of one method's rows, to be done by any process."""
+
+    rows: Rows
+    settings: Settings
+
+    def __call__(self, *_: object) -> dict[str, Any]:
+        """Evaluate."""
+        return evaluate(self.rows, self.settings)
+
+
+@dataclass(frozen=True)
+class CompareJob:
+    """`compare_methods`, to be done by any process."""
+
+    rows: Mapping[str, Rows]
+    settings: Settings
+
+    def __call__(self, *_: object) -> list[dict[str, Any]]:
+        """Compare."""
+        return compare_methods(self.rows, self.settings)
 
 
 def _paired(

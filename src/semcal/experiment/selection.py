@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from semcal.errors import FitError, UsageError
+from semcal.errors import UsageError
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import TIE, Rows, Scored, common_outcomes
+from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
 __all__ = ["MEASURE_ALPHAS", "Candidate", "Entry", "Selection", "select"]
@@ -96,10 +95,10 @@ class Selection:
     """
 
     chosen: Mapping[str, Entry]
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = field(repr=False)
 
     def table(self) -> list[dict[str, Any]]:
-        """One dict an entry: measure, candidate, loss, alpha, weight_decay, measure_alpha, scores, chosen."""
+        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
         return [
             {
                 "measure": entry.measure,
@@ -123,6 +122,7 @@ def select(
     measures: Sequence[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
+    accuracy_within: float | None = None,
 ) -> Selection:
     """Choose for each measure the candidate, and the a of T-SC and G-SC, of the lowest Brier score.
 
@@ -145,6 +145,11 @@ def select(
         The a to try for T-SC and G-SC.
     bins : int
         Bins of ACE.
+    accuracy_within : float, optional
+        How many standard errors (of the paired difference over questions) a candidate's accuracy may lie
+        below the highest under the measure; one further below is not chosen. By default all count, as in the
+        paper. But a candidate whose answers are nearly all wrong, each with little confidence, has a low
+        Brier score, and then wins: 2 keeps it out.
 
     Returns
     -------
@@ -154,47 +159,52 @@ def select(
     Raises
     ------
     UsageError
-        No candidate, names that repeat, or no a.
+        No candidate, names that repeat, no a, or a negative `accuracy_within`.
     FitError
         If none of the measures is defined for any question.
     InputError
         If the candidates do not hold the same questions, or a row lacks a field.
     """
-    _check(candidates, measure_alphas)
+    _check(candidates, measure_alphas, accuracy_within)
     graded = [_graded(rows, measure_alphas, grader or RuleGrader(), seed) for rows in candidates.values()]
-    entries: list[Entry] = []
-    for measure in measures:
-        check_name(measure, MEASURES, what="measure")
-        alphas = measure_alphas if measure in WITH_ALPHA else measure_alphas[:1]
-        keys = [(candidate, i) for candidate in range(len(graded)) for i in range(len(alphas))]
-        outcomes = common_outcomes([graded[candidate][i] for candidate, i in keys], measure)
-        if outcomes.ids:
-            names = list(candidates)
-            entries += [
-                Entry(names[candidate], measure, alphas[i] if measure in WITH_ALPHA else None, scored)
-                for (candidate, i), scored in zip(keys, outcomes.scored(bins=bins))
-            ]
-    if not entries:
-        raise FitError(
-            "no question has a confidence under any of the measures; there is nothing to select by"
-        )
-    defined = dict.fromkeys(entry.measure for entry in entries)
-    return Selection(
-        {name: _best([e for e in entries if e.measure == name]) for name in defined}, tuple(entries)
+    keys = {
+        measure: [
+            (number, i)
+            for number in range(len(graded))
+            for i in range(len(measure_alphas) if measure in WITH_ALPHA else 1)
+        ]
+        for measure in measures
+    }
+    found = scored_by_measure(
+        {measure: [graded[number][i] for number, i in keys[measure]] for measure in measures}, bins=bins
     )
+    names = list(candidates)
+    entries = {
+        measure: [
+            Entry(names[number], measure, measure_alphas[i] if measure in WITH_ALPHA else None, one)
+            for (number, i), one in zip(keys[measure], scored)
+        ]
+        for measure, scored in found.items()
+    }
+    chosen = {
+        measure: lowest(
+            of_measure, found[measure], simplicity=Entry.simplicity, accuracy_within=accuracy_within
+        )
+        for measure, of_measure in entries.items()
+    }
+    return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
 
 
-def _check(candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float]) -> None:
+def _check(
+    candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float], accuracy_within: float | None
+) -> None:
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
         raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
     if not measure_alphas:
         raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
-
-
-def _best(entries: Sequence[Entry]) -> Entry:
-    lowest = min(entry.scored.brier for entry in entries)
-    return min((e for e in entries if e.scored.brier <= lowest + TIE), key=Entry.simplicity)
+    if accuracy_within is not None and not accuracy_within >= 0:
+        raise UsageError(f"accuracy_within is a number of standard errors, 0 or more, got {accuracy_within}")
 
 
 def _graded(rows: Rows, alphas: Sequence[float], grader: Grader, seed: int) -> list[list[dict[str, Any]]]:

@@ -62,11 +62,19 @@ class Store:
         StoreError
             If the block is there but damaged.
         """
+        found = self.find(stage, key)
+        return self.keep(stage, key, compute()) if found is None else found
+
+    def find(self, stage: str, key: Mapping[str, Any]) -> Rows | None:
+        """Return the rows of a block, None if it is not there; StoreError if it is damaged."""
         path = self.path(stage, key)
-        if not path.exists():
-            lines = [dumps(row) for row in compute()]
-            with writing(path) as handle:
-                handle.writelines(line + "\n" for line in [*lines, dumps({"block": _seal(lines)})])
+        return _read_sealed(path) if path.exists() else None
+
+    def keep(self, stage: str, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Rows:
+        """Write the rows of a block, and return them as they will be read again."""
+        path, lines = self.path(stage, key), [dumps(row) for row in rows]
+        with writing(path) as handle:
+            handle.writelines(line + "\n" for line in [*lines, dumps({"block": _seal(lines)})])
         return _read_sealed(path)
 
 

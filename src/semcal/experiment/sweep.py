@@ -7,19 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.experiment.selection import Candidate, Selection, select
+from semcal.experiment.store import Store
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, fit_stored
+from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.stored_fits import train_stored
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
-from semcal.recalibration import PAPER_LOSSES, AnyRecalibrator, Fitted, Suffixes, fit_temperatures
+from semcal.recalibration import (
+    PAPER_LOSSES,
+    AnyRecalibrator,
+    Fitted,
+    Suffixes,
+    TrainingStore,
+    Watch,
+    fingerprint,
+    fit_temperatures,
+    tabulate,
+)
 from semcal.registry import check_name
 
 __all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "sweep"]
@@ -55,25 +69,45 @@ def fit_candidates(
     features: Suffixes,
     methods: Sequence[str] = METHODS,
     *,
+    learning_rate: float | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    keep: TrainingStore | None = None,
 ) -> dict[Candidate, Fitted]:
-    """Fit every candidate of the paper to stored features: five of TS, ten of ATS and ten of Platt."""
+    """Fit every candidate of the paper to stored features: five of TS, ten of ATS and ten of Platt.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Of ATS and Platt; the paper's 1e-5 by default.
+    keep : TrainingStore, optional
+        Where finished trainings, and the state of an interrupted one, are kept and looked for.
+    """
     found: dict[Candidate, Fitted] = {}
+    tables = tabulate(features, model.logits) if "ATS" in methods else None
     for method in methods:
         check_name(method, METHODS, what="method")
-        decays: tuple[float | None, ...] = (None,) if method == "TS" else WEIGHT_DECAYS
         if method == "TS":
             for exact in fit_temperatures(features, model.logits, points=PAPER_LOSSES, seed=seed):
                 found[_candidate(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
+            if progress is not None:
+                progress(len(found))
             continue
-        for decay in decays:
-            for loss, alpha in PAPER_LOSSES:
-                how = {"loss": loss, "alpha": alpha, "weight_decay": decay, "seed": seed}
-                fitted, _ = fit_stored(model, features, method=method, **how)  # type: ignore[arg-type]
-                found[_candidate(method, loss, alpha, decay)] = fitted
-                if progress is not None:
-                    progress(len(found))
+        for decay, (loss, alpha) in product(WEIGHT_DECAYS, PAPER_LOSSES):
+            found[_candidate(method, loss, alpha, decay)] = train_stored(
+                model,
+                features,
+                method=method,
+                loss=loss,
+                alpha=alpha,
+                weight_decay=decay,
+                learning_rate=learning_rate,
+                seed=seed,
+                tables=tables,
+                watch=Watch(store=keep),
+            ).recalibrator
+            if progress is not None:
+                progress(len(found))
     return found
 
 
@@ -94,24 +128,39 @@ def sample_candidates(
     max_new_tokens: int | None = None,
     linkage: str = "components",
     progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
 ) -> dict[Candidate, list[dict[str, Any]]]:
-    """Sample and cluster questions under every candidate, in common passes of the model."""
+    """Sample and cluster questions under every candidate, in common passes of the model.
+
+    With `keep`, finished blocks of questions are kept there and looked for.
+    """
+    how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+    settings = {
+        **how,
+        "model": model.revision,
+        "prompt": asking.hash(model),
+        "recalibrators": [fingerprint(recalibrator) for recalibrator in recalibrators.values()],
+        "equivalence": [equivalence.name, equivalence.revision],
+        "linkage": linkage,
+    }
+
+    def drawn(block: Sequence[Question]) -> list[dict[str, Any]]:
+        sampled = sample_mixed_at(
+            model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
+        )
+        rows = [
+            {**question.row(), **one.fields()} for under in sampled for question, one in zip(block, under)
+        ]
+        return cluster_rows(rows, equivalence=equivalence, linkage=linkage)[0]
+
     rows: dict[Candidate, list[dict[str, Any]]] = {candidate: [] for candidate in recalibrators}
     for start in range(0, len(questions), BLOCK):
         block = questions[start : start + BLOCK]
-        sampled = sample_mixed_at(
-            model,
-            block,
-            recalibrators=list(recalibrators.values()),
-            asking=asking,
-            m=m,
-            seed=seed,
-            max_new_tokens=max_new_tokens,
-        )
-        drawn = [
-            {**question.row(), **one.fields()} for under in sampled for question, one in zip(block, under)
-        ]
-        clustered, _ = cluster_rows(drawn, equivalence=equivalence, linkage=linkage)
+        if keep is None:
+            clustered = drawn(block)
+        else:
+            key = {**settings, "questions": [question.row() for question in block]}
+            clustered = keep.rows("candidates", key, partial(drawn, block))
         for number, candidate in enumerate(rows):
             rows[candidate] += clustered[number * len(block) : (number + 1) * len(block)]
         if progress is not None:
@@ -132,7 +181,10 @@ def sweep(
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int | None = None,
+    learning_rate: float | None = None,
+    accuracy_within: float | None = None,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
+    keep: Path | None = None,
 ) -> Sweep:
     """Fit every candidate, sample the validation questions under each, and choose for every measure.
 
@@ -154,22 +206,38 @@ def sweep(
         A folder for the hidden states.
     m, seed, max_new_tokens
         Of the sampling.
+    learning_rate : float, optional
+        Of ATS and Platt; the paper's 1e-5 by default.
+    accuracy_within : float, optional
+        As in `select`.
     progress : callable, optional
         Maps a label and a total to what is told how much is done.
+    keep : Path, optional
+        A folder for finished trainings, the state of an interrupted one, and finished blocks of validation
+        questions: the same call goes on from there, to the same result. It is not removed at the end.
     """
 
     def tell(label: str, total: int) -> Callable[[int], None] | None:
         return None if progress is None else progress(label, total)
 
+    whole = "ATS" in methods or store is not None
     features = calibration_features(
         model,
         labelled,
         asking=asking,
-        whole="ATS" in methods or store is not None,
+        whole=whole,
         store=store,
         progress=tell("features", len(labelled.questions)),
     )
-    fitted = fit_candidates(model, features, methods, seed=seed, progress=tell("fit", 25))
+    fitted = fit_candidates(
+        model,
+        features,
+        methods,
+        learning_rate=learning_rate,
+        seed=seed,
+        progress=tell("fit", sum(5 if method == "TS" else 10 for method in methods)),
+        keep=labelled.training_store(model, keep / "trainings" if keep else None, asking=asking, whole=whole),
+    )
     rows = sample_candidates(
         model,
         validation,
@@ -180,5 +248,6 @@ def sweep(
         seed=seed,
         max_new_tokens=max_new_tokens,
         progress=tell("validation", len(validation)),
+        keep=Store(keep) if keep else None,
     )
-    return Sweep(fitted, select(rows, grader=grader, seed=seed))
+    return Sweep(fitted, select(rows, grader=grader, seed=seed, accuracy_within=accuracy_within))

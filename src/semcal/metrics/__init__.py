@@ -13,6 +13,7 @@ from semcal.metrics.intervals import (
     mean_and_standard_error,
     paired_test,
 )
+from semcal.metrics.overview import summaries, summary
 from semcal.metrics.ranking import auroc
 from semcal.metrics.recalibration import (
     SCORE_RECALIBRATORS,
@@ -24,7 +25,6 @@ from semcal.metrics.recalibration import (
 from semcal.metrics.risk import RiskControlledThreshold, risk_controlled_threshold
 from semcal.metrics.scores import BrierDecomposition, Corp, brier, brier_decomposition, corp
 from semcal.metrics.selective import SelectiveAccuracy, aurac, prr, selective_accuracy
-from semcal.metrics.summaries import summary
 
 __all__ = [
     "SCORE_RECALIBRATORS",
@@ -59,5 +59,6 @@ __all__ = [
     "risk_controlled_threshold",
     "selective_accuracy",
     "smooth_ece",
+    "summaries",
     "summary",
 ]

@@ -63,6 +63,10 @@ def auroc_of(t: Tally) -> Floats:
     return area
 
 
-def one_class(metric: str) -> str:
-    """Why a metric that needs both classes is undefined."""
-    return f"{metric} is undefined (NaN): all answers are correct, or none is; it needs at least one of each"
+def one_class(*metrics: str) -> str:
+    """Why metrics that need both classes are undefined."""
+    one = len(metrics) == 1
+    return (
+        f"{' and '.join(metrics)} {'is' if one else 'are'} undefined (NaN): all answers are correct, or none "
+        f"is; {'it needs' if one else 'they need'} at least one of each"
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.metrics.tally import Floats, Tally, probability_tally
+from semcal.metrics.tally import Floats, Tally, once_a_tally, probability_tally
 
 __all__ = ["BrierDecomposition", "Corp", "brier", "brier_decomposition", "corp"]
 
@@ -168,11 +168,13 @@ def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     return Corp(float(brier_of(t)[0]), *(float(part[0]) for part in corp_parts(t)))
 
 
+@once_a_tally
 def brier_of(t: Tally) -> Floats:
     """Brier score of each row."""
     return _squared_error(t, t.value)
 
 
+@once_a_tally
 def brier_parts(t: Tally) -> tuple[Floats, Floats, Floats]:
     """Reliability, resolution and uncertainty of each row."""
     mean = t.accuracy[:, None]
@@ -181,6 +183,7 @@ def brier_parts(t: Tally) -> tuple[Floats, Floats, Floats]:
     return reliability, resolution, t.accuracy * (1 - t.accuracy)
 
 
+@once_a_tally
 def corp_parts(t: Tally) -> tuple[Floats, Floats, Floats]:
     """MCB, DSC and UNC of each row."""
     left = _squared_error(t, t.isotonic)

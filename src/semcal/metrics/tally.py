@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,7 @@ from scipy.optimize import isotonic_regression
 from semcal.errors import InputError, UndefinedWarning, UsageError
 
 Floats = NDArray[np.float64]
+Result = TypeVar("Result")
 
 #: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
 OUTSIDE = 1e-6
@@ -26,11 +29,17 @@ OUTSIDE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for the data themselves)."""
+    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for the data themselves).
 
-    value: Floats  # [U] ascending
+    Resamples share their values; data sets of their own have a row of values each, the shorter ones filled up
+    with their largest value, counted zero times.
+    """
+
+    value: Floats  # [U] or [B, U], ascending
     count: Floats  # [B, U] examples with that value, N in each row
     right: Floats  # [B, U] correct ones among them
+
+    kept: dict[Callable[[Tally], object], object] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def n(self) -> int:
@@ -46,7 +55,8 @@ class Tally:
     @cached_property
     def mean(self) -> Floats:
         """Mean value: [B]."""
-        mean: Floats = self.count @ self.value / self.n
+        total = self.count @ self.value if self.value.ndim == 1 else (self.count * self.value).sum(-1)
+        mean: Floats = total / self.n
         return mean
 
     @cached_property
@@ -61,11 +71,24 @@ class Tally:
         A value without examples takes the fit of the value below (before the first example, of the first).
         """
         fits = np.empty_like(self.count)
-        for fit, rate, count in zip(fits, self.rate, self.count):
-            there = np.flatnonzero(count)
-            below = np.maximum(np.searchsorted(there, np.arange(len(count)), side="right") - 1, 0)
-            fit[:] = isotonic_regression(rate[there], weights=count[there]).x[below]
+        there = self.count > 0
+        below = np.maximum(np.cumsum(there, axis=-1) - 1, 0)
+        for b, fit in enumerate(fits):
+            rate, count = self.rate[b, there[b]], self.count[b, there[b]]
+            fit[:] = isotonic_regression(rate, weights=count).x[below[b]]
         return fits
+
+    def summed(self, index: NDArray[np.intp], total: Floats, cells: int) -> Floats:
+        """Totals [B, U] of values in one cell summed, for an ascending index of cells, [U] or [B, U].
+
+        Returns [B, cells], or with values in common perhaps fewer columns: those of the cells that occur.
+        """
+        if index.ndim == 1:
+            return np.add.reduceat(total, np.unique(index, return_index=True)[1], axis=-1)
+        rows = len(total)
+        place = index + cells * np.arange(rows)[:, None]
+        sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * cells).astype(np.float64, copy=False)
+        return sums.reshape(rows, cells)
 
     def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Examples of the first row with value >= each threshold, and the correct ones among them."""
@@ -91,6 +114,36 @@ def tally(values: Floats, correct: Floats) -> Tally:
     count = np.bincount(place, minlength=len(value)).astype(np.float64)
     right = np.bincount(place, weights=correct, minlength=len(value)).astype(np.float64)
     return Tally(value, count[None], right[None])
+
+
+def tallies(values: Floats, correct: Floats) -> Tally:
+    """Count the checked values and outcomes of B data sets, (B, N) each."""
+    rows, n = values.shape
+    order = (np.argsort(values, axis=1) + n * np.arange(rows)[:, None]).ravel()
+    ascending = values.ravel()[order].reshape(rows, n)
+    new = np.ones((rows, n), bool)
+    np.not_equal(ascending[:, 1:], ascending[:, :-1], out=new[:, 1:])
+    group = np.cumsum(new, axis=1) - 1  # [B, N] among the distinct values of its row
+    width = int(group[:, -1].max()) + 1
+    place = (group + width * np.arange(rows)[:, None]).ravel()
+    value = np.repeat(ascending[:, -1:], width, axis=1)
+    value.ravel()[place] = ascending.ravel()
+    count = np.bincount(place, minlength=rows * width).astype(np.float64)
+    right = np.bincount(place, correct.ravel()[order], rows * width).astype(np.float64, copy=False)
+    return Tally(value, count.reshape(rows, width), right.reshape(rows, width))
+
+
+def once_a_tally(function: Callable[[Tally], Result]) -> Callable[[Tally], Result]:
+    """Keep what a function makes of a tally with that tally, for metrics that are parts of one whole."""
+
+    @wraps(function)
+    def kept(t: Tally) -> Result:
+        found: dict[Callable[[Tally], object], object] = t.kept
+        if function not in found:
+            found[function] = function(t)
+        return cast(Result, found[function])
+
+    return kept
 
 
 def check_same_length(values: Floats, correct: Floats) -> None:

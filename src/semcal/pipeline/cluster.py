@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
+from semcal.engine.verdicts import CachedEquivalence
+from semcal.pipeline.models import Models
+from semcal.pipeline.processes import Tell
 from semcal.pipeline.rows import identity, question_of, samples_of
 from semcal.qa.normal_form import normal_form
 
-__all__ = ["check_clusterable", "cluster_rows"]
+__all__ = ["ClusterJob", "Clustered", "check_clusterable", "cluster_rows"]
+
+Rows = list[dict[str, Any]]
 
 
 def check_clusterable(row: Mapping[str, Any]) -> None:
@@ -57,3 +63,45 @@ def cluster_rows(
         for row, form, clusters in zip(rows, forms, clustering.clusters)
     ]
     return added, clustering.calls
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """Rows with clusters, and what they cost.
+
+    Attributes
+    ----------
+    calls : int
+        Pairs that had to be decided.
+    hits : int
+        Those of them that the file of verdicts knew.
+    """
+
+    rows: Rows
+    calls: int
+    hits: int
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """Rows with `normal_forms` and `clusters`."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    linkage: str = "components"
+    merge_refusals: bool = False
+
+    def __call__(self, models: Models, tell: Tell) -> Clustered:
+        """Cluster."""
+        known = _hits(models.judge)
+        rows, calls = cluster_rows(
+            self.rows,
+            equivalence=models.judge,
+            linkage=self.linkage,
+            merge_refusals=self.merge_refusals,
+            progress=tell,
+        )
+        return Clustered(rows, calls, _hits(models.judge) - known)
+
+
+def _hits(judge: Equivalence) -> int:
+    return judge.hits if isinstance(judge, CachedEquivalence) else 0

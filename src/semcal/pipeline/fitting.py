@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import FitError, QuestionError, SemcalWarning, UsageError
+from semcal.errors import FitError, QuestionError, UsageError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
+from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
 from semcal.qa.datasets import Question, load_questions
 from semcal.recalibration import (
-    ATS,
-    AnyRecalibrator,
-    Base,
     Fitted,
-    Platt,
     Provenance,
     Suffixes,
     TemperatureScaling,
-    Training,
-    fit_ats,
-    fit_platt,
-    fit_temperatures,
-    fit_ts,
-    inverse_temperatures,
-    paper_schedule,
+    TrainingStore,
+    Watch,
     save_pretrained,
 )
-from semcal.recalibration.losses import check_loss, token_losses
 from semcal.records import dumps
-from semcal.registry import check_name
 
 __all__ = [
     "METHODS",
@@ -50,13 +36,6 @@ __all__ = [
     "fit_stored",
     "mean_loss_of",
 ]
-
-METHODS = ("TS", "ATS", "Platt")
-SOLVERS = ("exact", "sgd")
-#: Answer positions whose logits are held at once.
-POSITIONS = 2048
-#: Share of the loss below which a training is said to have changed nothing.
-UNMOVED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -126,8 +105,8 @@ class CalibrationSet:
             `on_bad_question`, which then gets every such error.
         """
         _check_labelled(questions)
-        prompts = asking.prompts(model, questions)
-        answers = [asking.answers(model, question) for question in questions]
+        read = [(asking.prompts(model, [one])[0], asking.answers(model, one)) for one in questions]
+        prompts, answers = [prompt for prompt, _ in read], [given for _, given in read]
         bad = set()
         for error in model.misfits(prompts, answers):
             if on_bad_question is None:
@@ -153,6 +132,14 @@ class CalibrationSet:
             prompt_hash=asking.hash(model),
             whole=whole,
         )
+
+    def training_store(
+        self, model: LanguageModel, folder: Path | None, *, asking: Asking, whole: bool
+    ) -> TrainingStore | None:
+        """Where the states of trainings on these questions are kept; None without a folder."""
+        if folder is None:
+            return None
+        return TrainingStore(folder, asdict(self.manifest(model, asking=asking, whole=whole)))
 
     def provenance(
         self,
@@ -211,105 +198,6 @@ def calibration_features(
     return FeatureStore(store, manifest).fill(model, labelled.prompts, labelled.answers, progress=progress)
 
 
-def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
-    """Return the solver of a method: exact for TS by default, sgd for the others.
-
-    Raises
-    ------
-    UsageError
-        If there is no such method, solver or loss, or the method has no such solver.
-    """
-    check_name(method, METHODS, what="method")
-    check_loss(loss, alpha)
-    found = check_name(solver or ("exact" if method == "TS" else "sgd"), SOLVERS, what="solver")
-    if method != "TS" and found == "exact":
-        raise UsageError(f"{method} has no exact solver; leave --solver out or use sgd")
-    return found
-
-
-def fit_stored(
-    model: LanguageModel,
-    features: Suffixes,
-    *,
-    method: str = "TS",
-    solver: str | None = None,
-    loss: str = "NLL",
-    alpha: float | None = None,
-    weight_decay: float = 0.0,
-    seed: int = 0,
-) -> tuple[Fitted, dict[str, Any]]:
-    """Fit a recalibrator to stored features; the frozen model gives its head alone.
-
-    Returns
-    -------
-    recalibrator and dict
-        Fitted, and what is known about the fit.
-    """
-    if check_method(method, solver, loss, alpha) == "exact":
-        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], seed=seed)
-        certificate = exact.certificate
-        return exact.recalibrator(), {
-            "loss_before": certificate.loss_at_one,
-            "loss_after": certificate.loss,
-            "at_bound": certificate.at_bound,
-            "standard_error": exact.standard_error,
-            "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
-        }
-    schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
-    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule}
-    training: Training
-    if method == "TS":
-        training = fit_ts(features, model.logits, **how)
-    elif method == "ATS":
-        training = fit_ats(features, model.logits, shape=model.block_shape, **how)
-    else:
-        training = fit_platt(features, model.logits, **how)
-    before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
-    after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
-    if method != "TS" and abs(before - after) < UNMOVED * before:
-        warnings.warn(
-            f"{method} is hardly other than the model after {training.steps} steps, in which AdamW moves a "
-            f"weight by about {training.drift_bound:.1e} at most; more questions make more steps",
-            SemcalWarning,
-            stacklevel=2,
-        )
-    return training.recalibrator, {
-        "loss_before": before,
-        "loss_after": after,
-        "steps": training.steps,
-        "losses": list(training.losses),
-        "drift_bound": training.drift_bound,
-        "exact_temperature": training.exact_temperature,
-    }
-
-
-@torch.no_grad()
-def mean_loss_of(
-    model: LanguageModel,
-    features: Suffixes,
-    recalibrator: AnyRecalibrator | Platt,
-    *,
-    loss: str = "NLL",
-    alpha: float | None = None,
-) -> float:
-    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
-    rows, weights = features.predicting_rows(), features.token_weights()
-    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, ATS) else None
-    total = 0.0
-    for start in range(0, len(rows), POSITIONS):
-        part = slice(start, start + POSITIONS)
-        logits = model.logits(features.states[rows[part]])
-        if isinstance(recalibrator, ATS):
-            assert beta is not None
-            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
-        else:
-            log_probs = recalibrator.log_probs(logits)
-        targets = features.targets[part].to(logits.device)
-        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
-        total += float((losses.double().cpu() * weights[part]).sum())
-    return total / float(weights.sum())
-
-
 def fit(
     model: LanguageModel,
     questions: Sequence[Question] | str | Path,
@@ -320,12 +208,15 @@ def fit(
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
+    learning_rate: float | None = None,
     seed: int = 0,
     store: Path | None = None,
     data: str | None = None,
     versions: dict[str, str | None] | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: Callable[[int], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+    keep: Path | None = None,
 ) -> Fit:
     """Fit a recalibrator to labelled questions.
 
@@ -346,6 +237,8 @@ def fit(
         Negative log-likelihood, or selective smoothing with its `alpha`.
     weight_decay : float
         Of sgd.
+    learning_rate : float, optional
+        Of sgd; by default the paper's, which needs many questions to get anywhere.
     seed : int
         Of sgd, and of the resampling behind the interval of T.
     store : Path, optional
@@ -360,6 +253,11 @@ def fit(
         default it is raised.
     progress : callable, optional
         Called with the number of questions that the model has read.
+    on_step : callable, optional
+        Called with the number of finished steps of sgd and of all steps.
+    keep : Path, optional
+        A folder for the state of a training by sgd: one that was killed goes on from there, to the same
+        bytes. What lies there is not removed at the end.
 
     Returns
     -------
@@ -383,7 +281,9 @@ def fit(
         loss=loss,
         alpha=alpha,
         weight_decay=weight_decay,
+        learning_rate=learning_rate,
         seed=seed,
+        watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
     )
     provenance = labelled.provenance(
         model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypedDict, Unpack
 
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import FitError, InputError, StoreError, UsageError
+from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import TIE, Rows, Scored, common_outcomes
+from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import Sampled, sample_mixed_at
-from semcal.qa.datasets import Question
+from semcal.qa.datasets import Question, load_questions
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.recalibration import GridTemperature, Temperature
 from semcal.registry import check_name
@@ -64,7 +65,7 @@ class TemperatureGrid:
 
     method: ClassVar[str] = "TS-grid"
     temperatures: Mapping[str, float]
-    scores: tuple[GridScore, ...]
+    scores: tuple[GridScore, ...] = field(repr=False)
 
     def recalibrator(self, measure: str) -> GridTemperature:
         """The recalibrator to sample with when answers are chosen by `measure`."""
@@ -90,28 +91,6 @@ class TemperatureGrid:
             for score in self.scores
         ]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the record as plain data, to be kept."""
-        return {"method": self.method, "temperatures": dict(self.temperatures), "table": self.table()}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `as_dict` gave, from JSON too (AUROC null is NaN); StoreError if it is no such thing."""
-        try:
-            if content["method"] != cls.method:
-                raise StoreError(f"expected a record of {cls.method}, got one of {content['method']!r}")
-            scores = tuple(_read_score(row) for row in content["table"])
-            return cls({name: float(t) for name, t in content["temperatures"].items()}, scores)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise StoreError(f"this is no record of {cls.method} ({error!r}); fit again") from error
-
-
-def _read_score(row: Mapping[str, Any]) -> GridScore:
-    numbers = {
-        key: float("nan" if row[key] is None else row[key]) for key in ("brier", "ace", "auroc", "accuracy")
-    }
-    return GridScore(float(row["temperature"]), str(row["measure"]), Scored(**numbers, n=int(row["n"])))
-
 
 def _checked_grid(temperatures: Sequence[float]) -> list[float]:
     grid = [Temperature(t).temperature for t in temperatures]
@@ -121,7 +100,11 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
 
 
 def choose_temperatures(
-    rows: Mapping[float, Rows], *, measures: Sequence[str] = MEASURES, bins: int = 15
+    rows: Mapping[float, Rows],
+    *,
+    measures: Sequence[str] = MEASURES,
+    bins: int = 15,
+    accuracy_within: float | None = None,
 ) -> TemperatureGrid:
     """Choose for each measure the temperature of the lowest Brier score.
 
@@ -133,6 +116,10 @@ def choose_temperatures(
         A measure that is defined for no question (without log-likelihoods all but E-SC) is left out.
     bins : int
         Bins of ACE.
+    accuracy_within : float, optional
+        How many paired standard errors a temperature's accuracy may lie below the highest; by default
+        accuracy does not count. Without it a temperature so hot that nearly all answers are wrong, each with
+        little confidence, can have the lowest Brier score.
 
     Raises
     ------
@@ -151,21 +138,17 @@ def choose_temperatures(
     {'E-SC': 2.0}
     """
     grid = _checked_grid(list(rows))
-    scores: list[GridScore] = []
-    chosen: dict[str, float] = {}
-    for measure in measures:
-        outcomes = common_outcomes(list(rows.values()), check_name(measure, MEASURES, what="measure"))
-        if not outcomes.ids:
-            continue
-        scored = outcomes.scored(bins=bins)
-        lowest = min(one.brier for one in scored)
-        tied = [t for t, one in zip(grid, scored) if one.brier <= lowest + TIE]
-        chosen[measure] = min(tied, key=lambda t: (round(abs(math.log(t)), 12), -t))
-        scores += [GridScore(t, measure, one) for t, one in zip(grid, scored)]
-    if not chosen:
-        raise FitError(
-            "no question has a confidence under any of the measures; there is nothing to choose by"
+    found = scored_by_measure({measure: list(rows.values()) for measure in measures}, bins=bins)
+    chosen = {
+        measure: lowest(
+            grid,
+            scored,
+            simplicity=lambda t: (round(abs(math.log(t)), 12), -t),
+            accuracy_within=accuracy_within,
         )
+        for measure, scored in found.items()
+    }
+    scores = [GridScore(t, measure, one) for measure, scored in found.items() for t, one in zip(grid, scored)]
     return TemperatureGrid(chosen, tuple(scores))
 
 
@@ -262,12 +245,13 @@ class How(TypedDict, total=False):
 
 def fit_grid(
     model: LanguageModel,
-    questions: Sequence[Question],
+    questions: Sequence[Question] | str | Path,
     *,
-    equivalence: Equivalence,
+    equivalence: Equivalence | str = "exact",
     temperatures: Sequence[float] = GRID,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
+    accuracy_within: float | None = None,
     **how: Unpack[How],
 ) -> TemperatureGrid:
     """Fit TS-grid: choose one temperature for each measure by the Brier score of sampled answers.
@@ -275,14 +259,16 @@ def fit_grid(
     Parameters
     ----------
     model : LanguageModel
-        Only its `sample` is needed, and `score` for answers that were cut short.
-    questions : sequence of Question
+        From `semcal.load_model`. Only its `sample` is needed, and `score` for answers that were cut short.
+    questions : sequence of Question, or a file
         Labelled; a few hundred, kept apart from those the result is tested on.
-    equivalence, **how
+    equivalence : Equivalence or str
+        "exact", or an NLI model or its directory, as in `SemanticUQ`.
+    **how
         As in `rows_at_temperatures`.
     temperatures : sequence of float
         The grid; by default 17 from 1/4 to 4, a factor of 2^(1/4) apart.
-    measures, bins
+    measures, bins, accuracy_within
         As in `choose_temperatures`.
 
     Raises
@@ -304,7 +290,10 @@ def fit_grid(
     >>> found.temperatures, found.at_edge
     ({'E-SC': 4.0}, ('E-SC',))
     """
+    if isinstance(questions, (str, Path)):
+        questions = load_questions(questions)
     if not questions:
         raise FitError("there are no labelled questions to choose a temperature by")
-    rows = rows_at_temperatures(model, questions, temperatures, equivalence=equivalence, **how)
-    return choose_temperatures(rows, measures=measures, bins=bins)
+    judge = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
+    rows = rows_at_temperatures(model, questions, temperatures, equivalence=judge, **how)
+    return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)

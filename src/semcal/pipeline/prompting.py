@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.errors import UsageError
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, chat
 
@@ -32,7 +33,12 @@ class Asking:
         return chat(question, few_shot=self.few_shot)
 
     def prompts(self, model: LanguageModel, questions: Sequence[Question]) -> list[Prompt]:
-        """Encode the prompt of each question."""
+        """Encode the prompt of each question; UsageError for what is no language model of ours."""
+        if not hasattr(model, "encode"):
+            raise UsageError(
+                f"expected a language model as semcal.load_model returns it, got {type(model).__name__}; a "
+                "model in memory is wrapped by semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
+            )
         return [Prompt(question.id, model.encode(self.chat(question))) for question in questions]
 
     def answers(self, model: LanguageModel, question: Question) -> list[tuple[int, ...]]:

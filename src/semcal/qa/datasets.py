@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from reprlib import Repr
 from types import MappingProxyType
@@ -327,7 +328,7 @@ def load_questions(
     on_bad_row : callable, optional
         Called with every bad row, after which reading goes on; by default the first one is raised.
     limit : int, optional
-        Stop after so many questions.
+        Read so many rows, good or bad.
 
     Raises
     ------
@@ -337,15 +338,13 @@ def load_questions(
         As `read_questions`, and if no question is left.
     """
     questions: list[Question] = []
-    for item in read_questions(source, **options):
+    for item in islice(read_questions(source, **options), limit):
         if isinstance(item, Question):
             questions.append(item)
         elif on_bad_row is None:
             raise item
         else:
             on_bad_row(item)
-        if limit is not None and len(questions) >= limit:
-            break
     if not questions:
         raise InputError(f"no questions in {source}: it is empty, or none of its rows could be used")
     return questions

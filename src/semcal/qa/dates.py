@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 
+from semcal.qa.numbers import any_word
+
 __all__ = ["leads_to_month", "read_dates"]
 
 _NAMES = (
@@ -19,11 +21,12 @@ _NAMES = (
 _MONTHS = {name: n for n, names in enumerate(_NAMES.split("|"), start=1) for name in names.split()}
 
 _MONTH_NAMES = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_ANY_MONTH = re.compile(rf"\b(?:{_MONTH_NAMES})\b")
+_ANY_MONTH = re.compile(rf"\b{any_word(_MONTHS)}\b")
 _ANY_YEAR = re.compile("[12][0-9]{3}")
 
 _MONTH = rf"(?P<month>{_MONTH_NAMES})\b\.?"
 _BEFORE = r"(?<![\w/.:-])"
+_BEFORE_IT = r"(?<![\w/.:-].)"  # the same behind the first character, so that the search can look for that
 _WORKS = "film|movie|novel|book|play|song|single|album|ep|tv|series|band|magazine"
 _AFTER = rf"(?!\w|[-/.,][0-9]|%)(?! ?b\.? ?c(?:\b|e))(?! (?:{_WORKS})\b)"  # "fourth of july (1989 film)"
 _YEAR = rf"(?P<year>[12][0-9]{{3}}){_AFTER}"
@@ -37,9 +40,11 @@ _DAY_MONTH_YEAR = re.compile(
 )
 _YEAR_MONTH_DAY = re.compile(rf"{_BEFORE}(?P<year>[12][0-9]{{3}}),? {_MONTH} {_DAY}(?! ?[-/,&]? ?[0-9])")
 _MONTH_YEAR = re.compile(rf"{_BEFORE}{_MONTH}{_TO_YEAR}(?P<year>1[0-9]{{3}}|20[0-9]{{2}}){_AFTER}")
-_FIGURES = re.compile(rf"{_BEFORE}(?P<one>[0-9]{{1,2}})(?P<sign>[/.-])(?P<two>[0-9]{{1,2}})(?P=sign){_YEAR}")
+_FIGURES = re.compile(
+    rf"(?P<one>[0-9]{_BEFORE_IT}[0-9]?)(?P<sign>[/.-])(?P<two>[0-9]{{1,2}})(?P=sign){_YEAR}"
+)
 _YEAR_FIRST = re.compile(
-    rf"{_BEFORE}(?P<year>[12][0-9]{{3}})(?P<sign>[/.])(?P<month>[0-9]{{1,2}})(?P=sign)(?P<day>[0-9]{{1,2}}){_AFTER}"
+    rf"(?P<year>[12]{_BEFORE_IT}[0-9]{{3}})(?P<sign>[/.])(?P<month>[0-9]{{1,2}})(?P=sign)(?P<day>[0-9]{{1,2}}){_AFTER}"
 )
 
 # What comes before a date that ends a range or list.

@@ -154,23 +154,17 @@ def _check_texts(name: str, texts: Sequence[str]) -> None:
 # What the rules look at
 
 
-@dataclass(frozen=True)
 class _Text:
     """A normal form, and what is read off it when a rule first asks."""
 
-    form: str
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.padded = f" {form} "
+        self.words = form.split()
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        return tuple(self.form.split())
-
-    @cached_property
-    def distinct(self) -> frozenset[str]:
-        return frozenset(self.words)
-
-    @cached_property
-    def padded(self) -> str:
-        return f" {self.form} "
+    def counts(self) -> Counter[str]:
+        return Counter(self.words)
 
     @cached_property
     def has_digit(self) -> bool:
@@ -190,7 +184,7 @@ class _Text:
     @cached_property
     def dates(self) -> tuple[str, ...]:
         """The dates that state a month or a day, in ISO form."""
-        return tuple(word for word in self.words if _ISO.fullmatch(word))
+        return tuple(word for word in self.words if "-" in word and _ISO.fullmatch(word))
 
     @cached_property
     def coarser(self) -> tuple[str, ...]:
@@ -268,9 +262,10 @@ def _fuzzy(prediction: _Text, reference: _Text) -> bool:
 
 
 def _f1(prediction: _Text, reference: _Text) -> bool:
-    if prediction.distinct.isdisjoint(reference.words):
-        return False
-    return squad_f1(prediction.words, reference.words) > F1_ABOVE and not _wrong(prediction, reference)
+    lengths = len(prediction.words), len(reference.words)
+    if 2 * min(lengths) <= F1_ABOVE * sum(lengths):
+        return False  # not even if all of the shorter stood in the longer
+    return _f1_of(prediction.counts, reference.counts) > F1_ABOVE and not _wrong(prediction, reference)
 
 
 def _rouge(prediction: _Text, reference: _Text) -> bool:
@@ -320,8 +315,13 @@ def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
     >>> squad_f1("city of york".split(), "york".split())
     0.5
     """
-    shared = (Counter(prediction) & Counter(reference)).total()
-    return 2 * shared / (len(prediction) + len(reference)) if shared else 0.0
+    return _f1_of(Counter(prediction), Counter(reference))
+
+
+def _f1_of(prediction: Counter[str], reference: Counter[str]) -> float:
+    """SQuAD's F1 of two counts of words."""
+    shared = sum([min(count, prediction[word]) for word, count in reference.items() if word in prediction])
+    return 2 * shared / (prediction.total() + reference.total()) if shared else 0.0
 
 
 def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:

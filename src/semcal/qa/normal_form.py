@@ -11,7 +11,7 @@ import unicodedata
 from decimal import Decimal
 
 from semcal.qa.dates import leads_to_month, read_dates
-from semcal.qa.numbers import NUMBER_WORDS, read_numbers
+from semcal.qa.numbers import NUMBER_WORDS, any_word, read_numbers
 
 __all__ = ["normal_form", "values_differ"]
 
@@ -21,26 +21,27 @@ _QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u00b4"
 _UNIFIED = {ord(c): "-" for c in _DASHES} | {ord(c): "'" for c in _QUOTES} | {0x2044: "/", 0x2215: "/"}
 
 
-class _Dropped(dict[int, str]):
-    """Characters to drop: ASCII punctuation as in SQuAD, and what Unicode calls punctuation or format."""
+class _Dropped(dict[int, str | None]):
+    """Characters to drop (None): ASCII punctuation as in SQuAD, what Unicode calls punctuation or format."""
 
-    def __missing__(self, code: int) -> str:
+    def __missing__(self, code: int) -> str | None:
         character = chr(code)
         drop = unicodedata.category(character)[0] == "P" or unicodedata.category(character) == "Cf"
-        self[code] = "" if drop or character in "$+<=>^`|~" else character
+        self[code] = None if drop or character in "$+<=>^`|~" else character
         return self[code]
 
 
 _DROPPED = _Dropped()
-_NUMBER = re.compile(rf"[0-9]|\b(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})\b")
+_NUMBER = re.compile(rf"[0-9]|\b{any_word(NUMBER_WORDS)}\b")
 _FRACTION_SLASH = re.compile(r"([0-9]*)([0-9])\u2044([0-9]{1,9})(?![0-9])")
 _DASH = "[\u2012-\u2015-]"
 _YEARS = re.compile(
-    rf"(?<![\w.,/-])([12][0-9])([0-9]{{2}})( ?{_DASH} ?)([0-9]{{2}})(?![\w/%]|[.,][0-9]|{_DASH}[0-9])"
+    rf"([12](?<![\w.,/-].)[0-9])([0-9]{{2}})( ?{_DASH} ?)([0-9]{{2}})(?![\w/%]|[.,][0-9]|{_DASH}[0-9])"
 )
 _SPACED_RANGE = re.compile(r"(?<![\w./:-])([0-9]+(?:\.[0-9]+)?) - (?=[0-9]+(?:\.[0-9]+)?(?![\w/:-]|\.[0-9]))")
 _NUMERAL = re.compile(
-    r"((?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:\$ ?)?(?:[0-9]+|(?<!\w)\.[0-9]+)(?:[.:/+-][0-9]+)*(?:%|[^\W\d_]*))"
+    r"((?=[-+$.0-9])(?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:\$ ?)?"
+    r"(?:[0-9]+|(?<!\w)\.[0-9]+)(?:[.:/+-][0-9]+)*(?:%|[^\W\d_]*))"
 )
 _BARE_POINT = re.compile(r"(?<![0-9])(?=\.[0-9])")
 _GENITIVE = re.compile(r"'[^\W\d_]")
@@ -83,6 +84,8 @@ def normal_form(text: str) -> str:
     """
     folded = _folded(text)
     while (form := _reduced(folded)) != folded:  # what dropped punctuation brought together is read again
+        if form.isascii() and form.replace(" ", "").isalpha() and not _NUMBER.search(form):
+            break  # lower-case words without a number: nothing is left to do
         folded = _folded(form)
     return form
 
@@ -90,7 +93,10 @@ def normal_form(text: str) -> str:
 def _reduced(folded: str) -> str:
     """Apply every rule once to a folded text."""
     bare = _with_numerals(folded) if _NUMBER.search(folded) else folded.translate(_DROPPED)
-    return " ".join([word for word in bare.split() if word not in _ARTICLES]) or _remainder(folded)
+    words = bare.split()
+    if not _ARTICLES.isdisjoint(words):
+        words = [word for word in words if word not in _ARTICLES]
+    return " ".join(words) or _remainder(folded)
 
 
 def _remainder(folded: str) -> str:
@@ -109,7 +115,9 @@ def _unicode_folded(text: str) -> str:
     """Compatibility caseless folding (Unicode D146); fractions, dashes and quotes in ASCII."""
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold()).casefold()
     text = unicodedata.normalize("NFKC", text).replace(" \u0301", "'")
-    return _YEARS.sub(_full_years, _FRACTION_SLASH.sub(_fraction, text)).translate(_UNIFIED)
+    if "\u2044" in text:
+        text = _FRACTION_SLASH.sub(_fraction, text)
+    return _YEARS.sub(_full_years, text).translate(_UNIFIED)
 
 
 def _fraction(found: re.Match[str]) -> str:
@@ -135,8 +143,13 @@ def _with_numerals(folded: str) -> str:
     text = read_dates(read_numbers(folded))
     parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-", text) if " - " in text else text)
     parts[::2] = map(_between, parts[::2])
-    parts[1::2] = [_BARE_POINT.sub("0", numeral.replace(" ", "")) for numeral in parts[1::2]]
+    parts[1::2] = [_unspaced(numeral) for numeral in parts[1::2]]
     return "".join(parts)
+
+
+def _unspaced(numeral: str) -> str:
+    """A numeral without blanks inside, and with a digit before its point."""
+    return _BARE_POINT.sub("0", numeral.replace(" ", "")) if "." in numeral else numeral.replace(" ", "")
 
 
 def _between(text: str) -> str:
@@ -144,9 +157,9 @@ def _between(text: str) -> str:
     if not text:
         return ""
     bare = text.translate(_DROPPED)
-    if _DROPPED[ord(text[0])] == "" and not _GENITIVE.match(text):
+    if _DROPPED[ord(text[0])] is None and not _GENITIVE.match(text):
         bare = f" {bare}"  # "26-year-old", "6'2"; but "1960's" is "1960s"
-    if _DROPPED[ord(text[-1])] == "" and not _LETTER_AND_HYPHEN.search(text):
+    if _DROPPED[ord(text[-1])] is None and not _LETTER_AND_HYPHEN.search(text):
         bare = f"{bare} "  # "covid-19"; but "f-16" is "f16"
     return bare
 

@@ -9,9 +9,10 @@ a blank or a hyphen, after "thousand" and its like also by a comma.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["NUMBER_WORDS", "read_numbers"]
+__all__ = ["NUMBER_WORDS", "any_word", "read_numbers"]
 
 # Vocabulary
 
@@ -53,18 +54,47 @@ NUMBER_WORDS = frozenset(
 )
 """Words with which a number can begin; without one of them and without a digit a text holds no number."""
 
+
+def any_word(words: Iterable[str]) -> str:
+    """A pattern of any of these words, written letter by letter, so that each letter is looked at once.
+
+    Examples
+    --------
+    >>> any_word(["six", "sixty", "ten"])
+    '(?:six(?:ty)?|ten)'
+    """
+    rests: dict[str, list[str]] = {}
+    for word in sorted(filter(None, words)):
+        rests.setdefault(word[0], []).append(word[1:])
+    return _either([re.escape(first) + _endings(rest) for first, rest in rests.items()])
+
+
+def _endings(rests: Sequence[str]) -> str:
+    """What may follow a letter; nothing, too, where a word is over."""
+    further = any_word(rests) if any(rests) else ""
+    if all(rests):
+        return further.removeprefix("(?:").removesuffix(")") if "|" not in further else further
+    return f"{further}?" if further else ""
+
+
+def _either(patterns: Sequence[str]) -> str:
+    return f"(?:{'|'.join(patterns)})"
+
+
 # Digits
 
 _NUMERAL = r"[0-9]+(?:\.[0-9]+)?"
 _WORD = re.compile(rf"({_NUMERAL}|[^\W\d_]+)")
-_SEPARATED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
+_SEPARATED = re.compile(r"[0-9](?<![0-9.,].)[0-9]{0,2}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
 _MIXED = re.compile(r"(?<![0-9.,/:-])([0-9]+)[ -](1/2|1/4|3/4)(?![0-9/])")
 _MIXED_PARTS = {"1/2": ".5", "1/4": ".25", "3/4": ".75"}
-_RANGE = re.compile(rf"(?<![\w.,/:-])({_NUMERAL}) ?- ?({_NUMERAL}[ -]?({'|'.join(_SCALES)}))\b")
+_RANGE = re.compile(
+    r"([0-9](?<![\w.,/:-].)[0-9]*(?:\.[0-9]+)?)"
+    rf" ?- ?({_NUMERAL}[ -]?({'|'.join(_SCALES)}))\b"
+)
 _PERCENT = re.compile(r"(?<=[0-9])[ -]?(?:%|per[ -]?cent\b)")
 _NUMBER_WORD = re.compile(
-    rf"(?<![^\W\d_])(?:(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})\b"
-    rf"|(?<=[0-9]) ?(?:{'|'.join([*_SHORT_SCALES, *_MONEY_SCALES])})\b)"
+    rf"(?<![^\W\d_])(?:{any_word(NUMBER_WORDS)}\b|(?<=[0-9]) ?{any_word([*_SHORT_SCALES, *_MONEY_SCALES])}\b)"
 )
 _NO_ONE = re.compile(r"\bno-one\b")
 
@@ -125,8 +155,8 @@ def read_numbers(text: str) -> str:
     """
     text = _read_digits(text)
     if _NUMBER_WORD.search(text):
-        text = _read_words(_NO_ONE.sub("no one", text))
-    return _PERCENT.sub("%", text)
+        text = _read_words(_NO_ONE.sub("no one", text) if "no-one" in text else text)
+    return _PERCENT.sub("%", text) if "%" in text or "cent" in text else text
 
 
 def _read_words(text: str) -> str:
@@ -136,9 +166,11 @@ def _read_words(text: str) -> str:
     out = [words.gaps[0]]
     i = 0
     while i < len(words.words):
-        found = _read(words, i) or _Found(words.words[i], i + 1)
-        out += [found.text, words.gaps[found.end]]
-        i = found.end
+        word = words.words[i]
+        begins = word in NUMBER_WORDS or "0" <= word[0] <= "9"
+        found = _read(words, i) if begins else None
+        word, i = found or (word, i + 1)
+        out += [word, words.gaps[i]]
     return "".join(out)
 
 

@@ -7,14 +7,17 @@ from semcal.recalibration.handover import (
     push_to_hub,
     request_parameters,
     single_temperature,
+    solver_of,
     temperature_of,
 )
 from semcal.recalibration.identity import fingerprint
 from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
+from semcal.recalibration.partitions import log_partitions, log_probs_at
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
+from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
 from semcal.recalibration.sequences import inverse_temperatures
-from semcal.recalibration.sgd import Schedule, Training, fit_ats, fit_platt, fit_ts, paper_schedule
+from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
 from semcal.recalibration.suffixes import Head, Suffixes
 from semcal.recalibration.tables import Tables, tabulate
 from semcal.recalibration.temperature import (
@@ -25,6 +28,7 @@ from semcal.recalibration.temperature import (
     Temperature,
     TemperatureScaling,
 )
+from semcal.recalibration.training_store import TrainingStore
 
 __all__ = [
     "ATS",
@@ -35,6 +39,7 @@ __all__ = [
     "BlockShape",
     "Certificate",
     "Fitted",
+    "GradientSteps",
     "GridTemperature",
     "Head",
     "Platt",
@@ -47,6 +52,8 @@ __all__ = [
     "TemperatureFit",
     "TemperatureScaling",
     "Training",
+    "TrainingStore",
+    "Watch",
     "fingerprint",
     "fit_ats",
     "fit_platt",
@@ -55,11 +62,14 @@ __all__ = [
     "from_pretrained",
     "generation_config",
     "inverse_temperatures",
+    "log_partitions",
+    "log_probs_at",
     "paper_schedule",
     "push_to_hub",
     "request_parameters",
     "save_pretrained",
     "single_temperature",
+    "solver_of",
     "tabulate",
     "temperature_of",
 ]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from semcal.errors import UsageError
 from semcal.recalibration.exact import T_MAX, T_MIN
 from semcal.recalibration.losses import check_loss
+from semcal.recalibration.schedule import GradientSteps
 from semcal.recalibration.temperature import Recalibrator
 
 __all__ = ["ATS", "AnyRecalibrator", "BlockShape", "KeysValues"]
@@ -125,6 +126,7 @@ class ATS(nn.Module):
     """
 
     method = "ATS"
+    sgd_: GradientSteps | None = None
 
     def __init__(
         self, shape: BlockShape, *, loss: str = "NLL", alpha: float | None = None, seed: int = 0

@@ -16,7 +16,7 @@ from semcal.recalibration.attentive import ATS
 from semcal.recalibration.hub import upload
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.saving import Provenance, from_pretrained
-from semcal.recalibration.temperature import Recalibrator
+from semcal.recalibration.temperature import GridTemperature, Recalibrator, TemperatureScaling
 from semcal.registry import check_name
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "push_to_hub",
     "request_parameters",
     "single_temperature",
+    "solver_of",
     "temperature_of",
 ]
 
@@ -72,6 +73,22 @@ def temperature_of(recalibrator: Recalibrator | ATS | Platt) -> float | None:
     """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
     temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
     return temperature if isinstance(temperature, float) else None
+
+
+def solver_of(recalibrator: Recalibrator | ATS | Platt) -> str | None:
+    """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
+
+    Examples
+    --------
+    >>> from semcal.recalibration import Base, TemperatureScaling
+    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
+    (None, 'exact')
+    """
+    if getattr(recalibrator, "sgd_", None) is not None:
+        return "sgd"
+    if isinstance(recalibrator, GridTemperature):
+        return "grid"
+    return "exact" if isinstance(recalibrator, TemperatureScaling) else None
 
 
 def single_temperature(recalibrator: Recalibrator | ATS | Platt) -> float:
@@ -167,11 +184,12 @@ def generation_config(
     return {**sampling, **kept, **({"semcal": dict(comment)} if comment else {})}
 
 
-def origin(temperature: float, provenance: Provenance) -> dict[str, Any]:
-    """What a handed-over temperature belongs to: T, model, revision, prompt hash and data."""
+def origin(temperature: float, provenance: Provenance, *, solver: str | None = None) -> dict[str, Any]:
+    """What a handed-over temperature belongs to: T, how it was found, model, revision, prompt hash, data."""
     known = asdict(provenance)
     names = ("model", "revision", "prompt_hash", "data", "data_hash", "n_questions")
-    return {"temperature": temperature, **{name: known[name] for name in names}}
+    found = {"temperature": temperature, **({"solver": solver} if solver else {})}
+    return {**found, **{name: known[name] for name in names}}
 
 
 def push_to_hub(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from semcal.errors import SemcalError, StoreError, UsageError
+from semcal.errors import SemcalError, StoreError
 
-__all__ = ["is_hub_id", "local_directory", "snapshot", "upload"]
+__all__ = ["is_hub_id", "is_kept", "snapshot", "unreachable", "upload"]
 
 #: What a recalibrator consists of; nothing else is sent or fetched.
 FILES = ("calibration.json", "model.safetensors")
+#: Seconds to wait for the hub to take a connection; its own client tries for half a minute.
+PATIENCE = 3.0
 
 
 def is_hub_id(path_or_id: str | Path) -> bool:
@@ -25,6 +30,37 @@ def is_hub_id(path_or_id: str | Path) -> bool:
     if isinstance(path_or_id, Path) or path_or_id.startswith((".", "~", "/")):
         return False
     return path_or_id.count("/") == 1 and all(path_or_id.split("/")) and not Path(path_or_id).exists()
+
+
+def unreachable() -> str | None:
+    """Say why the hub cannot be asked, in a few words; None if nothing speaks against it.
+
+    HF_HUB_OFFLINE is heeded, and so is HF_ENDPOINT. Behind a proxy the hub counts as reachable.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set, so the hub is not asked"
+    address = urlsplit(constants.ENDPOINT)
+    host = address.hostname or ""
+    if address.scheme in getproxies() and not proxy_bypass(host):
+        return None
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+    except OSError as error:
+        return f"the hub ({host}) cannot be reached ({error.strerror or error})"
+    return None
+
+
+def is_kept(repo_id: str, file: str, *, revision: str | None = None) -> bool:
+    """Whether the hub's client has a file of a repository in its cache."""
+    from huggingface_hub import errors, try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(repo_id, file, revision=revision), str)
+    except errors.HFValidationError:
+        return False
 
 
 @contextmanager
@@ -46,6 +82,7 @@ def snapshot(
     revision: str | None = None,
     only: tuple[str, ...] | None = None,
     without: tuple[str, ...] | None = None,
+    cached: bool = False,
     error_class: type[SemcalError] = StoreError,
 ) -> Path:
     """Fetch the files of a hub repository, or find them in the client's cache, and return their folder.
@@ -58,6 +95,8 @@ def snapshot(
         Branch, tag or commit; the newest by default.
     only, without : tuple of str, optional
         Patterns of the files to take, or to leave.
+    cached : bool
+        Take what the client has kept and do not ask the hub.
     error_class : type
         What is raised when the hub cannot be reached or has no such repository.
     """
@@ -71,25 +110,9 @@ def snapshot(
                 revision=revision,
                 allow_patterns=list(only) if only else None,
                 ignore_patterns=list(without) if without else None,
+                local_files_only=cached,
             )
         )
-
-
-def local_directory(path_or_id: str | Path, *, revision: str | None = None) -> Path:
-    """The directory itself, or the one into which a recalibrator has been fetched from the hub.
-
-    Raises
-    ------
-    StoreError
-        If the hub is asked and cannot be reached, or has no such repository.
-    UsageError
-        For a revision of what is a directory.
-    """
-    if is_hub_id(path_or_id):
-        return snapshot(str(path_or_id), revision=revision, only=FILES)
-    if revision is not None:
-        raise UsageError(f"{path_or_id} is a directory and has no revision {revision!r}; leave it out")
-    return Path(path_or_id)
 
 
 def upload(directory: Path, repo_id: str, *, private: bool, token: str | None, message: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -144,8 +144,8 @@ class TemperatureFit:
     certificate: Certificate
     log_temperature_step: float
     standard_error: float
-    resampled: tuple[float, ...]
-    curve: LossCurve
+    resampled: tuple[float, ...] = field(repr=False)
+    curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int
 
@@ -163,6 +163,7 @@ class TemperatureFit:
         """Return it as the fitted TemperatureScaling that `TemperatureScaling.fit` would have given."""
         ts = TemperatureScaling(self.loss, self.alpha)
         ts.certificate_, ts.temperature_, ts.n_tokens_ = self.certificate, self.temperature, self.n_tokens
+        ts.exact_ = self
         return ts
 
 

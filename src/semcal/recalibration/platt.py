@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from semcal.recalibration.losses import check_loss
+from semcal.recalibration.schedule import GradientSteps
 
 __all__ = ["Platt"]
 
@@ -40,6 +41,7 @@ class Platt(nn.Module):
     """
 
     method = "Platt"
+    sgd_: GradientSteps | None = None
 
     def __init__(self, vocabulary: int, *, loss: str = "NLL", alpha: float | None = None) -> None:
         super().__init__()

@@ -20,8 +20,10 @@ from torch import nn
 from semcal.errors import StoreError, UsageError
 from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.exact import Certificate
-from semcal.recalibration.hub import local_directory
+from semcal.recalibration.hub import FILES, snapshot
+from semcal.recalibration.places import RECALIBRATOR, place_of
 from semcal.recalibration.platt import Platt
+from semcal.recalibration.schedule import GradientSteps, Schedule
 from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
 from semcal.records import dumps, writing
 
@@ -57,6 +59,8 @@ class Provenance:
         Seed of the fit (the exact solver uses none).
     versions : mapping of str to str
         Package versions.
+    validation : mapping
+        The scores on validation by which it was chosen; empty for one that was not chosen among several.
     """
 
     model: str
@@ -68,6 +72,7 @@ class Provenance:
     n_questions: int
     seed: int = 0
     versions: Mapping[str, str | None] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, *, model: str, revision: str, prompt_hash: str | None = None) -> None:
         """Raise UsageError unless this is what was fitted on: these weights (and this prompt, if given)."""
@@ -127,12 +132,41 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
             "weights": {"file": WEIGHTS, "sha256": _save_weights(recalibrator, folder / WEIGHTS)},
         }
     content: dict[str, Any] = json.loads(
-        dumps({"schema": SCHEMA, "method": recalibrator.method, **own, "provenance": asdict(provenance)})
+        dumps(
+            {
+                "schema": SCHEMA,
+                "method": recalibrator.method,
+                **own,
+                **_trained(recalibrator),
+                "provenance": _described(provenance),
+            }
+        )
     )
     path = folder / FILE
     with writing(path) as handle:
         handle.write(dumps({**content, "sha256": _checksum(content)}, indent=2) + "\n")
     return path
+
+
+def _described(provenance: Provenance) -> dict[str, Any]:
+    known = asdict(provenance)
+    return known if provenance.validation else {key: known[key] for key in known if key != "validation"}
+
+
+def _trained(recalibrator: Fitted) -> dict[str, Any]:
+    """What is kept of the gradient steps, where there were any."""
+    if isinstance(recalibrator, GridTemperature) or recalibrator.sgd_ is None:
+        return {}
+    return {"solver": "sgd", "sgd": asdict(recalibrator.sgd_)}
+
+
+def _steps(content: Mapping[str, Any]) -> GradientSteps | None:
+    """Read what `_trained` wrote; older files have no such entry."""
+    kept = content.get("sgd")
+    if kept is None:
+        return None
+    schedule = Schedule(**kept["schedule"])
+    return GradientSteps(**{**kept, "schedule": schedule, "losses": tuple(kept["losses"])})
 
 
 def _shape(recalibrator: ATS | Platt) -> dict[str, Any]:
@@ -183,8 +217,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     Parameters
     ----------
     path_or_id : str or Path
-        A directory (or calibration.json in it), or an id owner/name on the Hugging Face hub (a string, and
-        no directory of that name).
+        A directory (or calibration.json in it), an id owner/name on the Hugging Face hub (a string, and
+        no directory of that name), or "atlas", the one of the embedded language model.
     revision : str, optional
         Branch, tag or commit on the hub.
 
@@ -201,9 +235,7 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         If a file is truncated, edited, missing or of another schema, the method is unknown, or the hub
         cannot be reached.
     """
-    if Path(path_or_id).name == FILE:
-        path_or_id = Path(path_or_id).parent
-    directory = local_directory(path_or_id, revision=revision)
+    directory = _located(path_or_id, revision)
     path = directory / FILE
     content = _read(path)
     provenance = Provenance(**content["provenance"])
@@ -212,6 +244,7 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         ts = TemperatureScaling(loss=loss, alpha=alpha)
         ts.certificate_ = Certificate(**content["certificate"])
         ts.temperature_, ts.n_tokens_ = content["temperature"], content["n_tokens"]
+        ts.sgd_ = _steps(content)
         return ts, provenance
     if content["method"] == "TS-grid":
         return GridTemperature(content["temperature"], measure=content["measure"]), provenance
@@ -219,15 +252,29 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     if content["method"] == "ATS":
         ats = ATS(BlockShape(**content["shape"]), loss=loss, alpha=alpha)
         _load_weights(ats, weights, content["weights"]["sha256"])
+        ats.sgd_ = _steps(content)
         return ats, provenance
     if content["method"] == "Platt":
         platt = Platt(content["shape"]["vocabulary"], loss=loss, alpha=alpha)
         _load_weights(platt, weights, content["weights"]["sha256"])
+        platt.sgd_ = _steps(content)
         return platt, provenance
     raise StoreError(
         f"{path} holds the method {content['method']!r}, this version knows TS, TS-grid, ATS and "
         "Platt; use the version that wrote it"
     )
+
+
+def _located(path_or_id: str | Path, revision: str | None) -> Path:
+    """The directory itself, or the one into which a recalibrator has been fetched from the hub."""
+    if Path(path_or_id).name == FILE:
+        path_or_id = Path(path_or_id).parent
+    place = place_of(path_or_id, RECALIBRATOR, revision=revision)
+    if place.on_hub:
+        return snapshot(place.source, revision=revision, only=FILES, cached=place.cached)
+    if revision is not None:
+        raise UsageError(f"{path_or_id} is a directory and has no revision {revision!r}; leave it out")
+    return Path(place.source)
 
 
 def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,91 +24,25 @@ from semcal.recalibration.exact import T_MAX, T_MIN, certify
 from semcal.recalibration.losses import check_loss, mean_loss, token_losses
 from semcal.recalibration.one_pass import curve_of
 from semcal.recalibration.platt import Platt
+from semcal.recalibration.schedule import (
+    GradientSteps,
+    Schedule,
+    learning_rates,
+    paper_schedule,
+    thinned,
+)
 from semcal.recalibration.sequences import inverse_temperatures_of, sequences, tokens_of
 from semcal.recalibration.suffixes import Head, Suffixes
 from semcal.recalibration.tables import Tables, tabulate
 from semcal.recalibration.temperature import TemperatureScaling
-from semcal.registry import check_name
+from semcal.recalibration.training_store import TrainingState, TrainingStore
 
-__all__ = [
-    "Schedule",
-    "Training",
-    "drawn_answers",
-    "fit_ats",
-    "fit_platt",
-    "fit_ts",
-    "learning_rates",
-    "paper_schedule",
-]
+__all__ = ["Training", "Watch", "drawn_answers", "fit_ats", "fit_platt", "fit_ts"]
 
 #: Logits made at once for several steps of Platt.
 CHUNK = 8_000_000
-REFERENCES = ("drawn", "all")
 _Step = TypeVar("_Step")
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Settings of a training by gradient steps.
-
-    Attributes
-    ----------
-    learning_rate : float
-        Greatest learning rate, reached at the end of the warm-up.
-    weight_decay : float
-        Of AdamW, decoupled.
-    max_norm : float or None
-        The gradient is shortened to this norm; None leaves it as it is.
-    epochs : int
-        How often the calibration set is gone through.
-    batch_size : int
-        Questions for each step. The paper does not state it.
-    warm_up : float
-        Share of the first epoch in which the learning rate rises linearly.
-    references : {"drawn", "all"}
-        One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
-    seed : int
-        Of the order of questions, the drawn references and the start of ATS.
-    """
-
-    learning_rate: float
-    weight_decay: float = 0.0
-    max_norm: float | None = None
-    epochs: int = 2
-    batch_size: int = 4
-    warm_up: float = 0.1
-    references: Literal["drawn", "all"] = "drawn"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_name(self.references, REFERENCES, what="choice of references")
-        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
-            raise UsageError(
-                "a schedule has at least one epoch, one question for each step and a seed of 0 or more, got "
-                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}"
-            )
-        rate, decay, norm = self.learning_rate, self.weight_decay, self.max_norm
-        if not (0 < rate < math.inf and 0 <= decay < math.inf and 0 <= self.warm_up <= 1):
-            raise UsageError(
-                "a schedule has a positive learning rate, a weight decay of 0 or more and a warm-up share in "
-                f"[0, 1], got {rate}, {decay} and {self.warm_up}"
-            )
-        if norm is not None and not norm > 0:
-            raise UsageError(f"max_norm is a positive number or None, got {norm}")
-
-
-def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> Schedule:
-    """Return the paper's settings of "TS", "ATS" or "Platt".
-
-    Examples
-    --------
-    >>> paper_schedule("TS").learning_rate, paper_schedule("Platt").max_norm
-    (0.0001, 1.0)
-    """
-    check_name(method, ("TS", "ATS", "Platt"), what="method")
-    if method == "TS":
-        return Schedule(1e-4, weight_decay, seed=seed)
-    return Schedule(1e-5, weight_decay, max_norm=1.0, seed=seed)
+_Trained = TemperatureScaling | ATS | Platt
 
 
 @dataclass(frozen=True)
@@ -120,7 +56,7 @@ class Training:
     schedule : Schedule
         The settings.
     losses : tuple of float
-        Mean loss of each step's tokens before the step, nats.
+        Mean loss of each step's tokens before the step, nats; `recalibrator.sgd_` holds them thinned.
     steps : int
         How many steps there were.
     drift_bound : float
@@ -136,29 +72,17 @@ class Training:
     drift_bound: float
     exact_temperature: float | None = None
 
+    def __post_init__(self) -> None:
+        self.recalibrator.sgd_ = GradientSteps(
+            self.schedule, self.steps, self.drift_bound, thinned(self.losses), self.exact_temperature
+        )
+
     @property
     def distance(self) -> float | None:
         """TS: |log T − log T of the exact solution|; None for other methods."""
-        if not isinstance(self.recalibrator, TemperatureScaling) or self.exact_temperature is None:
+        if not isinstance(self.recalibrator, TemperatureScaling) or self.recalibrator.sgd_ is None:
             return None
-        return abs(math.log(self.recalibrator.temperature_ / self.exact_temperature))
-
-
-def learning_rates(schedule: Schedule, steps: int) -> list[float]:
-    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0.
-
-    Examples
-    --------
-    >>> [round(rate, 2) for rate in learning_rates(Schedule(1.0, epochs=1, warm_up=0.5), 6)]
-    [0.33, 0.67, 1.0, 1.0, 0.75, 0.25]
-    """
-    rising = math.ceil(schedule.warm_up * steps / schedule.epochs)
-    falling = steps - rising
-    return [
-        schedule.learning_rate
-        * ((step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2)
-        for step in range(steps)
-    ]
+        return self.recalibrator.sgd_.distance(self.recalibrator.temperature_)
 
 
 def drawn_answers(suffixes: Suffixes, *, seed: int, epoch: int) -> Tensor:
@@ -186,17 +110,47 @@ def _plan(suffixes: Suffixes, schedule: Schedule) -> list[Tensor]:
     return steps
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Who follows a training, and where its state is kept.
+
+    Attributes
+    ----------
+    progress : callable, optional
+        Called with the number of finished steps and of all steps.
+    store : TrainingStore, optional
+        An interrupted training goes on from the state that lies there.
+    """
+
+    progress: Callable[[int, int], None] | None = None
+    store: TrainingStore | None = None
+
+    def state(self, method: str, loss: str, alpha: float | None, schedule: Schedule) -> TrainingState | None:
+        """Where the state of this training is kept."""
+        settings = {"method": method, "loss": loss, "alpha": alpha, **asdict(schedule)}
+        return None if self.store is None else self.store.state(settings)
+
+    def tell(self, done: int, total: int) -> None:
+        """Report progress."""
+        if self.progress is not None:
+            self.progress(done, total)
+
+
 def _train(
+    recalibrator: _Trained,
     parameters: list[Tensor],
-    steps: Iterable[_Step],
+    steps: Callable[[int], Iterable[_Step]],
     rates: list[float],
     loss_of: Callable[[_Step], Tensor],
     schedule: Schedule,
+    watch: Watch | None,
 ) -> tuple[float, ...]:
-    """Go through the steps once and return their losses."""
+    """Go through the steps once and return their losses; `steps(n)` are those after the first n."""
+    watch = watch or Watch()
+    state = watch.state(recalibrator.method, recalibrator.loss, recalibrator.alpha, schedule)
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
-    losses = []
-    for rate, step in zip(rates, steps):
+    losses = state.restore(parameters, optimiser) if state else []
+    for rate, step in zip(rates[len(losses) :], steps(len(losses))):
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.zero_grad()
@@ -206,6 +160,9 @@ def _train(
             torch.nn.utils.clip_grad_norm_(parameters, schedule.max_norm)
         optimiser.step()
         losses.append(float(loss.detach()))
+        if state is not None:
+            state.keep(parameters, optimiser, losses, finished=len(losses) == len(rates))
+        watch.tell(len(losses), len(rates))
     return tuple(losses)
 
 
@@ -264,6 +221,7 @@ def fit_ts(
     alpha: float | None = None,
     schedule: Schedule | None = None,
     tables: Tables | None = None,
+    watch: Watch | None = None,
 ) -> Training:
     """Train TS on log T, from T = 1.
 
@@ -281,6 +239,8 @@ def fit_ts(
         The paper's by default.
     tables : Tables, optional
         From `tabulate`, where they are there already; made otherwise.
+    watch : Watch, optional
+        Who is told of the steps, and where the state is kept.
 
     Returns
     -------
@@ -313,11 +273,11 @@ def fit_ts(
         tokens = tokens_of(suffixes, answers)
         return losses(tokens, torch.exp(-log_temperature).expand(len(tokens)))
 
-    kept = _train([log_temperature], steps, rates, loss_of, schedule)
+    ts = TemperatureScaling(loss, alpha)
+    kept = _train(ts, [log_temperature], partial(_after, steps), rates, loss_of, schedule, watch)
     curve = curve_of(suffixes, tables, loss=loss, alpha=alpha)
     exact = 1 / float(curve.minimum())
     beta = min(max(math.exp(-float(log_temperature.detach())), 1 / T_MAX), 1 / T_MIN)
-    ts = TemperatureScaling(loss, alpha)
     ts.certificate_ = certify(
         beta, curve.sums(beta), curve.sums(1.0), at_bound=beta in (1 / T_MAX, 1 / T_MIN), steps=len(steps)
     )
@@ -351,6 +311,7 @@ def fit_ats(
     schedule: Schedule | None = None,
     tables: Tables | None = None,
     device: torch.device | str | None = None,
+    watch: Watch | None = None,
 ) -> Training:
     """Train ATS; parameters, errors and `Training` as in `fit_ts`.
 
@@ -384,7 +345,8 @@ def fit_ats(
         beta = inverse_temperatures_of(ats, sequences(suffixes, answers, device=place), prefix)
         return losses(tokens_of(suffixes, answers), beta)
 
-    kept = _train(list(ats.parameters()), steps, rates, loss_of, schedule)
+    after = partial(_after, steps)
+    kept = _train(ats, list(ats.parameters()), after, rates, loss_of, schedule, watch)
     return Training(ats.requires_grad_(False).cpu(), schedule, kept, len(steps), sum(rates))
 
 
@@ -395,6 +357,7 @@ def fit_platt(
     loss: str = "NLL",
     alpha: float | None = None,
     schedule: Schedule | None = None,
+    watch: Watch | None = None,
 ) -> Training:
     """Train Platt where the head puts its logits; parameters, errors and `Training` as in `fit_ts`."""
     schedule = schedule or paper_schedule("Platt")
@@ -414,21 +377,30 @@ def fit_platt(
         return mean_loss(log_probs, targets.to(place), weights.to(place), loss=loss, alpha=alpha)
 
     at_once = max(1, CHUNK // first.shape[1])
-    batches = _with_logits(suffixes, head, rows, steps, at_once)
-    kept = _train(list(platt.parameters()), batches, rates, loss_of, schedule)
+    batches = partial(_with_logits, suffixes, head, rows, steps, at_once)
+    kept = _train(platt, list(platt.parameters()), batches, rates, loss_of, schedule, watch)
     return Training(platt.requires_grad_(False).cpu(), schedule, kept, len(steps), sum(rates))
 
 
+def _after(steps: list[_Step], finished: int) -> list[_Step]:
+    return steps[finished:]
+
+
 def _with_logits(
-    suffixes: Suffixes, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
+    suffixes: Suffixes, head: Head, rows: Tensor, steps: list[Tensor], at_once: int, finished: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """(tokens, their logits) of each step; the head runs for as many steps together as memory allows."""
+    """(tokens, their logits) of each step after the finished ones.
+
+    The head runs for as many steps together as memory allows, the same ones together wherever it begins.
+    """
     waiting: list[Tensor] = []
     for number, answers in enumerate(steps, start=1):
         waiting.append(tokens_of(suffixes, answers))
         following = len(tokens_of(suffixes, steps[number])) if number < len(steps) else at_once
         if sum(map(len, waiting)) + following > at_once:
-            with torch.no_grad():
-                logits = head(suffixes.states[rows[torch.cat(waiting)]])
-            yield from zip(waiting, torch.split(logits, [len(tokens) for tokens in waiting]))
+            if number > finished:
+                with torch.no_grad():
+                    logits = head(suffixes.states[rows[torch.cat(waiting)]])
+                made = zip(waiting, torch.split(logits, [len(tokens) for tokens in waiting]))
+                yield from islice(made, max(0, finished - (number - len(waiting))), None)
             waiting = []

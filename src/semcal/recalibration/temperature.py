@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -13,6 +13,10 @@ from torch import Tensor
 from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration.exact import Certificate, Sums, minimise, sums_at
 from semcal.recalibration.losses import check_loss, token_terms
+from semcal.recalibration.schedule import GradientSteps
+
+if TYPE_CHECKING:
+    from semcal.recalibration.one_pass import TemperatureFit
 
 __all__ = ["SE", "Base", "Batch", "GridTemperature", "Recalibrator", "Temperature", "TemperatureScaling"]
 
@@ -129,6 +133,10 @@ class TemperatureScaling:
         Loss before and after, gradient and curvature at the optimum, whether T was clipped.
     n_tokens_ : int
         Tokens of positive weight that the fit has seen.
+    sgd_ : GradientSteps or None
+        The gradient steps that led to T; None for the exact solution.
+    exact_ : TemperatureFit or None
+        What else is known of the exact solution (interval, loss curve); it is not kept on disk.
 
     Examples
     --------
@@ -141,6 +149,8 @@ class TemperatureScaling:
     """
 
     method = "TS"
+    sgd_: GradientSteps | None = None
+    exact_: TemperatureFit | None = None
 
     def __init__(self, loss: str = "NLL", alpha: float | None = None) -> None:
         check_loss(loss, alpha)
@@ -212,6 +222,8 @@ class TemperatureScaling:
 
     def __repr__(self) -> str:
         fitted = f", temperature_={self.temperature_:.6g}" if hasattr(self, "temperature_") else ""
+        if self.sgd_ is not None:
+            fitted += f", solver='sgd', steps={self.sgd_.steps}, exact={self.sgd_.exact_temperature:.6g}"
         return f"TemperatureScaling(loss={self.loss!r}, alpha={self.alpha}{fitted})"
 
 

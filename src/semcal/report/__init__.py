@@ -2,6 +2,7 @@
 
 from semcal.report.curves import learning_curve_figure
 from semcal.report.figures import reliability_figure, save_figures, scatter_figure, selective_figure
+from semcal.report.losses import loss_figure, steps_figure, write_figure
 from semcal.report.page import build
 from semcal.report.run import Run, read_run
 from semcal.report.tables import (
@@ -26,6 +27,7 @@ __all__ = [
     "deviation_table",
     "in_words",
     "learning_curve_figure",
+    "loss_figure",
     "markdown",
     "read_run",
     "reliability_figure",
@@ -33,5 +35,7 @@ __all__ = [
     "scatter_figure",
     "selective_figure",
     "set_table",
+    "steps_figure",
     "summary_table",
+    "write_figure",
 ]

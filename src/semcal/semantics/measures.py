@@ -219,10 +219,12 @@ def confidences(
     for measure in measures:
         if measure == "E-SC":
             probabilities = layout.size / layout.spread(layout.m)
+            largest = layout.question_max(probabilities)
         else:
             assert statistics is not None
-            probabilities = _softmax(layout, _SCORES[measure](statistics, alphas.get(measure, 1.0)))
-        results[measure] = _result(measure, layout, probabilities, ids)
+            scores = _SCORES[measure](statistics, alphas.get(measure, 1.0))
+            probabilities, largest = _softmax(layout, scores)
+        results[measure] = _result(measure, layout, probabilities, largest, ids)
     return results
 
 
@@ -252,36 +254,36 @@ def _statistics(layout: Layout, u: Floats) -> _Statistics:
     )
 
 
-def _softmax(layout: Layout, scores: Floats) -> Floats:
-    """Softmax over the clusters of each question; NaN for a question whose every score is -inf."""
+def _softmax(layout: Layout, scores: Floats) -> tuple[Floats, Floats]:
+    """Softmax over the clusters of each question, and its largest value; NaN where every score is -inf."""
     top = layout.question_max(scores)
     shifted = np.exp(scores - layout.spread(np.where(top > -np.inf, top, 0.0)))
     total = np.where(top > -np.inf, layout.question_sum(shifted), np.nan)
-    probabilities: Floats = shifted / layout.spread(total)
-    return probabilities
+    return shifted / layout.spread(total), 1.0 / total  # the largest is exp(0) / total
 
 
 def _result(
-    measure: str, layout: Layout, probabilities: Floats, ids: Sequence[str] | None
+    measure: str, layout: Layout, probabilities: Floats, largest: Floats, ids: Sequence[str] | None
 ) -> SemanticConfidence:
     """Confidence, top cluster and entropy of each distribution; warns about the null ones."""
-    largest = layout.question_max(probabilities)
     null = np.isnan(largest)
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
-    top = np.where(null, -1, _first_of_largest(layout, np.nan_to_num(probabilities)))
+    known, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
+    top = np.where(null, -1, _first_of_largest(layout, known, best))
     entropy = layout.question_sum(entr(probabilities)) + 0.0  # entr(1) is -0.0
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 
-def _first_of_largest(layout: Layout, probabilities: Floats) -> Ints:
+def _first_of_largest(layout: Layout, probabilities: Floats, largest: Floats) -> Ints:
     """Index, within each question, of the tied cluster with the smallest draw index."""
-    if not len(layout.m):
-        return layout.m
-    tied = probabilities >= layout.spread(layout.question_max(probabilities)) - TIE
-    first_draw = np.where(tied, layout.first_draw, np.iinfo(np.int64).max)
-    winner = np.minimum.reduceat(first_draw, layout.offsets[:-1])
-    return np.flatnonzero(first_draw == layout.spread(winner)) - layout.offsets[:-1]
+    tied = np.flatnonzero(probabilities >= layout.spread(largest - TIE))
+    if len(tied) > len(largest):
+        question = layout.question[tied]
+        tied = tied[np.lexsort((layout.first_draw[tied], question))]
+        tied = tied[np.diff(question, prepend=-1) > 0]
+    winner: Ints = tied - layout.offsets[:-1]
+    return winner
 
 
 def _warn_null(measure: str, questions: NDArray[np.int64], ids: Sequence[str] | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import TypeVar
 
@@ -36,9 +37,14 @@ class Layout:
     first_draw: Ints  # [K] smallest draw index in each cluster, counted within its question
     order: Ints  # [S] for each draw in cluster order, its place in question order
 
+    @cached_property
+    def question(self) -> Ints:
+        """The question of each cluster: [K]."""
+        return np.repeat(np.arange(len(self.m)), np.diff(self.offsets))
+
     def spread(self, per_question: NDArray[Scalar]) -> NDArray[Scalar]:
         """Repeat one value a question over its clusters: [Q] -> [K]."""
-        return np.repeat(per_question, np.diff(self.offsets))
+        return per_question[self.question]
 
     def question_sum(self, per_cluster: Floats) -> Floats:
         """Sum over the clusters of each question: [K] -> [Q]."""
@@ -85,10 +91,13 @@ def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
             f"clusters must be nested three deep, question > cluster > draw index ({error}); "
             "for a single question write [clusters]"
         ) from error
-    question_of_draw = np.repeat(np.repeat(np.arange(len(k)), k), size)
-    odd = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
-    _refuse(question_of_draw[odd], "has a draw index that is no whole number", ids)
-    return _checked_layout(k, size, numbers.astype(np.int64), ids)
+    with np.errstate(invalid="ignore"):
+        draws = numbers.astype(np.int64)
+    odd = np.flatnonzero(draws != numbers)
+    if len(odd):
+        question_of_draw = np.repeat(np.repeat(np.arange(len(k)), k), size)
+        _refuse(question_of_draw[odd], "has a draw index that is no whole number", ids)
+    return _checked_layout(k, size, draws, ids)
 
 
 def _lengths(sequences: Sequence[Sized] | NDArray[np.floating]) -> Ints:
@@ -106,12 +115,13 @@ def _checked_layout(k: Ints, size: Ints, draws: Ints, ids: Sequence[str] | None)
     offsets = cumulative(k)
     starts = cumulative(size)[:-1]
     m = np.add.reduceat(size, offsets[:-1]) if len(k) else size
-    question_of_draw = np.repeat(question_of_cluster, size)
-    place = cumulative(m)[question_of_draw] + draws
-    outside = (draws < 0) | (draws >= m[question_of_draw])
+    question_of_draw = np.repeat(np.arange(len(k)), m)
+    place = np.repeat(cumulative(m)[:-1], m) + draws
+    outside = (draws < 0) | (draws >= np.repeat(m, m))
     _refuse(question_of_draw[outside], "has a draw index outside 0..m-1 (m draws in its clusters)", ids)
-    repeated = np.bincount(place, minlength=len(draws))[place] > 1
-    _refuse(question_of_draw[repeated], "has a draw in two clusters; every draw belongs to exactly one", ids)
+    times = np.bincount(place, minlength=len(draws))
+    twice = question_of_draw[times[place] > 1] if (times != 1).any() else times[:0]
+    _refuse(twice, "has a draw in two clusters; every draw belongs to exactly one", ids)
     first_draw = np.minimum.reduceat(draws, starts) if len(size) else size
     return Layout(offsets=offsets, m=m, size=size, starts=starts, first_draw=first_draw, order=place)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semcal.cli.commands.sample import RecalibratorOption, TemperatureOption
-from semcal.cli.console import progress, say
-from semcal.cli.loading import ATLAS, open_equivalence, open_few_shot, open_model, open_recalibrator
+from semcal.cli.console import nli_calls, say
+from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.loading import ATLAS, open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     CacheOption,
     DeviceOption,
@@ -24,12 +27,15 @@ from semcal.cli.options import (
     LimitOption,
     LinkageOption,
     MaxNewTokensOption,
+    MemoryOption,
     ModelOption,
+    NliDeviceOption,
     OutOption,
     QuietOption,
     SamplesOption,
     SeedOption,
     VerboseOption,
+    WorkersOption,
 )
 from semcal.cli.streams import run_rows
 from semcal.errors import UsageError
@@ -37,8 +43,8 @@ from semcal.qa.datasets import Question, read_questions
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.engine import Equivalence, LanguageModel
-    from semcal.pipeline import Answer, SemanticUQ
+    from semcal.pipeline import Answer
+    from semcal.pipeline.models import Models
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["command"]
@@ -74,7 +80,10 @@ def command(
     out: OutOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -86,43 +95,61 @@ def command(
     if model == ATLAS:
         equivalence = equivalence or ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
-    language_model = open_model(model, device=device, dtype=dtype)
-    method, asking = open_recalibrator(
-        language_model,
-        directory=recalibrator,
-        temperature=temperature,
-        few_shot=open_few_shot(few_shot),
-        force=force,
+    questions, blocks = ([single], 1) if single else peeked(read_questions(question), BLOCK, limit)
+    shared = chosen(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
+    load = partial(
+        open_models,
+        model,
+        equivalence or "exact",
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        nli_device=nli_device,
+        cache=cache,
     )
-    judge = open_equivalence(equivalence, device=device, cache=cache)
-    if judge.name == "exact":
-        say("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
-    options = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens, "linkage": linkage, "measure": measure}
-    askers = _askers(language_model, method, judge, asking.few_shot, options, compare=compare)
+    spent = {"calls": 0, "pairs": 0}
 
-    def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
-        return _records(askers, questions, abstain_below)
+    def counted(asked: Asked) -> list[dict[str, Any]]:
+        spent["calls"] += asked.nli_calls
+        spent["pairs"] += asked.pairs
+        return asked.records
 
     render = dumps if json or out is not None or not sys.stdout.isatty() else _page
-    if single is None:
-        return run_rows(
-            read_questions(question), out, work=work, label="ask", block=BLOCK, limit=limit, render=render
+    with crew_for(shared, load) as (crew, models):
+        method, asking = open_recalibrator(
+            models.model,
+            name=recalibrator,
+            temperature=temperature,
+            few_shot=open_few_shot(few_shot),
+            force=force,
         )
-    with writing(out) as handle:
-        handle.writelines(render(record) + "\n" for record in work([single]))
+        if models.judge.name == "exact":
+            say("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
+        options: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+        options |= {"linkage": linkage, "measure": measure, "few_shot": asking.few_shot}
+        _check(models, options)
+        job_of = partial(
+            _job, methods=_methods(method, compare=compare), options=options, below=abstain_below
+        )
+        work = SharedRows(crew, job_of, stage="ask", then=counted, inputs=Question.row)
+        if single is None:
+            code = run_rows(questions, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+            if models.judge.name != "exact":
+                say(f"ask: {nli_calls(models.judge.name, **spent)}")
+            return code
+        with writing(out) as handle:
+            handle.writelines(render(record) + "\n" for record in work([single]))
     return 0
 
 
-def _embedded(recalibrator: Path | None, temperature: float | None, few_shot: Path | None) -> Path | None:
+def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:
     """The recalibrator that comes with the embedded model, unless the options name another distribution."""
-    from semcal.demo.paths import recalibrator_dir
-
     if recalibrator is not None or temperature is not None:
         return recalibrator
     if few_shot is not None:
         say("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
         return None
-    return recalibrator_dir()
+    return ATLAS
 
 
 def _single(given: str, context: str | None) -> Question | None:
@@ -140,42 +167,64 @@ def _single(given: str, context: str | None) -> Question | None:
     return Question(given, given, (), context)
 
 
-def _askers(
-    model: LanguageModel,
-    method: AnyRecalibrator,
-    judge: Equivalence,
-    few_shot: Sequence[Question],
-    options: Mapping[str, Any],
-    *,
-    compare: bool,
-) -> list[SemanticUQ]:
-    """What answers: the model at `method`, and before it at T = 0.5 if these are compared."""
+def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator, ...]:
+    """What questions are answered under: `method`, and before it T = 0.5 if these are compared."""
+    from semcal.recalibration import SE, temperature_of
+
+    usual = (SE(),) if compare and temperature_of(method) != SE().temperature else ()
+    if compare and not usual:
+        say("ask: T = 0.5 is asked for already; there is nothing to compare it with")
+    return (*usual, method)
+
+
+def _check(models: Models, options: Mapping[str, Any]) -> None:
+    """Refuse options that make no sense before anything is asked."""
     from semcal.pipeline import SemanticUQ
-    from semcal.recalibration import SE
 
-    return [
-        SemanticUQ(model, recalibrator=one, equivalence=judge, few_shot=few_shot, **options)
-        for one in ([SE(), method] if compare else [method])
-    ]
+    SemanticUQ(models.model, equivalence=models.judge, **options)
 
 
-def _records(
-    askers: Sequence[SemanticUQ], questions: Sequence[Question], below: float | None
-) -> list[dict[str, Any]]:
-    """Ask each question of each asker; the records of a question stand together."""
-    answered = []
-    for asker in askers:
-        with progress("ask", len(questions)) as update:
-            answered.append(asker.ask_many(questions, progress=update))
-    return [
-        _record(answer, asker.recalibrator, below)
-        for answers in zip(*answered)
-        for asker, answer in zip(askers, answers)
-    ]
+def _job(questions: Sequence[Question], **how: Any) -> AskJob:
+    return AskJob(tuple(questions), **how)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Records, and how many NLI calls they took of how many ordered pairs of answers."""
+
+    records: list[dict[str, Any]]
+    nli_calls: int
+    pairs: int
+
+
+@dataclass(frozen=True)
+class AskJob:
+    """The records of questions under each method; those of a question stand together."""
+
+    questions: tuple[Question, ...]
+    methods: tuple[AnyRecalibrator, ...]
+    options: Mapping[str, Any]
+    below: float | None
+
+    def __call__(self, models: Models, tell: Callable[[int], None]) -> Asked:
+        """Ask."""
+        from semcal.pipeline import SemanticUQ
+
+        askers = [
+            SemanticUQ(models.model, recalibrator=method, equivalence=models.judge, **self.options)
+            for method in self.methods
+        ]
+        answered = [asker.ask_many(self.questions, progress=tell) for asker in askers]
+        records = [
+            _record(answer, method, self.below)
+            for answers in zip(*answered)
+            for method, answer in zip(self.methods, answers)
+        ]
+        return Asked(records, sum(asker.nli_calls for asker in askers), sum(asker.pairs for asker in askers))
 
 
 def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) -> dict[str, Any]:
-    from semcal.recalibration import temperature_of
+    from semcal.recalibration import solver_of, temperature_of
 
     abstains = {} if below is None else {"abstains": answer.abstains(below)}
     return {
@@ -183,6 +232,7 @@ def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) 
         "question": answer.question,
         "method": recalibrator.method,
         "temperature": temperature_of(recalibrator),
+        "solver": solver_of(recalibrator),
         "answer": answer.text,
         **abstains,
         "measure": answer.measure,
@@ -218,7 +268,8 @@ def _page(record: Mapping[str, Any]) -> str:
     confidence = record["confidence"][record["measure"]]
     shown = "undefined" if confidence is None else f"{confidence:.2f}"
     verdict = "abstains, " if record.get("abstains") else ""
-    temperature = "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
+    by = " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
+    temperature = by + ("" if record["temperature"] is None else f", T = {record['temperature']:.2f}")
     return "\n".join(
         [
             f"{record['question']}",

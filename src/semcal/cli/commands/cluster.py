@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from semcal.cli.console import say
-from semcal.cli.loading import open_equivalence
+from semcal.cli.console import nli_calls, say
+from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.loading import open_models
 from semcal.cli.options import (
     CacheOption,
     DeviceOption,
@@ -19,11 +21,15 @@ from semcal.cli.options import (
     QuietOption,
     RowsArgument,
     VerboseOption,
+    WorkersOption,
 )
 from semcal.cli.streams import checked, run_rows
 from semcal.records import Row, read_rows
 
 __all__ = ["command"]
+
+#: Rows that are clustered in one piece.
+BLOCK = 256
 
 
 def command(
@@ -36,6 +42,7 @@ def command(
     out: OutOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    workers: WorkersOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -44,21 +51,27 @@ def command(
     Reads rows {id, question, samples: [text]} and adds normal_forms and clusters: lists of sample
     indices, in the order in which the meanings first appear.
     """
-    from semcal.engine.verdicts import CachedEquivalence
-    from semcal.pipeline.cluster import check_clusterable, cluster_rows
+    from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
 
-    judge = open_equivalence(equivalence, device=device, cache=cache)
-    asked = {"pairs": 0}
+    rows, blocks = peeked(checked(read_rows(file), check_clusterable), BLOCK, limit)
+    shared = chosen(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
+    asked = {"calls": 0, "pairs": 0, "known": 0}
 
-    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        clustered, pairs = cluster_rows(
-            [row.data for row in rows], equivalence=judge, linkage=linkage, merge_refusals=merge_refusals
-        )
-        asked["pairs"] += pairs
-        return clustered
+    def counted(found: Clustered) -> list[dict[str, Any]]:
+        asked["calls"] += found.calls
+        asked["pairs"] += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
+        asked["known"] += found.hits
+        return found.rows
 
-    code = run_rows(checked(read_rows(file), check_clusterable), out, work=work, label="cluster", limit=limit)
-    if judge.name != "exact":
-        kept = f", {judge.hits} of them known from {cache}" if isinstance(judge, CachedEquivalence) else ""
-        say(f"cluster: {asked['pairs']} pairs of answers were needed of {judge.name}{kept}")
+    def job_of(block: Sequence[Row]) -> ClusterJob:
+        return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
+
+    load = partial(open_models, None, equivalence, device=device, cache=cache)
+    with crew_for(shared, load) as (crew, models):
+        work = SharedRows(crew, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
+        code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
+        judge = models.judge.name
+    if judge != "exact":
+        kept = f", {asked['known']} of them known from {cache}" if cache else ""
+        say(f"cluster: {nli_calls(judge, asked['calls'], asked['pairs'])}{kept}")
     return code

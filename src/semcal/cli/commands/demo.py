@@ -6,13 +6,15 @@ import shutil
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.console import complain, progress, say
-from semcal.cli.loading import ATLAS, open_equivalence, open_model
+from semcal.cli.console import complain, nli_calls, progress, say
+from semcal.cli.crews import chosen, crew_for
+from semcal.cli.loading import ATLAS, open_models
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -20,10 +22,14 @@ from semcal.cli.options import (
     FreshOption,
     JsonOption,
     LimitOption,
+    MemoryOption,
+    NliDeviceOption,
     QuietOption,
     SamplesOption,
     SeedOption,
     VerboseOption,
+    WorkersOption,
+    out_path,
 )
 from semcal.records import dumps
 
@@ -34,15 +40,20 @@ MAX_NEW_TOKENS = 24
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder.")] = Path("runs/demo"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="The run folder.")
+    ] = Path("runs/demo"),
     m: SamplesOption = 10,
     seed: SeedOption = 0,
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
     fresh: FreshOption = False,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -54,36 +65,48 @@ def command(
     same command goes on where it was.
     """
     from semcal.demo.questions import SETS, load_set
-    from semcal.experiment.comparison import Comparison
+    from semcal.experiment.environment import Clock
     from semcal.experiment.settings import Settings
-    from semcal.report import build
 
+    clock = Clock()
     sets = [_limited(load_set(name), limit) for name in SETS]
     if dry_run:
         return _plan(sets, m, out)
     if fresh and out.exists():
         _forget(out)
-    start = time.monotonic()
     settings = Settings(
         m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
     )
-    comparison = Comparison(
-        model=open_model(ATLAS, device=device, dtype=dtype),
-        equivalence=open_equivalence(ATLAS, device=device, cache=out / "verdicts.sqlite"),
-        out=out,
-        settings=settings,
-        progress=progress,
+    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS, at_once=True)
+    load = partial(
+        open_models,
+        ATLAS,
+        ATLAS,
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        nli_device=nli_device,
+        cache=out / "verdicts.sqlite",
     )
-    results = comparison.run(sets)
-    page = build(out)
-    if json or not sys.stdout.isatty():
-        typer.echo(dumps(results))
-    if not json:
-        _show(results)
-    say(f"report: {page}  ({time.monotonic() - start:.0f} s)")
-    if verbose:
-        for stage, seconds in comparison.clock.seconds.items():
-            complain(f"  {stage:<18} {seconds:6.1f} s")
+    with crew_for(shared, load, at_once=True) as (crew, models):
+        clock.add({"start": time.process_time()})
+        from semcal.experiment.comparison import Comparison
+        from semcal.report import build
+
+        comparison = Comparison(models.model, models.judge, out, settings, progress, crew, clock)
+        results = comparison.run(sets)
+        with clock.stage("report"):
+            page = build(out)
+        comparison.write_costs(crew)
+        if json or not sys.stdout.isatty():
+            typer.echo(dumps(results))
+        if not json:
+            _show(results)
+        if comparison.calls:
+            say(f"demo: {nli_calls(models.judge.name, comparison.calls, comparison.pairs)}")
+        for line in clock.table():
+            say(line)
+        say(f"report: {page}  ({clock.elapsed:.0f} s)")
     return 0
 
 

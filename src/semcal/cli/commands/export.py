@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semcal.cli.console import complain, say
-from semcal.cli.loading import ATLAS
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -19,25 +20,29 @@ from semcal.cli.options import (
     JsonOption,
     QuietOption,
     VerboseOption,
+    out_path,
 )
 from semcal.errors import UsageError
 from semcal.records import dumps, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from semcal.engine.checkpoint import Checkpoint
     from semcal.engine.folding import Folded
-    from semcal.recalibration import Provenance
+    from semcal.recalibration import Fitted, Provenance
 
 __all__ = ["command"]
 
 #: Larger temperatures are refused by many OpenAI-style servers.
 OPENAI_MAX = 2.0
 SNIPPET = """\
+{origin}
 from semcal.engine import TemperatureProcessor
 from transformers import LogitsProcessorList
 
-processors = LogitsProcessorList([TemperatureProcessor.from_pretrained({directory!r}, model=model)])
+processors = LogitsProcessorList([TemperatureProcessor({temperature!r}, model=model)])
 sampling = {{"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}}
 output = model.generate(**inputs, logits_processor=processors, max_new_tokens=32, **sampling)
 """
@@ -59,7 +64,10 @@ def command(
         str | None, typer.Option("--model", metavar="DIR", help="The model that it was fitted on.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write into this directory instead of stdout.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", callback=out_path, help="Write into this directory instead of stdout."
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -75,7 +83,7 @@ def command(
     transformers, or (--fold) as a checkpoint whose logits are divided by T already.
     """
     from semcal.recalibration import from_pretrained
-    from semcal.recalibration.handover import SERVERS, single_temperature
+    from semcal.recalibration.handover import SERVERS, origin, single_temperature, solver_of
 
     if (format is None) != fold:
         raise UsageError("give either --format NAME or --fold --model DIR --out DIR")
@@ -83,6 +91,8 @@ def command(
         check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
     fitted, provenance = from_pretrained(recalibrator)
     temperature = single_temperature(fitted)
+    note = origin(temperature, provenance, solver=solver_of(fitted))
+    _warn_of_steps(fitted)
     checkpoint = _open(model, provenance, force=force)
     if format is None:
         if checkpoint is None or out is None:
@@ -90,27 +100,39 @@ def command(
         if dry_run:
             return _fold_plan(temperature, checkpoint, out)
         from semcal.engine import fold as fold_in
-        from semcal.recalibration.handover import origin
 
-        note = origin(temperature, provenance)
         done = fold_in(
             checkpoint, out, temperature=temperature, origin=note, device=device, dtype=dtype or "float32"
         )
         _show(done, as_json=json or not sys.stdout.isatty())
         return 0
-    name, text = _content(format, recalibrator, temperature, provenance, checkpoint)
+    name, text = _content(format, temperature, note, provenance, checkpoint)
     if dry_run:
         complain(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
         return 0
     _note(format, temperature, provenance, checkpoint)
     if out is None:
-        typer.echo(
-            dumps({"format": format, "text": text}) if json and name.endswith(".py") else text.rstrip()
-        )
+        typer.echo(_line(format, name, text) if json else text.rstrip())
     else:
         _write(out / name, text)
         typer.echo(dumps({"files": [str(out / name)]}) if json else str(out / name))
     return 0
+
+
+def _line(format: str, name: str, text: str) -> str:
+    """The file as one line of JSON."""
+    return dumps(loads(text) if name.endswith(".json") else {"format": format, "text": text})
+
+
+def _warn_of_steps(fitted: Fitted) -> None:
+    """Say so if T was reached by gradient steps and is not the optimum."""
+    steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
+    if steps is not None and temperature is not None:
+        complain(
+            f"warning: T = {temperature:g} is what {steps.steps} gradient steps reached, "
+            f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
+            f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
+        )
 
 
 def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoint | None:
@@ -119,10 +141,6 @@ def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoi
 
     if model is None:
         return None
-    if model == ATLAS:
-        from semcal.demo.paths import language_model_dir
-
-        model = str(language_model_dir())
     checkpoint = open_checkpoint(model)
     refuse_folded(checkpoint.config)
     if not force:
@@ -131,26 +149,37 @@ def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoi
 
 
 def _content(
-    format: str, recalibrator: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None
+    format: str,
+    temperature: float,
+    note: Mapping[str, Any],
+    provenance: Provenance,
+    checkpoint: Checkpoint | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
-    from semcal.recalibration.handover import generation_config, origin, request_parameters
+    from semcal.recalibration.handover import generation_config, request_parameters
 
     if format == "logits-processor":
-        return "logits_processor.py", SNIPPET.format(directory=recalibrator)
+        belonging = _belonging(temperature, provenance, provenance.revision)
+        comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
+        return "logits_processor.py", SNIPPET.format(origin=comment, temperature=temperature)
     if format == "generation-config":
         own = checkpoint.special_tokens() if checkpoint else None
-        content = generation_config(temperature, checkpoint=own, comment=origin(temperature, provenance))
+        content = generation_config(temperature, checkpoint=own, comment=note)
         return "generation_config.json", dumps(content, indent=2) + "\n"
     return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
 
 
+def _belonging(temperature: float, provenance: Provenance, revision: str) -> str:
+    """What T must not be parted from."""
+    return (
+        f"T = {temperature:g} belongs to {provenance.model} (revision {revision}) and to the prompt that it "
+        "was fitted with; nothing else may divide the logits"
+    )
+
+
 def _note(format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None) -> None:
     """Say on stderr what the format has no room for."""
-    say(
-        f"export: T = {temperature:g} belongs to {provenance.model} (revision {provenance.revision[:19]}) "
-        "and to the prompt that it was fitted with; nothing else may divide the logits"
-    )
+    say(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
     if format == "generation-config" and checkpoint is None:
         complain(
             "warning: no special tokens are in this generation config, so generation may not end where it "

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semcal.cli.choosing import choose_by_grid, choose_by_sweep, keep_apart
-from semcal.cli.console import complain, progress, say
+from semcal.cli.choosing import keep_apart
+from semcal.cli.console import complain
+from semcal.cli.fitting import Wanted, Work, check_options
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
     CacheOption,
@@ -18,25 +20,25 @@ from semcal.cli.options import (
     DtypeOption,
     EquivalenceOption,
     FewShotOption,
+    FreshOption,
     JsonOption,
     LimitOption,
     MaxNewTokensOption,
     ModelOption,
+    NliDeviceOption,
     QuietOption,
     SamplesOption,
     SeedOption,
     VerboseOption,
+    out_path,
 )
+from semcal.cli.resuming import Resumable
 from semcal.cli.streams import BadRows
-from semcal.errors import UsageError
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
 from semcal.records import dumps
-from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from semcal.engine import LanguageModel
 
 __all__ = ["command"]
 
@@ -46,7 +48,9 @@ def command(
         str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
     ],
     model: ModelOption,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the recalibrator.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="Directory of the recalibrator.")
+    ],
     method: Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid.")] = "TS",
     loss: Annotated[str, typer.Option(help="NLL or SS.")] = "NLL",
     alpha: Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")] = None,
@@ -54,19 +58,44 @@ def command(
         str | None, typer.Option(help="exact (TS), or sgd, the paper's schedule of gradient steps.")
     ] = None,
     weight_decay: Annotated[float, typer.Option(min=0, help="Of sgd; the paper: 0 or 0.01.")] = 0.0,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt.")
+    ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the hidden states here, for further fits of this model."),
+        typer.Option(
+            metavar="DIR",
+            callback=out_path,
+            help="Keep the hidden states here, for further fits of this model.",
+        ),
     ] = None,
     select: Annotated[
         bool, typer.Option("--select", help="Try every loss, α and weight decay; choose on --validation.")
     ] = False,
+    keep_accuracy: Annotated[
+        bool,
+        typer.Option(
+            "--keep-accuracy", help="Choose among candidates whose accuracy is within 2 standard errors."
+        ),
+    ] = False,
+    learning_curve: Annotated[
+        bool, typer.Option("--learning-curve", help="Show how many labels TS needs, on --validation.")
+    ] = False,
     validation: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Labelled questions to choose on.")
+        str | None, typer.Option(metavar="FILE", help="Labelled questions to choose or to measure on.")
     ] = None,
     measure: Annotated[
-        str, typer.Option(help="The measure whose choice stands in DIR itself (--select, TS-grid).")
+        str,
+        typer.Option(help="The measure whose choice stands in DIR itself, or whose learning curve is shown."),
     ] = "E-SC",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=out_path,
+            help="Draw the loss against T, the loss of the steps, or the learning curve (.pdf, .png, .svg).",
+        ),
+    ] = None,
     equivalence: EquivalenceOption = None,
     cache: CacheOption = None,
     m: SamplesOption = 10,
@@ -76,8 +105,10 @@ def command(
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
+    fresh: FreshOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -90,12 +121,28 @@ def command(
     With --select every loss, α and weight decay of the method is tried, and for each measure the one of
     the lowest Brier score on the --validation questions is kept in DIR/MEASURE; the table of all is
     DIR/selection.jsonl. TS-grid tries temperatures in the same way on FILE itself, from samples alone.
-    """
-    from semcal.experiment.environment import versions
-    from semcal.pipeline import Asking
-    from semcal.pipeline.fitting import CalibrationSet
+    That is the paper's rule; answers that are nearly all wrong, and known to be, have a low Brier score
+    too: --keep-accuracy leaves candidates out that cost accuracy.
 
-    _check_options(method, solver, loss, alpha, weight_decay, select=select, validation=validation, out=out)
+    With --learning-curve TS is also fitted to 25, 50, 100, … of the questions, and ACE and Brier score of
+    each fit are measured on the --validation questions; the table is DIR/learning-curve.jsonl.
+
+    Interrupted, it goes on where it was with the same command; --fresh starts again.
+    """
+    wanted = Wanted(
+        method,
+        solver,
+        loss,
+        alpha,
+        weight_decay,
+        learning_rate,
+        select,
+        keep_accuracy,
+        learning_curve,
+        measure,
+        seed,
+    )
+    check_options(wanted, validation=validation, plot=plot, out=out)
     bad = BadRows()
     examples = open_few_shot(few_shot) or ()
     questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
@@ -103,131 +150,55 @@ def command(
     judging = load_questions(validation, on_bad_row=bad.report, answers_needed=True) if validation else []
     keep_apart(questions, judging, both="a validation question and one to fit to")
     language_model = open_model(model, device=device, dtype=dtype)
+    work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
+    sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     if dry_run:
-        _plan(language_model, questions, examples, method=method, features=features, out=out)
+        _plan(work, wanted, sampling)
         return bad.exit_code()
-    if not select and method != "TS-grid":
-        settings = {
-            "method": method,
-            "solver": solver,
-            "loss": loss,
-            "alpha": alpha,
-            "weight_decay": weight_decay,
-            "seed": seed,
-            "store": features,
-            "data": Path(file).name,
-            "on_bad_question": bad.report,
-        }
-        result = _fitted(language_model, questions, examples, settings, out)
-    else:
-        common: dict[str, Any] = {
-            "judge": open_equivalence(equivalence, device=device, cache=cache),
-            "how": {"m": m, "seed": seed, "max_new_tokens": max_new_tokens},
-            "measure": measure,
-            "out": out,
-        }
-        asking = Asking(examples)
-        labelled = CalibrationSet.of(language_model, questions, asking=asking, on_bad_question=bad.report)
-        provenance = labelled.provenance(
-            language_model, asking=asking, data=Path(file).name, seed=seed, versions=versions()
-        )
-        common |= {"asking": asking, "provenance": provenance}
-        if method == "TS-grid":
-            result = choose_by_grid(language_model, labelled.questions, **common)
+    kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
+    with kept.told_when_interrupted():
+        if wanted.samples:
+            judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
+            result = work.sampled(wanted, judge, sampling, kept, plot)
         else:
-            result = choose_by_sweep(
-                language_model, labelled, judging, methods=[method], features=features, **common
-            )
-    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result))
+            result = work.fitted(wanted, kept, plot)
+    kept.finish()
+    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
     return bad.exit_code()
 
 
-def _check_options(
-    method: str,
-    solver: str | None,
-    loss: str,
-    alpha: float | None,
-    weight_decay: float,
-    *,
-    select: bool,
-    validation: str | None,
-    out: Path,
-) -> None:
-    from semcal.pipeline.fitting import METHODS, check_method
-
-    check_name(method, (*METHODS, "TS-grid"), what="method")
-    if method != "TS-grid":
-        check_method(method, solver, loss, alpha)
-    if select and (validation is None or method == "TS-grid"):
-        raise UsageError(
-            "TS-grid chooses on FILE itself; leave --select out"
-            if method == "TS-grid"
-            else "--select chooses on questions of their own; give them with --validation FILE"
-        )
-    if validation is not None and not select:
-        raise UsageError("--validation goes with --select")
-    if weight_decay and (solver == "exact" or (method == "TS" and solver is None)):
-        raise UsageError("--weight-decay is for --solver sgd; the exact solution of TS has none")
-    if (out / "calibration.json").exists():
-        say(f"fit: the recalibrator in {out} will be replaced")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
-
-
-def _fitted(
-    model: LanguageModel,
-    questions: list[Question],
-    examples: tuple[Question, ...],
-    settings: dict[str, Any],
-    out: Path,
-) -> dict[str, Any]:
-    """Fit one recalibrator and keep it."""
-    from semcal.experiment.environment import versions
-    from semcal.pipeline import fit
-    from semcal.recalibration import temperature_of
-
-    with progress("fit", len(questions)) as update:
-        fitted = fit(model, questions, few_shot=examples, versions=versions(), progress=update, **settings)
-    path = fitted.save_pretrained(out)
-    if fitted.report.get("at_bound"):
-        say(f"fit: the loss still falls beyond T = {fitted.temperature:g}, the bound; look at the data")
-    return {
-        "method": fitted.recalibrator.method,
-        "temperature": temperature_of(fitted.recalibrator),
-        "loss": fitted.recalibrator.loss,
-        "alpha": fitted.recalibrator.alpha,
-        **fitted.report,
-        "n_questions": fitted.provenance.n_questions,
-        "path": str(path),
-    }
-
-
-def _plan(
-    model: LanguageModel,
-    questions: list[Question],
-    examples: tuple[Question, ...],
-    *,
-    method: str,
-    features: Path | None,
-    out: Path,
-) -> None:
+def _plan(work: Work, wanted: Wanted, sampling: Mapping[str, Any]) -> None:
     """Say what would be read and written; the model is asked for its size, and not run on any question."""
     from semcal.pipeline import Asking
     from semcal.pipeline.fitting import CalibrationSet
 
-    asking = Asking(examples)
-    labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=lambda _: None)
-    whole = method == "ATS" or features is not None
-    size = labelled.manifest(model, asking=asking, whole=whole).bytes / 1e6
-    complain(
-        f"would read {len(labelled.questions)} questions with {model.name} once, keep {size:.1f} MB of "
-        f"hidden states {f'in {features}' if features else 'in memory'} and write {out / 'calibration.json'}"
-    )
+    asking, model = Asking(work.examples), work.model
+    labelled = CalibrationSet.of(model, work.questions, asking=asking, on_bad_question=lambda _: None)
+    parts = []
+    if wanted.method != "TS-grid":
+        whole = wanted.method == "ATS" or work.features is not None
+        size = labelled.manifest(model, asking=asking, whole=whole).bytes / 1e6
+        place = f"in {work.features}" if work.features else "in memory"
+        parts.append(f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}")
+    if wanted.samples:
+        asked = labelled.questions if wanted.method == "TS-grid" else work.validation
+        under = wanted.ways()
+        parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
+    complain(f"would, with {model.name}, {', '.join(parts)}, and write {work.out / 'calibration.json'}")
 
 
-def _in_words(result: Mapping[str, Any]) -> str:
-    text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
-    return f"{text}\nwritten to {result['path']}"
+def _in_words(result: Mapping[str, Any], measure: str) -> str:
+    if "chosen" in result:
+        text = _choices_in_words(result)
+    elif "learning_curve" in result:
+        from semcal.cli.learning import curve_in_words
+
+        curve = curve_in_words(result["learning_curve"], measure, result["labels_needed"])
+        text = f"{_fit_in_words(result)}\n\n{curve}"
+    else:
+        text = _fit_in_words(result)
+    drawn = f", plot in {result['plot']}" if "plot" in result else ""
+    return f"{text}\nwritten to {result['path']}{drawn}"
 
 
 def _choices_in_words(result: Mapping[str, Any]) -> str:
@@ -236,9 +207,13 @@ def _choices_in_words(result: Mapping[str, Any]) -> str:
     for measure, row in result["chosen"].items():
         name = row.get("candidate") or f"T = {row['temperature']:.3f}"
         of = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
-        scores = "".join(f" {row[key]:>8.3f}" for key in ("brier", "ace", "auroc", "accuracy"))
+        scores = "".join(f" {_number(row[key]):>8}" for key in ("brier", "ace", "auroc", "accuracy"))
         lines.append(f"{measure:<8} {name + of:<24}{scores}")
     return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
 def _fit_in_words(result: Mapping[str, Any]) -> str:
@@ -253,8 +228,14 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
             f"({result['loss']} per token {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
             f"now; {data})"
         )
-    found = "" if result["temperature"] is None else f", T = {result['temperature']:.4f}"
+    found = away = ""
+    if result["temperature"] is not None:
+        found = f" by sgd, T = {result['temperature']:.4f}"
+        away = (
+            f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, {result['distance']:.3f} "
+            "away in log T; --solver exact finds it"
+        )
     return (
         f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token "
-        f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data})"
+        f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data}){away}"
     )

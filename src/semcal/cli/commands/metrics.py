@@ -48,7 +48,7 @@ def command(
     from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
 
     bad = BadRows()
-    rows = islice(_good(checked(read_rows(file), check_assessable), bad), limit)
+    rows = _good(islice(checked(read_rows(file), check_assessable), limit), bad)
     found = scores_by_measure(rows, measure)
     if not found:
         raise InputError(

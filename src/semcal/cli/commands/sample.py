@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semcal.cli.console import complain, progress, say
-from semcal.cli.loading import open_few_shot, open_model, open_recalibrator
+from semcal.cli.console import complain, say
+from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -20,6 +22,7 @@ from semcal.cli.options import (
     JsonOption,
     LimitOption,
     MaxNewTokensOption,
+    MemoryOption,
     ModelOption,
     OutOption,
     QuietOption,
@@ -27,9 +30,13 @@ from semcal.cli.options import (
     SamplesOption,
     SeedOption,
     VerboseOption,
+    WorkersOption,
 )
 from semcal.cli.streams import run_rows
 from semcal.qa.datasets import Question, read_questions
+
+if TYPE_CHECKING:
+    from semcal.pipeline.processes import Job
 
 __all__ = ["RecalibratorOption", "TemperatureOption", "command"]
 
@@ -37,7 +44,12 @@ __all__ = ["RecalibratorOption", "TemperatureOption", "command"]
 BLOCK = 64
 
 RecalibratorOption = Annotated[
-    Path | None, typer.Option("--recalibrator", metavar="DIR", help="Made by semcal fit.")
+    str | None,
+    typer.Option(
+        "--recalibrator",
+        metavar="DIR",
+        help="Made by semcal fit, or a hub id; atlas is the one of the embedded model.",
+    ),
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -62,6 +74,8 @@ def command(
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
     fresh: FreshOption = False,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -73,56 +87,53 @@ def command(
     when it is interrupted, and the same command goes on from there.
     """
     from semcal.cli.resuming import Resumable
-    from semcal.pipeline.sample import sample_mixed
     from semcal.recalibration import fingerprint
 
     if dry_run:
         return _plan(file, m, limit)
-    language_model = open_model(model, device=device, dtype=dtype)
-    method, asking = open_recalibrator(
-        language_model,
-        directory=recalibrator,
-        temperature=temperature,
-        few_shot=open_few_shot(few_shot),
-        force=force,
-    )
-    key = {
-        "model": language_model.revision,
-        "recalibrator": fingerprint(method),
-        "prompt": asking.hash(language_model),
-        "m": m,
-        "seed": seed,
-        "max_new_tokens": max_new_tokens,
-        "dtype": dtype,
-    }
-    kept = Resumable(out, key, fresh=fresh)
-
-    def draw(questions: Sequence[Question]) -> list[dict[str, Any]]:
-        with progress("sample", len(questions)) as update:
-            sampled = sample_mixed(
-                language_model,
-                questions,
-                recalibrator=method,
-                asking=asking,
-                m=m,
-                seed=seed,
-                max_new_tokens=max_new_tokens,
-                progress=update,
-            )
-        return [{**q.row(), **one.fields()} for q, one in zip(questions, sampled)]
-
-    def work(questions: Sequence[Question]) -> list[dict[str, Any]]:
-        return kept.rows([q.row() for q in questions], lambda: draw(questions))
-
-    if verbose:
-        say(f"sample: {language_model.name} {language_model.revision[:12]}, {fingerprint(method)}")
-    with kept.told_when_interrupted():
-        code = run_rows(read_questions(file), out, work=work, label="sample", block=BLOCK, limit=limit)
-    kept.finish()
+    questions, blocks = peeked(read_questions(file), BLOCK, limit)
+    shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
+    load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
+    with crew_for(shared, load) as (crew, models):
+        method, asking = open_recalibrator(
+            models.model,
+            name=recalibrator,
+            temperature=temperature,
+            few_shot=open_few_shot(few_shot),
+            force=force,
+        )
+        key = {
+            "model": models.model.revision,
+            "recalibrator": fingerprint(method),
+            "prompt": asking.hash(models.model),
+            "m": m,
+            "seed": seed,
+            "max_new_tokens": max_new_tokens,
+            "dtype": dtype,
+        }
+        kept = Resumable(out, key, fresh=fresh)
+        if verbose:
+            say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
+        work = SharedRows(
+            crew,
+            partial(_job, method=method, asking=asking, m=m, seed=seed, max_new_tokens=max_new_tokens),
+            stage="sample",
+            kept=kept,
+            inputs=Question.row,
+        )
+        with kept.told_when_interrupted():
+            code = run_rows(questions, out, work=work, label="sample", block=BLOCK, limit=limit)
+        kept.finish()
     return code
 
 
+def _job(questions: Sequence[Question], **how: Any) -> Job:
+    from semcal.pipeline.jobs import SampleJob
+
+    return SampleJob(tuple(questions), **how)
+
+
 def _plan(file: str, m: int, limit: int | None) -> int:
-    questions = [q for q in read_questions(file) if isinstance(q, Question)][:limit]
+    questions = [q for q in islice(read_questions(file), limit) if isinstance(q, Question)]
     complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
     return 0

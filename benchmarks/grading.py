@@ -1,0 +1,83 @@
+"""How long grading one answer takes, normal forms included.
+
+    SEMCAL_DATA=<folder> python -m benchmarks grading
+
+Real systems' answers with the first 8 references of questions that have as many. Nothing is kept from one
+question to the next; the references of a question are prepared once for all the answers to it, as in a run.
+CPU time, best of several rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import mean
+from time import process_time
+from typing import Any
+
+from benchmarks.grading_quality import Judged, judged_rows
+from semcal.qa import grading
+from semcal.qa.grading import RuleGrader
+from semcal.qa.normal_form import normal_form
+
+REFERENCES, ROUNDS, TARGET = 8, 5, 0.05
+
+
+def results() -> list[dict[str, Any]]:
+    folder = os.environ.get("SEMCAL_DATA")
+    if not folder or not Path(folder).is_dir():
+        sys.exit("set SEMCAL_DATA to the folder of judged answers")
+    rows = [row for row in judged_rows(Path(folder)) if len(row.references) >= REFERENCES]
+    short = [row for row in rows if row.system == "FiD"]
+    once = [next(group) for _, group in groupby(sorted(rows, key=_references), key=_references)]
+    return [
+        measured("short answers (FiD), one a question", short),
+        measured("one answer a question, any system", once),
+        measured("all answers, sentences of chat models among them", rows),
+    ]
+
+
+def _references(row: Judged) -> tuple[str, ...]:
+    return row.references
+
+
+def measured(what: str, rows: Sequence[Judged]) -> dict[str, Any]:
+    """One line of the table."""
+    milliseconds = min(grading_time(rows) for _ in range(ROUNDS))
+    forms = min(normal_form_time(row.answer for row in rows) for _ in range(ROUNDS))
+    return {
+        "answers": what,
+        "n": len(rows),
+        "mean length": mean(len(row.answer) for row in rows),
+        "ms an answer": milliseconds,
+        "of it the answer's normal form": forms,
+        "to reach": f"≤ {TARGET}",
+    }
+
+
+def grading_time(rows: Sequence[Judged]) -> float:
+    """CPU milliseconds to grade an answer."""
+    grading._prepared.cache_clear()
+    grader = RuleGrader()
+    start = process_time()
+    for row in rows:
+        grader.grade("", [row.answer], row.references[:REFERENCES])
+    return (process_time() - start) / len(rows) * 1000
+
+
+def normal_form_time(texts: Iterable[str]) -> float:
+    """CPU milliseconds for a normal form."""
+    texts = list(texts)
+    start = process_time()
+    for text in texts:
+        normal_form(text)
+    return (process_time() - start) / len(texts) * 1000
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import table
+
+    print(table(results()))

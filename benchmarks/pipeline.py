@@ -1,0 +1,285 @@
+"""The whole pipeline, against the plain way with the same definitions.
+
+    python -m benchmarks.pipeline
+
+Closed book: ten examples before every question, ten sampled answers of 5 tokens on average, a random Llama of
+110M parameters with 32 000 tokens and peaked logits, a random BERT of base size that says "entailment" to one
+pair in ten. The plain way, for each method and run: `generate(num_return_sequences=10, top_k=0)`, a second
+forward over prompt and answer for the likelihoods, all 90 ordered pairs of a question through the NLI model,
+measures and grades question by question. It is timed on a few questions for one run of Base, of SE and of
+Platt; TS counts as SE, and ATS as Base, though it costs more. CPU time of one thread.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from time import process_time
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedTokenizerFast,
+)
+
+from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
+from semcal.engine import CausalLanguageModel
+from semcal.engine.nli import CrossEncoder
+from semcal.pipeline import Asking
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.grade import grade_row
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.sample import sample_runs
+from semcal.qa.datasets import Question
+from semcal.qa.grading import RuleGrader
+from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
+from semcal.semantics import components
+
+OURS, PLAIN, RUNS, WORDS = 24, 4, 4, 20
+NLI_BATCH = 32
+METHODS = ("Base", "SE", "TS", "ATS", "Platt")
+
+
+def questions(count: int, *, seed: int) -> list[Question]:
+    """Questions of random words, each with a random answer."""
+    rng = random.Random(seed)
+
+    def words(n: int) -> str:
+        return " ".join(f"w{rng.randrange(100, VOCABULARY)}" for _ in range(n))
+
+    return [Question(f"{seed}-{i}", words(WORDS), (words(3),)) for i in range(count)]
+
+
+def tokenizer() -> Any:
+    vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
+    level = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
+    level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=level, bos_token="w1", eos_token=f"w{END}")
+
+
+def judge() -> tuple[BertForSequenceClassification, Any]:
+    """A random cross-encoder of base size; its bias makes one pair in ten an entailment."""
+    torch.manual_seed(2)
+    labels = {0: "not_entailment", 1: "entailment"}
+    config = BertConfig(vocab_size=VOCABULARY, id2label=labels, label2id={v: k for k, v in labels.items()})
+    model = BertForSequenceClassification(config).eval().requires_grad_(False)
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
+    vocabulary |= {f"w{i}": i for i in range(4, VOCABULARY)}
+    level = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    level.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return model, PreTrainedTokenizerFast(tokenizer_object=level, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def pair_texts(question: str, first: str, second: str) -> tuple[str, str]:
+    return tuple(f"Question: {question}\nAnswer: {answer}" for answer in (first, second))  # type: ignore[return-value]
+
+
+def set_bias(model: BertForSequenceClassification, made: Any) -> None:
+    """Move the label's bias so that one random pair in ten is an entailment."""
+    asked = questions(64, seed=9)
+    pairs = [pair_texts(one.question, one.answers[0], other.answers[0]) for one, other in pairwise(asked)]
+    inputs = made([a for a, _ in pairs], [b for _, b in pairs], padding=True, return_tensors="pt")
+    margin = model(**inputs).logits @ torch.tensor([-1.0, 1.0])
+    model.classifier.bias[1] -= torch.quantile(margin, 0.9)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What both ways work with."""
+
+    net: Any
+    tokenizer: Any
+    nli: Any
+    nli_tokenizer: Any
+    few_shot: tuple[Question, ...]
+
+    @classmethod
+    def made(cls) -> Parts:
+        nli, nli_tokenizer = judge()
+        set_bias(nli, nli_tokenizer)
+        return cls(network("110M"), tokenizer(), nli, nli_tokenizer, tuple(questions(10, seed=1)))
+
+
+def recalibrators(net: Any) -> dict[str, AnyRecalibrator]:
+    """The five methods; the fitted ones with made-up parameters."""
+    model = CausalLanguageModel(net, tokenizer(), name="110M")
+    platt = Platt(VOCABULARY)
+    platt.weight.data.mul_(0.8)
+    return {
+        "Base": Base(),
+        "SE": SE(),
+        "TS": Temperature(1.4, method="TS"),
+        "ATS": ATS(model.block_shape),
+        "Platt": platt,
+    }
+
+
+def ours(parts: Parts, asked: Sequence[Question], under: Sequence[AnyRecalibrator], runs: int) -> Any:
+    """All methods and runs in one pass; seconds by stage."""
+    model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
+    equivalence = CrossEncoder(parts.nli, parts.nli_tokenizer, name="base", revision="")
+    clock = Clock()
+    sampled = sample_runs(
+        model,
+        asked,
+        recalibrators=under,
+        seeds=range(runs),
+        asking=Asking(parts.few_shot),
+        m=M,
+        max_new_tokens=STEPS,
+    )
+    rows = [{**q.row(), **one.fields()} for run in sampled for under in run for q, one in zip(asked, under)]
+    clock.lap("sampling and likelihoods")
+    clustered, calls = cluster_rows(rows, equivalence=equivalence)
+    clock.lap("clustering")
+    measured = measure_rows(clustered)
+    graded = [grade_row(row, grader=RuleGrader(), seed=0) for row in measured]
+    clock.lap("measures and grades")
+    return clock.seconds, calls, graded
+
+
+class Clock:
+    """Processor seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = process_time()
+
+    def lap(self, stage: str) -> None:
+        now = process_time()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+
+class PlattProcessor(LogitsProcessor):  # type: ignore[misc]
+    """Platt for `generate`."""
+
+    def __init__(self, platt: Platt) -> None:
+        self.platt = platt
+
+    def __call__(self, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return self.platt.log_probs(scores)
+
+
+@torch.no_grad()
+def plain(parts: Parts, asked: Sequence[Question], recalibrator: AnyRecalibrator) -> dict[str, float]:
+    """One run of one method as it is usually done; seconds by stage."""
+    clock = Clock()
+    model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
+    prompts = [list(p.token_ids) for p in Asking(parts.few_shot).prompts(model, asked)]
+    clock = Clock()
+    drawn = _generated(parts, prompts, recalibrator)
+    clock.lap("sampling")
+    likelihoods = [_scored(parts, prompt, answers, recalibrator) for prompt, answers in zip(prompts, drawn)]
+    clock.lap("likelihoods")
+    texts = [[parts.tokenizer.decode(answer, skip_special_tokens=True) for answer in one] for one in drawn]
+    clusters = [_clustered(parts, q.question, answers) for q, answers in zip(asked, texts)]
+    clock.lap("clustering")
+    for question, answers, scores, found in zip(asked, texts, likelihoods, clusters):
+        row = {**question.row(), "samples": answers, "log_likelihoods": scores, "clusters": found}
+        (measured,) = measure_rows([row])
+        grade_row(measured, grader=RuleGrader(), seed=0)
+    clock.lap("measures and grades")
+    return clock.seconds
+
+
+def _generated(
+    parts: Parts, prompts: list[list[int]], recalibrator: AnyRecalibrator
+) -> list[list[list[int]]]:
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    processor = [PlattProcessor(recalibrator)] if isinstance(recalibrator, Platt) else []
+    found = parts.net.generate(
+        ids,
+        attention_mask=mask,
+        generation_config=GenerationConfig(
+            do_sample=True,
+            top_k=0,
+            temperature=temperature_of(recalibrator) or 1.0,
+            num_return_sequences=M,
+            max_new_tokens=STEPS,
+            pad_token_id=0,
+            eos_token_id=END,
+        ),
+        logits_processor=LogitsProcessorList(processor),
+    )
+    answers = [[token for token in row if token] for row in found[:, width:].tolist()]
+    return [answers[start : start + M] for start in range(0, len(answers), M)]
+
+
+def _scored(
+    parts: Parts, prompt: list[int], answers: list[list[int]], recalibrator: AnyRecalibrator
+) -> list[float]:
+    longest = max(map(len, answers))
+    ids = torch.tensor([prompt + answer + [0] * (longest - len(answer)) for answer in answers])
+    logits = parts.net(input_ids=ids).logits[:, len(prompt) - 1 : -1]
+    log_probs = recalibrator.log_probs(logits).gather(2, ids[:, len(prompt) :, None])[..., 0]
+    return [float(row[: len(answer)].mean()) for row, answer in zip(log_probs, answers)]
+
+
+def _clustered(parts: Parts, question: str, answers: list[str]) -> list[list[int]]:
+    pairs = list(permutations(range(len(answers)), 2))
+    entailed = set()
+    for start in range(0, len(pairs), NLI_BATCH):
+        batch = pairs[start : start + NLI_BATCH]
+        sides = [pair_texts(question, answers[i], answers[j]) for i, j in batch]
+        inputs = parts.nli_tokenizer(
+            [a for a, _ in sides], [b for _, b in sides], padding=True, return_tensors="pt"
+        )
+        verdicts = parts.nli(**inputs).logits.argmax(1).tolist()
+        entailed |= {pair for pair, verdict in zip(batch, verdicts) if verdict}
+    same = [[((i, j) in entailed and (j, i) in entailed) or i == j for j in range(M)] for i in range(M)]
+    return components(same)
+
+
+def results() -> list[dict[str, Any]]:
+    torch.set_num_threads(1)
+    parts = Parts.made()
+    under = recalibrators(parts.net)
+    asked = questions(OURS, seed=3)
+    slow = {name: plain(parts, asked[:PLAIN], under[name]) for name in ("Base", "SE", "Platt")}
+    slow |= {"TS": slow["SE"], "ATS": slow["Base"]}
+    rows = []
+    for label, methods, runs, target in (
+        ("one run of TS", ["TS"], 1, 25),
+        ("5 methods x 4 runs", METHODS, RUNS, 75),
+    ):
+        seconds, calls, _ = ours(parts, asked, [under[name] for name in methods], runs)
+        plain_total = sum(sum(slow[name].values()) for name in methods) * runs / PLAIN
+        total = sum(seconds.values()) / OURS
+        rows.append(
+            {
+                "job": label,
+                "seconds a question": total,
+                "plain way": plain_total,
+                "times faster": plain_total / total,
+                "target": target,
+                "NLI calls a question": calls / OURS,
+                **{f"share of {stage}": spent / sum(seconds.values()) for stage, spent in seconds.items()},
+                "plain share of NLI": sum(slow[n]["clustering"] for n in methods)
+                * runs
+                / PLAIN
+                / plain_total,
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import table
+
+    print(table(results()))

@@ -1,0 +1,155 @@
+"""Who does the work of a command, this process or several, and the blocks of a row command among them."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from semcal.cli.console import say
+from semcal.cli.resuming import Resumable
+from semcal.cli.streams import Item
+
+if TYPE_CHECKING:
+    from semcal.pipeline.models import Models
+    from semcal.pipeline.processes import Job
+    from semcal.pipeline.sharing import Shared
+    from semcal.pipeline.workers import Crew
+
+__all__ = ["SharedRows", "chosen", "crew_for", "peeked", "tell_peak"]
+
+Rows = Sequence[Mapping[str, Any]]
+Anything = TypeVar("Anything")
+
+
+def chosen(
+    asked: int | None,
+    label: str,
+    *,
+    device: str | None,
+    blocks: int | None,
+    model: str | None = None,
+    equivalence: str | None = None,
+    at_once: bool = False,
+) -> Shared:
+    """Choose how many processes a command uses, `at_once` or when that pays, and say so."""
+    from semcal.cli.loading import weights_of
+    from semcal.pipeline.sharing import share_out, uses_cpu
+
+    weights = weights_of(model=model, equivalence=equivalence)
+    shared = share_out(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
+    surely = at_once or shared.asked or shared.processes == 1
+    say(f"{label}: {'' if surely else 'up to '}{shared}")
+    return shared
+
+
+@contextmanager
+def crew_for(
+    shared: Shared, load: Callable[[], Models], *, at_once: bool = False
+) -> Iterator[tuple[Crew[Models], Models]]:
+    """Give those who do the work, and this process's own copy of the models; say at the end what it took.
+
+    A number of processes that was asked for starts `at_once`; one that was chosen when that pays.
+    """
+    from semcal.pipeline.workers import Alone, AloneAtFirst, Workers
+
+    several = shared.processes > 1
+    workers = Workers(load, shared.processes) if several and (at_once or shared.asked) else None
+    models = load()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(shared.threads)
+    alone = AloneAtFirst(load, shared.processes, models) if several else Alone(models)
+    with workers or alone as crew:
+        yield crew, models
+        tell_peak(crew)
+
+
+def tell_peak(crew: Crew[Any]) -> None:
+    """Say how much memory was used at most."""
+    of = f" of this process and {crew.hired} more" if crew.hired else ""
+    say(f"peak memory{of}: {crew.peak_mb:.0f} MB")
+
+
+def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:
+    """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
+    rest = islice(items, limit)
+    first = list(islice(rest, block + 1))
+    return chain(first, rest), None if len(first) > block else min(1, len(first))
+
+
+class SharedRows(Generic[Item]):
+    """The blocks of a row command as tasks of a crew, a few ahead of what is written.
+
+    Parameters
+    ----------
+    crew : Crew
+        Who does them.
+    job_of : callable
+        Maps a block of items to the job that gives its rows.
+    stage : str
+        The command.
+    then : callable
+        Turns what a job gives into rows, in this process.
+    kept : Resumable, optional
+        Where finished blocks are kept and found again.
+    inputs : callable
+        Maps an item to what stands for it there.
+    """
+
+    def __init__(
+        self,
+        crew: Crew[Models],
+        job_of: Callable[[Sequence[Item]], Job],
+        *,
+        stage: str,
+        then: Callable[[Any], Rows] = list,
+        kept: Resumable | None = None,
+        inputs: Callable[[Item], Mapping[str, Any]],
+    ) -> None:
+        self._crew = crew
+        self._job_of: Callable[[Sequence[Item]], Job] = job_of
+        self._stage = stage
+        self._then = then
+        self._kept = kept or Resumable(None, {}, fresh=False)
+        self._inputs: Callable[[Item], Mapping[str, Any]] = inputs
+        self._told: dict[int, int] = {}
+
+    def __call__(self, block: Sequence[Item]) -> Rows:
+        """The rows of a block, now."""
+        return self._begin(block, lambda _: None)()
+
+    def ahead(
+        self, parts: Iterable[list[Item]], update: Callable[[int], None]
+    ) -> Iterator[tuple[list[Item], Callable[[], Rows]]]:
+        """Each block with what gives its rows, in turn; the next ones are begun meanwhile."""
+        most = 1 if self._crew.count == 1 else 2 * self._crew.count
+        waiting: deque[tuple[list[Item], Callable[[], Rows]]] = deque()
+        for number, part in enumerate(parts):
+            waiting.append((part, self._begin(part, partial(self._tell, update, number))))
+            if len(waiting) == most:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _tell(self, update: Callable[[int], None], number: int, count: int) -> None:
+        self._told[number] = count
+        update(sum(self._told.values()))
+
+    def _begin(self, block: Sequence[Item], tell: Callable[[int], None]) -> Callable[[], Rows]:
+        from semcal.pipeline.workers import Task
+
+        inputs = [self._inputs(item) for item in block]
+        found = self._kept.find(inputs)
+        if found is not None:
+            tell(len(block))
+            return lambda: found
+
+        def keep(result: Any) -> Rows:
+            tell(len(block))
+            return self._kept.keep(inputs, self._then(result))
+
+        number = self._crew.start(Task(self._job_of(block), self._stage, keep, tell=tell))
+        return partial(self._crew.result, number)

@@ -1,0 +1,133 @@
+"""Blocks of questions as jobs that any process can do: it holds the models, a job brings the rest along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from semcal.pipeline.fitting import Fit, fit
+from semcal.pipeline.models import Models
+from semcal.pipeline.processes import Tell
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.sample import sample_mixed, sample_questions
+from semcal.qa.datasets import Question
+from semcal.qa.first_answer import first_answer
+from semcal.recalibration import AnyRecalibrator, Base
+
+__all__ = ["FitJob", "GreedyJob", "MethodsJob", "SampleJob"]
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """Rows of questions with sampled answers, as `semcal sample` writes them.
+
+    Attributes
+    ----------
+    questions, method, asking, m, seed, max_new_tokens
+        As in `semcal.pipeline.sample.sample_mixed`.
+    """
+
+    questions: tuple[Question, ...]
+    method: AnyRecalibrator
+    asking: Asking
+    m: int
+    seed: int
+    max_new_tokens: int | None
+
+    def __call__(self, models: Models, tell: Tell) -> Rows:
+        """Sample."""
+        sampled = sample_mixed(
+            models.model,
+            self.questions,
+            recalibrator=self.method,
+            asking=self.asking,
+            m=self.m,
+            seed=self.seed,
+            max_new_tokens=self.max_new_tokens,
+            progress=tell,
+        )
+        return [{**question.row(), **one.fields()} for question, one in zip(self.questions, sampled)]
+
+
+@dataclass(frozen=True)
+class MethodsJob:
+    """Rows of questions with answers sampled under several methods: all under the first, then the next.
+
+    Attributes
+    ----------
+    questions, asking, m, seed, max_new_tokens
+        As in `semcal.pipeline.sample.sample_questions`.
+    methods : mapping of str to Recalibrator or ATS
+        Rows under each have its name as `method`.
+    """
+
+    questions: tuple[Question, ...]
+    methods: Mapping[str, AnyRecalibrator]
+    asking: Asking
+    m: int
+    seed: int
+    max_new_tokens: int
+
+    def __call__(self, models: Models, tell: Tell) -> Rows:
+        """Sample."""
+        found = sample_questions(
+            models.model,
+            self.questions,
+            recalibrators=list(self.methods.values()),
+            asking=self.asking,
+            m=self.m,
+            seed=self.seed,
+            max_new_tokens=self.max_new_tokens,
+            progress=tell,
+        )
+        return [
+            {**question.row(), "method": method, **sampled.fields()}
+            for method, rows in zip(self.methods, found)
+            for question, sampled in zip(self.questions, rows)
+        ]
+
+
+@dataclass(frozen=True)
+class GreedyJob:
+    """The first answer in each question's most likely generation."""
+
+    questions: tuple[Question, ...]
+    asking: Asking
+    max_new_tokens: int
+
+    def __call__(self, models: Models, tell: Tell) -> Rows:
+        """Answer."""
+        prompts = self.asking.prompts(models.model, self.questions)
+        generations = models.model.greedy(
+            prompts, recalibrator=Base(), max_new_tokens=self.max_new_tokens, progress=tell
+        )
+        texts = [first_answer(generation.text).text for generation in generations]
+        return [{"id": q.id, "greedy": text} for q, text in zip(self.questions, texts)]
+
+
+@dataclass(frozen=True)
+class FitJob:
+    """A fit of TS by its exact solver."""
+
+    questions: tuple[Question, ...]
+    asking: Asking
+    loss: str
+    alpha: float | None
+    data: str
+    versions: Mapping[str, str | None]
+
+    def __call__(self, models: Models, tell: Tell) -> Fit:
+        """Fit."""
+        return fit(
+            models.model,
+            self.questions,
+            few_shot=self.asking.few_shot,
+            loss=self.loss,
+            alpha=self.alpha,
+            data=self.data,
+            versions=dict(self.versions),
+            progress=tell,
+        )

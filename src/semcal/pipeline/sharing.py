@@ -1,0 +1,143 @@
+"""How work is shared out: by how many processes of how many threads, as the size of the models allows.
+
+Processes of one thread share no work inside a matrix product, so they wait for nothing; threads do. They cost
+memory, though, and a start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from semcal.errors import UsageError
+
+__all__ = ["Shared", "available_memory", "cores", "on_disk", "share_out", "uses_cpu"]
+
+#: What a process takes beside its weights: libraries, keys and values, rows.
+OVERHEAD = 5 * 10**8
+#: Weights from which one process by itself gains from more than one thread (docs/workers.md).
+THREADS_FROM = 2 * 10**8
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A number of processes, the threads of each, and why.
+
+    Attributes
+    ----------
+    processes : int
+        1 is this process by itself.
+    threads : int
+        Of PyTorch in each process.
+    reason : str
+        In words.
+    asked : bool
+        Whether that many processes were asked for.
+    """
+
+    processes: int
+    threads: int
+    reason: str
+    asked: bool = False
+
+    def __str__(self) -> str:
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{processes} of {threads} ({self.reason})"
+
+
+def share_out(
+    asked: int | None,
+    *,
+    weights: int | None,
+    blocks: int | None = None,
+    on_cpu: bool = True,
+    processors: int | None = None,
+    memory: int | None = None,
+) -> Shared:
+    """Choose how many processes do the work.
+
+    As many as there are processors, blocks of questions, and copies of the models that fit into the memory
+    that is free: several processes of one thread are faster than one of several threads for every size that
+    was tried (docs/workers.md). A process by itself gets all processors as threads if its models are large.
+
+    Parameters
+    ----------
+    asked : int, optional
+        A number that was asked for: that many processes of one thread each.
+    weights : int, optional
+        Bytes of the weights that every process holds; None if they are not known: then it is one process.
+    blocks : int, optional
+        Pieces that the work falls into, if that is known.
+    on_cpu : bool
+        Whether the models run on a CPU; one process alone serves another device.
+    processors, memory : int, optional
+        Those of this machine; by default what it says that it has.
+
+    Raises
+    ------
+    UsageError
+        If less than one process is asked for.
+
+    Examples
+    --------
+    >>> print(share_out(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
+    2 processes of 1 thread (2 processors, weights of 10 MB)
+    >>> print(share_out(None, weights=16 * 10**9, blocks=15, processors=8, memory=24 * 10**9))
+    1 process of 8 threads (no memory for a second copy of 16000 MB)
+    """
+    if asked is not None and asked < 1:
+        raise UsageError(f"--workers is {asked}; give 1 or more, or leave it out to have it chosen")
+    processors = processors or cores()
+    if asked is not None:
+        return Shared(asked, 1, "as asked", asked=True)
+    if not on_cpu:
+        return Shared(1, processors, "the model does not run on the CPU")
+    if weights is None:
+        return Shared(1, processors, "the size of the model is not known before it is here")
+    size = f"{weights / 1e6:.0f} MB"
+    memory = available_memory() if memory is None else memory
+    room = processors if memory is None else memory // (weights + OVERHEAD)
+    alone = processors if weights >= THREADS_FROM else 1
+    if blocks is not None and blocks <= 1:
+        return Shared(1, alone, "one block of questions")
+    if processors > 1 and room <= 1:
+        return Shared(1, alone, f"no memory for a second copy of {size}")
+    count = max(1, min(processors, room, blocks or processors))
+    return Shared(count, 1, f"{processors} processor{'s' * (processors > 1)}, weights of {size}")
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that are free or can be freed; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(found["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in found else None
+
+
+def on_disk(directory: Path) -> int:
+    """Bytes of the weights in a checkpoint's directory; 0 if there are none."""
+    sizes = [sum(path.stat().st_size for path in directory.glob(pattern)) for pattern in _WEIGHTS]
+    return next((size for size in sizes if size), 0)
+
+
+def uses_cpu(device: str | None) -> bool:
+    """Whether models run on the CPU; where a GPU may be, PyTorch is asked."""
+    if device is not None:
+        return device == "cpu"
+    nodes = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    if sys.platform.startswith("linux") and not any(map(os.path.exists, nodes)):
+        return True
+    from semcal.engine.loading import choose_device
+
+    return choose_device().type == "cpu"

@@ -1,0 +1,143 @@
+"""Settings of a training by gradient steps, the paper's among them, and what is kept of one that was run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from semcal.errors import UsageError
+from semcal.registry import check_name
+
+__all__ = ["LOSSES_KEPT", "GradientSteps", "Schedule", "learning_rates", "paper_schedule", "thinned"]
+
+REFERENCES = ("drawn", "all")
+#: Points of a loss curve that are kept.
+LOSSES_KEPT = 200
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Settings of a training by gradient steps.
+
+    Attributes
+    ----------
+    learning_rate : float
+        Greatest learning rate, reached at the end of the warm-up.
+    weight_decay : float
+        Of AdamW, decoupled.
+    max_norm : float or None
+        The gradient is shortened to this norm; None leaves it as it is.
+    epochs : int
+        How often the calibration set is gone through.
+    batch_size : int
+        Questions for each step. The paper does not state it.
+    warm_up : float
+        Share of the first epoch in which the learning rate rises linearly.
+    references : {"drawn", "all"}
+        One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
+    seed : int
+        Of the order of questions, the drawn references and the start of ATS.
+    """
+
+    learning_rate: float
+    weight_decay: float = 0.0
+    max_norm: float | None = None
+    epochs: int = 2
+    batch_size: int = 4
+    warm_up: float = 0.1
+    references: Literal["drawn", "all"] = "drawn"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_name(self.references, REFERENCES, what="choice of references")
+        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
+            raise UsageError(
+                "a schedule has at least one epoch, one question for each step and a seed of 0 or more, got "
+                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}"
+            )
+        rate, decay, norm = self.learning_rate, self.weight_decay, self.max_norm
+        if not (0 < rate < math.inf and 0 <= decay < math.inf and 0 <= self.warm_up <= 1):
+            raise UsageError(
+                "a schedule has a positive learning rate, a weight decay of 0 or more and a warm-up share in "
+                f"[0, 1], got {rate}, {decay} and {self.warm_up}"
+            )
+        if norm is not None and not norm > 0:
+            raise UsageError(f"max_norm is a positive number or None, got {norm}")
+
+
+def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> Schedule:
+    """Return the paper's settings of "TS", "ATS" or "Platt".
+
+    Examples
+    --------
+    >>> paper_schedule("TS").learning_rate, paper_schedule("Platt").max_norm
+    (0.0001, 1.0)
+    """
+    check_name(method, ("TS", "ATS", "Platt"), what="method")
+    if method == "TS":
+        return Schedule(1e-4, weight_decay, seed=seed)
+    return Schedule(1e-5, weight_decay, max_norm=1.0, seed=seed)
+
+
+def learning_rates(schedule: Schedule, steps: int) -> list[float]:
+    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0.
+
+    Examples
+    --------
+    >>> [round(rate, 2) for rate in learning_rates(Schedule(1.0, epochs=1, warm_up=0.5), 6)]
+    [0.33, 0.67, 1.0, 1.0, 0.75, 0.25]
+    """
+    rising = math.ceil(schedule.warm_up * steps / schedule.epochs)
+    falling = steps - rising
+    return [
+        schedule.learning_rate
+        * ((step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2)
+        for step in range(steps)
+    ]
+
+
+def thinned(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
+    """Return at most `count` means of losses that follow one another, in shares as equal as can be.
+
+    Examples
+    --------
+    >>> thinned([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
+    (3.0, 1.6666666666666667)
+    """
+    count = min(count, len(losses))
+    edges = [len(losses) * i // count for i in range(count + 1)] if count else [0]
+    return tuple(math.fsum(losses[a:b]) / (b - a) for a, b in pairwise(edges))
+
+
+@dataclass(frozen=True)
+class GradientSteps:
+    """How a recalibrator was trained, as it is kept with it.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        The settings.
+    steps : int
+        How many steps there were.
+    drift_bound : float
+        Sum of the learning rates: about how far AdamW can have moved a parameter.
+    losses : tuple of float
+        Mean losses (nats per token) of equal shares of the steps, at most 200.
+    exact_temperature : float or None
+        TS: the optimum of the same loss.
+    """
+
+    schedule: Schedule
+    steps: int
+    drift_bound: float
+    losses: tuple[float, ...] = field(repr=False)
+    exact_temperature: float | None = None
+
+    def distance(self, temperature: float) -> float | None:
+        """|log T − log T of the exact solution|; None where there is no such solution."""
+        if self.exact_temperature is None:
+            return None
+        return abs(math.log(temperature / self.exact_temperature))

@@ -1,0 +1,129 @@
+"""The state of a training on disk: one that is killed goes on where it was, and ends at the same bytes.
+
+A state is a safetensors file: parameters, moments of the optimiser and the losses so far. It appears whole or
+not at all, and its name is a hash of everything that the training depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from semcal.errors import StoreError
+from semcal.records import dumps
+
+__all__ = ["TrainingState", "TrainingStore"]
+
+#: Seconds between two states.
+INTERVAL = 60.0
+#: At most this share of the time goes into writing states.
+SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class TrainingStore:
+    """Where the states of trainings on one set of features lie.
+
+    Attributes
+    ----------
+    folder : Path
+        Made when the first state is written.
+    of : mapping
+        What the features are of: model, data, prompt.
+    interval : float
+        Seconds between two states, more where writing one takes long.
+    """
+
+    folder: Path
+    of: Mapping[str, Any]
+    interval: float = field(default_factory=lambda: INTERVAL)
+
+    def state(self, settings: Mapping[str, Any]) -> TrainingState:
+        """The state of the training with these settings."""
+        name = hashlib.sha256(dumps([self.of, settings]).encode()).hexdigest()[:32]
+        return TrainingState(self.folder / f"{name}.safetensors", self.interval)
+
+
+@dataclass
+class TrainingState:
+    """One training on disk.
+
+    Attributes
+    ----------
+    path : Path
+    interval : float
+        Seconds between two states.
+    """
+
+    path: Path
+    interval: float
+    _next: float = field(default_factory=time.monotonic)
+
+    def restore(self, parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> list[float]:
+        """Set parameters and optimiser to what was kept, and return the losses so far; none without a state.
+
+        Raises
+        ------
+        StoreError
+            If the file is damaged.
+        """
+        self._next = time.monotonic() + self.interval
+        if not self.path.exists():
+            return []
+        try:
+            kept = load_file(self.path)
+            losses: list[float] = kept.pop("losses").tolist()
+            state: dict[int, dict[str, Tensor]] = {i: {} for i in range(len(parameters))}
+            for name, tensor in kept.items():
+                number, _, what = name.partition(".")
+                state[int(number)][what] = tensor
+            with torch.no_grad():
+                for number, parameter in enumerate(parameters):
+                    parameter.copy_(state[number].pop("parameter"))
+        except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+            raise StoreError(
+                f"{self.path}, the state of a training, is damaged; delete it and run the same command again"
+            ) from error
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+        return losses
+
+    def keep(
+        self,
+        parameters: Sequence[Tensor],
+        optimiser: torch.optim.Optimizer,
+        losses: Sequence[float],
+        *,
+        finished: bool,
+    ) -> None:
+        """Write the state if it is time, or the training is finished."""
+        start = time.monotonic()
+        if start < self._next and not finished:
+            return
+        moments = optimiser.state_dict()["state"]
+        tensors = {f"{i}.{what}": tensor for i, of_one in moments.items() for what, tensor in of_one.items()}
+        tensors |= {f"{i}.parameter": parameter.detach() for i, parameter in enumerate(parameters)}
+        tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
+        self._write({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
+        now = time.monotonic()
+        self._next = now + max(self.interval, (now - start) / SHARE)
+
+    def _write(self, tensors: Mapping[str, Tensor]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        try:
+            save_file(dict(tensors), temporary)
+            with temporary.open("rb+") as handle:
+                os.fsync(handle.fileno())
+            temporary.replace(self.path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,215 @@
+"""`semcal fit`: plots, the learning curve, what is kept of gradient steps, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+from invoking import semcal, write
+
+from semcal.cli import learning
+from semcal.recalibration import training_store
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+QUESTIONS = [
+    {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand", "Mira"]}
+    for i in range(40)
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """Questions to fit to, and to validate on."""
+    return write(tmp_path / "q.jsonl", QUESTIONS[:30]), write(tmp_path / "v.jsonl", QUESTIONS[30:])
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--solver", "sgd"), ("--method", "Platt"), ("--loss", "SS", "--alpha", "0.5")]
+)
+def test_a_fit_is_plotted_on_demand(
+    options: tuple[str, ...], model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    plot = tmp_path / "fit.svg"
+    code, (fitted,), _ = semcal(
+        "fit", files[0], "--model", model, "--out", tmp_path / "fit", "--plot", plot, *options
+    )
+    assert (code, fitted["plot"]) == (0, str(plot))
+    text = plot.read_text()
+    assert ("temperature T" in text) == (fitted["solver"] == "exact")
+    assert ("16 steps in 2 epochs" in text) == (fitted["solver"] == "sgd")
+
+
+def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
+    model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "fit"
+    code, (fitted,), _ = semcal("fit", files[0], "--model", model, "--solver", "sgd", "--out", out)
+    content = json.loads((out / "calibration.json").read_text())
+    assert (code, fitted["solver"], content["solver"]) == (0, "sgd", "sgd")
+    assert content["sgd"]["losses"] == fitted["losses"]
+    assert content["sgd"]["exact_temperature"] == fitted["exact_temperature"]
+    assert fitted["distance"] > 0
+    assert not (tmp_path / "fit.unfinished").exists()
+    _, (answer,), _ = semcal("ask", "Who?", "--model", model, "--recalibrator", out, "--m", "2")
+    assert answer["solver"] == "sgd"
+    code, _, stderr = semcal("export", out, "--format", "vllm", "--json")
+    assert (code, "is what 16 gradient steps reached" in stderr) == (0, True)
+
+
+def test_a_learning_curve_is_a_table_of_every_size_beside_the_fit(
+    model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "fit"
+    options = ("--model", model, "--out", out, "--learning-curve", "--validation", files[1])
+    short = ("--m", "2", "--max-new-tokens", "2", "--plot", tmp_path / "curve.pdf")
+    code, (result,), _ = semcal("fit", files[0], *options, *short)
+    _, (plain,), _ = semcal("fit", files[0], "--model", model, "--out", tmp_path / "plain")
+    assert (code, result["temperature"]) == (0, plain["temperature"])
+    table = [json.loads(line) for line in (out / "learning-curve.jsonl").read_text().splitlines()]
+    assert table == result["learning_curve"]
+    assert {(row["n"], row["subsets"]) for row in table} == {(0, 1), (25, 20), (30, 1)}
+    last = [row["temperature"] for row in table if row["n"] == 30]
+    assert last == [pytest.approx(plain["temperature"], rel=1e-4)] * len(last)
+    assert set(result["labels_needed"].values()) <= {0, 25, 30}
+    assert (out / "calibration.json").is_file()
+    assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
+    text = learning.curve_in_words(table, "L-SC", result["labels_needed"]).splitlines()
+    assert [line.split()[0] for line in text[2:5]] == ["none", "25", "30"]
+    row = next(r for r in table if (r["measure"], r["metric"], r["n"]) == ("L-SC", "brier", 25))
+    assert f"{row['mean']:.3f} [{row['subset_low']:.3f}, {row['subset_high']:.3f}]" in text[3]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--learning-curve",), "--learning-curve measures on questions of their own"),
+        (("--learning-curve", "--method", "ATS", "--validation", "v"), "is of the exact solution of TS"),
+        (("--learning-curve", "--select", "--validation", "v"), "is of the exact solution of TS"),
+        (("--validation", "v"), "--validation goes with --select or --learning-curve"),
+        (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
+        (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),
+        (("--measure", "E-CS"), "did you mean 'E-SC'"),
+        (("--keep-accuracy",), "--keep-accuracy goes with --select or TS-grid"),
+        (("--learning-rate", "0.1"), "--learning-rate are for --solver sgd"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    options: tuple[str, ...],
+    said: str,
+    files: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, stderr = semcal("fit", files[0], "--model", "no-model", "--out", "fit", *options)
+    assert (code, said in stderr) == (2, True)
+
+
+def test_an_interrupted_training_goes_on_unless_other_options_are_given(
+    model: str, files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_store, "INTERVAL", 0.0)
+    monkeypatch.setattr(training_store, "SHARE", float("inf"))
+    options = ("--model", model, "--method", "ATS", "--out")
+    semcal("fit", files[0], *options, tmp_path / "whole")
+    kept = training_store.TrainingState.keep
+
+    def killed(self: Any, parameters: Any, optimiser: Any, losses: Any, *, finished: bool) -> None:
+        kept(self, parameters, optimiser, losses, finished=finished)
+        if len(losses) == 7:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training_store.TrainingState, "keep", killed)
+        code, _, stderr = semcal("fit", files[0], *options, tmp_path / "cut")
+    assert (code, "what is finished is kept in" in stderr) == (130, True)
+    code, _, stderr = semcal("fit", files[0], *options, tmp_path / "cut", "--seed", "1")
+    assert (code, "unfinished work of a call with other options" in stderr) == (2, True)
+    assert semcal("fit", files[0], *options, tmp_path / "cut")[0] == 0
+    for name in ("calibration.json", "model.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "cut.unfinished").exists()
+
+
+def test_a_killed_selection_ends_at_the_same_bytes(
+    model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    code = (
+        "import semcal.recalibration.training_store as t\nt.INTERVAL = 0\nfrom semcal.cli import main\nmain()"
+    )
+    command = [sys.executable, "-c", code, "fit", files[0], "--model", model, "--method", "Platt", "--select"]
+    command += ["--validation", files[1], "--m", "2", "--max-new-tokens", "2", "-q", "--out"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, str(tmp_path / "whole")], env=environment, check=True, capture_output=True)
+    running = subprocess.Popen([*command, str(tmp_path / "cut")], env=environment)
+    trainings = tmp_path / "cut.unfinished" / "trainings"
+    while running.poll() is None and len(list(trainings.glob("*.safetensors"))) < 4:
+        time.sleep(0.005)
+    running.kill()
+    running.wait()
+    assert not (tmp_path / "cut").exists()
+    finished = {path: path.stat().st_mtime_ns for path in trainings.glob("*.safetensors")}
+    assert 4 <= len(finished) < 10
+    subprocess.run([*command, str(tmp_path / "cut")], env=environment, check=True, capture_output=True)
+    names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")]
+    assert len(names) == 17
+    for name in names:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_plan_says_what_would_be_sampled(model: str, files: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--model", model, "--out", tmp_path / "fit", "--dry-run")
+    validation = ("--validation", files[1])
+    for extra, said in [
+        ((), "read 30 questions once"),
+        (("--select", *validation), "10 answers to each of 10 questions under each of 5 candidates"),
+        (("--learning-curve", *validation), "10 questions under those near the fitted ones of 17"),
+        (("--method", "TS-grid", "--m", "3"), ", sample 3 answers to each of 30"),
+    ]:
+        code, rows, stderr = semcal("fit", files[0], *options, *extra)
+        assert (code, rows, said in stderr) == (0, [], True), stderr
+    assert not (tmp_path / "fit").exists()
+
+
+def test_a_chosen_recalibrator_knows_its_scores_on_validation(
+    model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "fit")
+    _, (result,), stderr = semcal("fit", files[0], *options, "--select", "--validation", files[1])
+    assert "5 candidates on" in stderr
+    for folder, measure in [("", "E-SC"), ("T-SC", "T-SC")]:
+        content = json.loads((tmp_path / "fit" / folder / "calibration.json").read_text())
+        kept, chosen = content["provenance"]["validation"], result["chosen"][measure]
+        assert kept["measure"] == measure
+        assert kept == {key: chosen[key] for key in kept}
+        assert {"brier", "ace", "auroc", "accuracy", "n", "measure_alpha"} < kept.keys()
+
+
+def test_the_accuracy_can_be_kept_when_choosing(model: str, files: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "fit")
+    _, (result,), _ = semcal(
+        "fit", files[0], *options, "--select", "--keep-accuracy", "--validation", files[1]
+    )
+    assert all(row["accuracy_behind"] <= 2 for row in result["chosen"].values())
+
+
+def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--model", model, "--method", "TS", "--solver", "sgd", "--out", tmp_path / "fit")
+    drifts = []
+    for extra in ((), ("--learning-rate", "0.01")):
+        _, (result,), _ = semcal("fit", files[0], *options, *extra)
+        drifts.append(result["drift_bound"])
+    assert drifts[1] == pytest.approx(100 * drifts[0])

@@ -1,0 +1,101 @@
+"""Jobs and what they are given, where a worker process can import them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from semcal.errors import QuestionError, SemcalWarning
+
+
+def ten() -> int:
+    return 10
+
+
+def nothing() -> int:
+    raise OSError("there is no such thing")
+
+
+@dataclass(frozen=True)
+class Add:
+    number: int
+    seconds: float = 0.0
+
+    def __call__(self, held, tell):
+        tell(self.number)
+        time.sleep(self.seconds)
+        return held + self.number
+
+
+class Process:
+    def __call__(self, held, tell):
+        return os.getpid()
+
+
+class Threads:
+    def __call__(self, held, tell):
+        import torch
+
+        return torch.get_num_threads(), os.environ["OPENBLAS_NUM_THREADS"], os.getpid()
+
+
+class Refuse:
+    def __call__(self, held, tell):
+        raise QuestionError("q7", "it is no question")
+
+
+class Break:
+    def __call__(self, held, tell):
+        return 1 / 0
+
+
+class Warn:
+    def __call__(self, held, tell):
+        for _ in range(3):
+            warnings.warn("this is odd", SemcalWarning, stacklevel=1)
+
+
+class Unsendable:
+    def __call__(self, held, tell):
+        return lambda: None
+
+
+@dataclass(frozen=True)
+class DieOnce:
+    """Kills the process that does it, unless an earlier one has left its mark."""
+
+    mark: Path
+
+    def __call__(self, held, tell):
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return held
+
+
+class Die:
+    def __call__(self, held, tell):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of floats in float32, whose last bits tell in what order it was taken."""
+
+    seed: int
+
+    def __call__(self, held, tell):
+        import torch
+
+        rng = np.random.default_rng(self.seed)
+        table = rng.standard_normal((300, 3000), dtype=np.float32)
+        vector = rng.standard_normal(3000, dtype=np.float32)
+        return (table @ vector).tobytes(), (
+            torch.from_numpy(table) @ torch.from_numpy(vector)
+        ).numpy().tobytes()

@@ -1,0 +1,255 @@
+"""Worker processes: the same results for any number, and nothing lost, hidden or left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jobs_for_workers as jobs
+import pytest
+
+from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
+from semcal.pipeline.processes import Outcome, _pickled
+from semcal.pipeline.sharing import available_memory, cores, on_disk, share_out
+from semcal.pipeline.workers import Alone, AloneAtFirst, Task, Workers, together
+
+
+@pytest.fixture(scope="module")
+def two():
+    with Workers(jobs.ten, 2) as crew:
+        yield crew
+
+
+def done(crew, *tasks):
+    return [crew.result(number) for number in [crew.start(task) for task in tasks]]
+
+
+def test_results_belong_to_their_tasks_whatever_ends_first(two) -> None:
+    tasks = [Task(jobs.Add(n, seconds=0.05 * (n % 2 == 0))) for n in range(7)]
+    assert done(two, *tasks) == done(Alone(10), *tasks) == [10 + n for n in range(7)]
+
+
+def test_every_process_has_one_thread_and_there_are_as_many_as_asked_for(two) -> None:
+    found = done(two, *[Task(jobs.Threads()) for _ in range(8)])
+    assert {(threads, blas) for threads, blas, _ in found} == {(1, "1")}
+    assert 1 <= len({process for *_, process in found} - {os.getpid()}) <= 2
+
+
+def test_products_have_the_same_bits_in_any_process(two) -> None:
+    tasks = [Task(jobs.Product(seed)) for seed in range(4)]
+    with Workers(jobs.ten, 1) as one:
+        assert done(two, *tasks) == done(one, *tasks)
+
+
+def test_results_are_kept_as_they_come_and_progress_is_told(two) -> None:
+    kept, told = [], []
+    numbers = [two.start(Task(jobs.Add(n), "add", kept.append, tell=told.append)) for n in range(4)]
+    while numbers:
+        two.wait()
+        numbers.pop()
+    assert sorted(kept) == [10, 11, 12, 13]
+    assert sorted(told) == [0, 1, 2, 3]
+    assert two.seconds["add"] >= 0
+
+
+def test_tasks_of_low_rank_go_first() -> None:
+    order: list[int] = []
+    crew = Alone(0)
+    for n in (3, 1, 2, 0):
+        crew.start(Task(jobs.Add(n), then=order.append, rank=n))
+    for _ in range(4):
+        crew.wait()
+    assert order == [0, 1, 2, 3]
+
+
+def test_an_error_of_ours_arrives_as_it_is(two) -> None:
+    with pytest.raises(QuestionError, match="it is no question") as caught:
+        done(two, Task(jobs.Refuse()))
+    assert caught.value.question_id == "q7"
+    assert done(two, Task(jobs.Add(1))) == [11]
+
+
+def test_another_error_says_where_it_was(two) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        done(two, Task(jobs.Break()))
+    assert "in a worker process" in caught.value.__notes__[0]
+    assert "return 1 / 0" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    "error", [RowError(3, "odd"), QuestionError("q", "odd"), MissingExtraError("p", "x")]
+)
+def test_errors_survive_the_way_between_processes(error: Exception) -> None:
+
+    copy = pickle.loads(_pickled(Outcome(error=error))).error
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_a_warning_is_given_here_once(two) -> None:
+    with pytest.warns(SemcalWarning, match="this is odd") as caught:
+        done(two, Task(jobs.Warn()))
+    assert len(caught) == 1
+
+
+def test_a_result_that_cannot_travel_is_an_error(two) -> None:
+    with pytest.raises((AttributeError, RuntimeError), match=r"(?i)pickle"):
+        done(two, Task(jobs.Unsendable()))
+
+
+def test_what_fails_to_load_is_told_with_its_job() -> None:
+    with Workers(jobs.nothing, 1) as crew, pytest.raises(OSError, match="no such thing"):
+        done(crew, Task(jobs.Add(1)))
+
+
+def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: Path) -> None:
+    tasks = [Task(jobs.Add(1, 0.05)), Task(jobs.DieOnce(tmp_path / "mark")), Task(jobs.Add(2, 0.05))]
+    assert done(two, *tasks) == [11, 10, 12]
+    assert (tmp_path / "mark").exists()
+
+
+def test_a_job_that_kills_its_process_each_time_is_given_up_with_an_error(two) -> None:
+    with pytest.raises(
+        WorkerError, match=r"was killed by signal 9 at the same piece of work \(dig\) 2 times"
+    ):
+        done(two, Task(jobs.Die(), "dig"))
+    assert done(two, Task(jobs.Add(1))) == [11]
+
+
+def test_an_idle_process_that_is_gone_is_not_missed() -> None:
+    with Workers(jobs.ten, 1) as crew:
+        (process,) = done(crew, Task(jobs.Process()))
+        os.kill(process, signal.SIGKILL)
+        time.sleep(0.1)
+        assert done(crew, Task(jobs.Add(5))) == [15]
+
+
+def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
+    before = set(multiprocessing.active_children())
+    with Workers(jobs.ten, 2) as crew:
+        assert done(crew, Task(jobs.Add(1)), Task(jobs.Add(2))) == [11, 12]
+        assert crew.peak_mb > 50
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Workers(jobs.ten, 2) as crew:
+        interrupted(crew)
+    assert time.monotonic() - start < 30
+    assert set(multiprocessing.active_children()) <= before
+
+
+def interrupted(crew) -> None:
+    crew.start(Task(jobs.Add(1, seconds=60)))
+    raise KeyboardInterrupt
+
+
+def test_others_are_hired_when_that_pays_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with AloneAtFirst(jobs.ten, 2, 20) as crew:
+        assert done(crew, *[Task(jobs.Add(n)) for n in range(5)]) == [20, 21, 22, 23, 24]
+        assert crew.hired == 0
+        monkeypatch.setattr("semcal.pipeline.workers.START", 0.0)
+        assert done(crew, *[Task(jobs.Add(n)) for n in range(5)]) == [10, 11, 12, 13, 14]
+        assert crew.hired >= 1
+
+
+def test_plans_go_on_while_others_wait() -> None:
+    order: list[tuple[str, int]] = []
+
+    def plan(name: str, rounds: int):
+        total = 0
+        for n in range(rounds):
+            results = yield [Task(jobs.Add(n)), Task(jobs.Add(n + 1))] if n else []
+            order.append((name, n))
+            total += sum(results)
+        return total
+
+    assert together(Alone(0), [plan("a", 3), plan("b", 2), plan("c", 0)]) == [8, 3, 0]
+    assert [n for name, n in order if name == "a"] == [0, 1, 2]
+    assert order.index(("b", 1)) < order.index(("a", 2))
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+import jobs_for_workers as jobs
+from semcal.pipeline import workers
+from semcal.pipeline.workers import Task, Workers
+workers.PRELOAD = ()
+if __name__ == "__main__":
+    with Workers(jobs.ten, 2) as crew:
+        pids = [crew.result(n) for n in [crew.start(Task(jobs.Process())) for _ in range(6)]]
+        print(*sorted(set(pids)), flush=True)
+        crew.result(crew.start(Task(jobs.Add(1, seconds=60))))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_process_that_is_in_charge(how: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "charge.py").write_text(SCRIPT.replace("seconds=60", "seconds=1"))
+    path = os.pathsep.join([str(Path(jobs.__file__).parent), *sys.path])
+    running = subprocess.Popen(
+        [sys.executable, str(tmp_path / "charge.py")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    workers = [int(pid) for pid in running.stdout.readline().split()]
+    assert workers
+    running.send_signal(how)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode != 0
+    assert stderr.count("Traceback") == (how == signal.SIGINT)  # that of the script itself, none of a worker
+    deadline = time.monotonic() + 30
+    while any(map(alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"weights": 10**7, "processors": 4, "memory": 20 * GB}, (4, 1)),
+        ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "blocks": 3}, (3, 1)),
+        ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "blocks": 1}, (1, 1)),
+        ({"weights": GB, "processors": 4, "memory": 20 * GB, "blocks": 1}, (1, 4)),
+        ({"weights": 3 * GB, "processors": 8, "memory": 8 * GB}, (2, 1)),
+        ({"weights": 16 * GB, "processors": 8, "memory": 20 * GB}, (1, 8)),
+        ({"weights": 10**7, "processors": 1, "memory": 20 * GB}, (1, 1)),
+        ({"weights": 10**7, "processors": 4, "memory": 20 * GB, "on_cpu": False}, (1, 4)),
+        ({"weights": None, "processors": 4, "memory": 20 * GB}, (1, 4)),
+        ({"weights": 10**7, "processors": 4, "memory": 1}, (1, 1)),
+    ],
+)
+def test_processes_are_chosen_by_processors_memory_and_blocks(given, expected) -> None:
+    found = share_out(None, **given)
+    assert (found.processes, found.threads) == expected
+    assert not found.asked
+
+
+def test_a_number_that_is_asked_for_is_taken() -> None:
+    found = share_out(3, weights=10**12, processors=1, memory=1, blocks=1)
+    assert (found.processes, found.threads, found.asked) == (3, 1, True)
+    with pytest.raises(UsageError, match="--workers is 0"):
+        share_out(0, weights=1)
+
+
+def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
+    assert 1 <= cores() <= (os.cpu_count() or 1)
+    memory = available_memory()
+    assert memory is None or memory > 10**6
+    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
+    (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
+    assert on_disk(tmp_path) == 1000
