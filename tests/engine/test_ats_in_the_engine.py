@@ -155,3 +155,11 @@ def test_a_temperature_is_read_only_where_its_own_draws_stand(monkeypatch: pytes
     alone = rows[id(method)]
     model.sample(PROMPTS, recalibrators=[method, *others], m=4, max_new_tokens=5)
     assert rows[id(method)] == 2 * alone
+
+
+def test_recalibrators_that_can_still_be_trained_are_sampled_from() -> None:
+    shape = BlockShape(language_model().width, 48, heads=4, key_value_heads=2, head_dim=8)
+    fresh = [ATS(shape), Platt(tiny_models.model("llama").config.vocab_size)]
+    base, *found = language_model().sample(PROMPTS, recalibrators=[Base(), *fresh], m=3, max_new_tokens=4)
+    for draws in found:
+        assert [[d.token_ids for d in q] for q in draws] == [[d.token_ids for d in q] for q in base]

@@ -47,6 +47,7 @@ class Walk:
     closers: NDArray[np.float32]
 
 
+@torch.no_grad()
 def walk(
     forest: Forest,
     prompts: Sequence[Sequence[int]],

@@ -155,9 +155,9 @@ def sample_runs(
     truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[list[Sampled]]]:
-    """Sample as `sample_questions` with each of several seeds, in one pass: ``[run][recalibrator][question]``.
+    """Sample as `sample_questions` does with each of several seeds: ``[run][recalibrator][question]``.
 
-    The draws are those of separate calls; the prompts run once, and so does each beginning that runs share.
+    The draws are those of separate calls, in one pass: prompts and shared beginnings run once.
     """
     prompts = (asking or Asking()).prompts(model, questions)
     runs = model.sample_runs(
