@@ -1,31 +1,69 @@
-"""How many NLI calls clustering makes, against all ordered pairs of samples, as a Markdown table.
+"""NLI calls of clustering, and their CPU time, against all ordered pairs of samples.
 
-    python -m benchmarks.nli_calls
+    SEMCAL_DATA=<folder> python -m benchmarks nli_calls
 
-Simulated questions: a pool of wordings with Zipf weights, about a third of them further wordings of an
-earlier meaning; 10 samples each at five temperatures and four seeds. The simulated model entails between
-wordings of one meaning, and wrongly in one of seven ordered pairs apart. Calls are counted, not timed.
+Three kinds of answers, 10 samples a question, 20 runs = four seeds at each of five temperatures, one cache:
+
+- Atlas: the embedded language model's answers to 60 test questions of each set, and the embedded NLI model;
+- simulated: a pool of wordings with Zipf weights, about a third of them further wordings of an earlier
+  meaning; the simulated model entails between wordings of one meaning, and wrongly in one of seven ordered
+  pairs apart;
+- with SEMCAL_DATA, real systems' answers (LLaMA-13B on TriviaQA, GPT-3.5 on HotpotQA and NQ), and the
+  embedded NLI model, which was not made for them. One or two runs is all there is.
+
+"At least" is what any exact method must ask for the clusters that were found: k - 1 pairs, both directions,
+for a meaning of k wordings, one direction for each pair apart whose values do not already differ. Calls are
+counted; CPU time is one thread, embedded NLI model, against plain transformers on the 90 ordered pairs of
+each question in one padded batch, in turn, median of three.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
+import os
+import statistics
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, permutations
 from pathlib import Path
+from time import process_time
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from semcal.engine import cluster_answers
-from semcal.engine.equivalence import Triple
+from semcal.demo.paths import language_model_dir, nli_model_dir
+from semcal.demo.questions import SETS, load_set
+from semcal.engine import cluster_answers, load_equivalence, load_model
+from semcal.engine.equivalence import Equivalence, Triple
 from semcal.engine.verdicts import CachedEquivalence
+from semcal.errors import SemcalWarning
+from semcal.pipeline import Asking
+from semcal.pipeline.sample import sample_questions
+from semcal.qa.normal_form import normal_form, values_differ
+from semcal.recalibration import Temperature
 
-QUESTIONS, M, POOL = 2000, 10, 16
+QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 60, 10, 16
 TEMPERATURES = (1.0, 0.5, 1.3, 1.2, 1.1)
 SEEDS = 4
+#: Questions whose pairs are timed, and rounds.
+TIMED, ROUNDS = 20, 3
+#: The embedded NLI model reads no more tokens.
+LIMIT = {"max_length": 128}
+REAL = {
+    "LLaMA-13B, TriviaQA (real)": ("uqnlg_triviaqa_llama13b_a.jsonl.gz", 2),
+    "GPT-3.5, HotpotQA and NQ (real)": ("sac3_gpt35_samples_a.jsonl.gz", 1),
+}
+
+#: Normal forms of the samples: [run][question][sample].
+Runs = list[list[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -70,29 +108,135 @@ class SimulatedModel:
         return hashlib.sha256(f"{name}|{premise}|{hypothesis}".encode()).digest()[0] < 256 / 7
 
 
-def main() -> None:
-    """Count the calls of one run, and of all runs with one cache."""
+def simulated() -> tuple[list[str], Runs, Equivalence]:
+    """Made-up questions, their samples, and the model that knows their meanings."""
     rng = np.random.default_rng(0)
     questions = [Simulated.draw(number, rng) for number in range(QUESTIONS)]
-    names = [question.name for question in questions]
     runs = [
         [question.samples(temperature, rng) for question in questions]
         for temperature in TEMPERATURES
         for _ in range(SEEDS)
     ]
-    wordings = np.mean([len(set(samples)) for samples in runs[0]])
-    print(f"{QUESTIONS} questions, {M} samples, {wordings:.1f} distinct wordings a question at T = 1\n")
-    print("| linkage | runs | all pairs, a question | calls, a question | fewer |")
-    print("| --- | --- | --- | --- | --- |")
+    return [question.name for question in questions], runs, SimulatedModel(questions)
+
+
+def atlas(name: str) -> tuple[list[str], Runs]:
+    """What the embedded language model answers to a set."""
+    model, chosen = load_model(language_model_dir(), device="cpu"), load_set(name)
+    questions = chosen.test[:ATLAS_QUESTIONS]
+    drawn = [
+        sample_questions(
+            model,
+            questions,
+            recalibrators=[Temperature(value) for value in TEMPERATURES],
+            asking=Asking(chosen.few_shot),
+            m=M,
+            seed=seed,
+            max_new_tokens=24,
+        )
+        for seed in range(SEEDS)
+    ]
+    runs = [run for at_seed in zip(*drawn) for run in at_seed]  # four seeds at T = 1 come first
+    forms = [[[normal_form(draw.text) for draw in sampled.draws] for sampled in run] for run in runs]
+    return [question.question for question in questions], forms
+
+
+def real(path: Path, runs: int) -> tuple[list[str], Runs]:
+    """Samples that came with a public set."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    forms = [[normal_form(text) for text in row["samples"]] for row in rows]
+    cut = [[of_question[M * run : M * (run + 1)] for of_question in forms] for run in range(runs)]
+    return [row["question"] for row in rows], cut
+
+
+def counted(
+    what: str, names: list[str], runs: Runs, model: Equivalence, linkage: str
+) -> Iterator[dict[str, Any]]:
+    """Calls of the first run, and of all with one cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        cached = CachedEquivalence(model, Path(folder) / "verdicts.sqlite")
+        for number, run in enumerate(runs, 1):
+            clusters = cluster_answers(names, run, cached, linkage=linkage).clusters
+            if number in (1, len(runs)):
+                plain, calls = number * M * (M - 1), cached.calls / len(names)
+                least = np.mean([least_calls(*pair) for pair in zip(run, clusters)]) if number == 1 else ""
+                yield {
+                    "answers": what,
+                    "linkage": linkage,
+                    "runs": number,
+                    "wordings": float(np.mean([len(set(forms)) for forms in run])),
+                    "all pairs": plain,
+                    "calls a question": calls,
+                    "at least": least if linkage == "components" else "",
+                    "times fewer": plain / calls,
+                    "to reach": {1: 10, 20: 25}.get(number, ""),
+                }
+
+
+def least_calls(forms: list[str], clusters: list[list[int]]) -> float:
+    """Calls that no exact method can do without, for an equivalence relation with these clusters."""
+    meanings = [{forms[i] for i in cluster} - {""} for cluster in clusters]
+    inside = sum(2 * (len(meaning) - 1) for meaning in meanings if meaning)
+    apart = sum(
+        not values_differ(a, b) for first, second in combinations(meanings, 2) for a in first for b in second
+    )
+    return float(inside + apart)
+
+
+def plain_verdicts(names: Sequence[str], run: list[list[str]]) -> Callable[[], object]:
+    """All ordered pairs of samples of each question in one batch, by plain transformers."""
+    tokenizer = AutoTokenizer.from_pretrained(nli_model_dir())
+    model = AutoModelForSequenceClassification.from_pretrained(nli_model_dir()).eval()
+
+    def verdicts() -> None:
+        for name, forms in zip(names, run):
+            sides = [
+                [f"Question: {name}\nAnswer: {form}" for form in pair] for pair in permutations(forms, 2)
+            ]
+            first, second = zip(*sides)
+            with torch.inference_mode():
+                model(
+                    **tokenizer(list(first), list(second), padding=True, return_tensors="pt")
+                ).logits.argmax(1)
+
+    return verdicts
+
+
+def timed(names: list[str], runs: Runs, model: Equivalence) -> dict[str, Any]:
+    """CPU time of clustering the first run, and of all ordered pairs of a few of its questions."""
+    some = np.linspace(0, len(names) - 1, TIMED).astype(int)
+    plain = plain_verdicts([names[i] for i in some], [runs[0][i] for i in some])
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for job, times in zip((lambda: cluster_answers(names, runs[0], model), plain), spent):
+            start = process_time()
+            job()
+            times.append(process_time() - start)
+    ours, theirs = statistics.median(spent[0]) / len(names), statistics.median(spent[1]) / TIMED
+    return {"CPU ms a question": ours * 1000, "all pairs, ms": theirs * 1000, "times faster": theirs / ours}
+
+
+def results() -> list[dict[str, Any]]:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", SemcalWarning)  # of pairs too long for the embedded NLI model
+    judge = load_equivalence(nli_model_dir(), device="cpu")
+    kinds = {f"{name} (generated)": atlas(name) for name in SETS}
+    folder = os.environ.get("SEMCAL_DATA")
+    if folder:
+        kinds |= {what: real(Path(folder) / file, runs) for what, (file, runs) in REAL.items()}
+    rows = []
+    for what, (names, runs) in kinds.items():
+        seconds = timed(names, runs, judge)
+        rows += [{**row, **seconds} for row in counted(what, names, runs, judge, "components")]
+    names, runs, model = simulated()
+    unknown = dict.fromkeys(seconds, "")
     for linkage in ("components", "greedy"):
-        with tempfile.TemporaryDirectory() as folder:
-            cached = CachedEquivalence(SimulatedModel(questions), Path(folder) / "verdicts.sqlite")
-            for number, run in enumerate(runs, 1):
-                cluster_answers(names, run, cached, linkage=linkage)
-                if number in (1, len(runs)):
-                    plain, calls = number * M * (M - 1), cached.calls / QUESTIONS
-                    print(f"| {linkage} | {number} | {plain} | {calls:.1f} | {plain / calls:.1f} × |")
+        rows += [{**row, **unknown} for row in counted("simulated", names, runs, model, linkage)]
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.__main__ import table
+
+    print(table(results()))

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
-__all__ = ["complain", "progress", "say", "set_quiet", "stages"]
+__all__ = ["complain", "nli_calls", "progress", "say", "set_quiet", "stages"]
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
@@ -123,3 +123,13 @@ def _lines(label: str, total: int | None) -> Callable[[int], None]:
             complain(f"{label}: {done}{of} ({now - start:.0f} s)")
 
     return update
+
+
+def nli_calls(name: str, calls: int, pairs: int) -> str:
+    """Say what clustering asked, and what it saved.
+
+    >>> nli_calls("atlas", 80, 900)
+    '80 NLI calls of atlas, 11.2 times fewer than for all 900 ordered pairs'
+    """
+    fewer = f", {pairs / calls:.1f} times fewer than for all {pairs} ordered pairs" if calls else ""
+    return f"{calls} NLI calls of {name}{fewer}"

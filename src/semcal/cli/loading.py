@@ -58,6 +58,7 @@ def open_models(
     device: str | None = None,
     dtype: str | None = None,
     memory: str | None = None,
+    nli_device: str | None = None,
     cache: Path | None = None,
 ) -> Models:
     """Load what a process that works for a command holds: either model, or both."""
@@ -65,7 +66,9 @@ def open_models(
 
     return Models(
         None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
-        None if equivalence is None else open_equivalence(equivalence, device=device, cache=cache),
+        None
+        if equivalence is None
+        else open_equivalence(equivalence, device=nli_device or device, cache=cache),
     )
 
 

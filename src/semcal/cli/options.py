@@ -26,6 +26,7 @@ __all__ = [
     "MemoryOption",
     "MergeRefusalsOption",
     "ModelOption",
+    "NliDeviceOption",
     "OutOption",
     "QuietOption",
     "RowsArgument",
@@ -71,6 +72,10 @@ QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, h
 VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
+]
+NliDeviceOption = Annotated[
+    str | None,
+    typer.Option("--nli-device", help="Where the NLI model runs, if not on the language model's device."),
 ]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]

@@ -93,6 +93,7 @@ class Comparison:
     crew: Crew[Models] | None = None
     clock: Clock = field(default_factory=Clock)
     calls: int = 0
+    pairs: int = 0
     _step: Callable[[], None] = lambda: None
 
     def run(self, sets: Sequence[QuestionSet]) -> dict[str, Any]:
@@ -268,6 +269,7 @@ class Comparison:
 
         def kept(clustered: Clustered) -> Rows:
             self.calls += clustered.calls
+            self.pairs += len(clustered.rows) * self.settings.m * (self.settings.m - 1)
             return [{key: row[key] for key in CLUSTERED} for row in clustered.rows]
 
         jobs = [

@@ -140,6 +140,11 @@ class SemanticUQ:
     t_alpha, g_alpha : float
         The parameter of T-SC and of G-SC.
 
+    Attributes
+    ----------
+    nli_calls, pairs : int
+        Ordered pairs of answers that the equivalence was asked about so far, and all that there were.
+
     Raises
     ------
     UsageError
@@ -187,6 +192,7 @@ class SemanticUQ:
         self.truncation = truncation
         self.linkage = check_name(linkage, LINKAGES, what="linkage")
         self.measure = check_name(measure, MEASURES, what="measure")
+        self.nli_calls = self.pairs = 0
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
 
@@ -217,6 +223,8 @@ class SemanticUQ:
             progress=progress,
         )
         rows = [{"id": q.id, "question": q.question, **s.fields()} for q, s in zip(questions, sampled)]
-        rows, _ = cluster_rows(rows, equivalence=self.equivalence, linkage=self.linkage)
+        rows, calls = cluster_rows(rows, equivalence=self.equivalence, linkage=self.linkage)
+        self.nli_calls += calls
+        self.pairs += len(questions) * self.m * (self.m - 1)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         return [_answer(row, self.measure) for row in rows]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli.commands.sample import RecalibratorOption, TemperatureOption
-from semcal.cli.console import say
+from semcal.cli.console import nli_calls, say
 from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import ATLAS, open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
@@ -29,6 +29,7 @@ from semcal.cli.options import (
     MaxNewTokensOption,
     MemoryOption,
     ModelOption,
+    NliDeviceOption,
     OutOption,
     QuietOption,
     SamplesOption,
@@ -79,6 +80,7 @@ def command(
     out: OutOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     workers: WorkersOption = None,
     memory: MemoryOption = None,
@@ -96,8 +98,22 @@ def command(
     questions, blocks = ([single], 1) if single else peeked(read_questions(question), BLOCK, limit)
     shared = chosen(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     load = partial(
-        open_models, model, equivalence or "exact", device=device, dtype=dtype, memory=memory, cache=cache
+        open_models,
+        model,
+        equivalence or "exact",
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        nli_device=nli_device,
+        cache=cache,
     )
+    spent = {"calls": 0, "pairs": 0}
+
+    def counted(asked: Asked) -> list[dict[str, Any]]:
+        spent["calls"] += asked.nli_calls
+        spent["pairs"] += asked.pairs
+        return asked.records
+
     render = dumps if json or out is not None or not sys.stdout.isatty() else _page
     with crew_for(shared, load) as (crew, models):
         method, asking = open_recalibrator(
@@ -115,9 +131,12 @@ def command(
         job_of = partial(
             _job, methods=_methods(method, compare=compare), options=options, below=abstain_below
         )
-        work = SharedRows(crew, job_of, stage="ask", inputs=Question.row)
+        work = SharedRows(crew, job_of, stage="ask", then=counted, inputs=Question.row)
         if single is None:
-            return run_rows(questions, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+            code = run_rows(questions, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+            if models.judge.name != "exact":
+                say(f"ask: {nli_calls(models.judge.name, **spent)}")
+            return code
         with writing(out) as handle:
             handle.writelines(render(record) + "\n" for record in work([single]))
     return 0
@@ -170,6 +189,15 @@ def _job(questions: Sequence[Question], **how: Any) -> AskJob:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Records, and how many NLI calls they took of how many ordered pairs of answers."""
+
+    records: list[dict[str, Any]]
+    nli_calls: int
+    pairs: int
+
+
+@dataclass(frozen=True)
 class AskJob:
     """The records of questions under each method; those of a question stand together."""
 
@@ -178,21 +206,21 @@ class AskJob:
     options: Mapping[str, Any]
     below: float | None
 
-    def __call__(self, models: Models, tell: Callable[[int], None]) -> list[dict[str, Any]]:
+    def __call__(self, models: Models, tell: Callable[[int], None]) -> Asked:
         """Ask."""
         from semcal.pipeline import SemanticUQ
 
-        answered = [
-            SemanticUQ(models.model, recalibrator=method, equivalence=models.judge, **self.options).ask_many(
-                self.questions, progress=tell
-            )
+        askers = [
+            SemanticUQ(models.model, recalibrator=method, equivalence=models.judge, **self.options)
             for method in self.methods
         ]
-        return [
+        answered = [asker.ask_many(self.questions, progress=tell) for asker in askers]
+        records = [
             _record(answer, method, self.below)
             for answers in zip(*answered)
             for method, answer in zip(self.methods, answers)
         ]
+        return Asked(records, sum(asker.nli_calls for asker in askers), sum(asker.pairs for asker in askers))
 
 
 def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from semcal.cli.console import say
+from semcal.cli.console import nli_calls, say
 from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import open_models
 from semcal.cli.options import (
@@ -55,10 +55,11 @@ def command(
 
     rows, blocks = peeked(checked(read_rows(file), check_clusterable), BLOCK, limit)
     shared = chosen(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
-    asked = {"pairs": 0, "known": 0}
+    asked = {"calls": 0, "pairs": 0, "known": 0}
 
     def counted(found: Clustered) -> list[dict[str, Any]]:
-        asked["pairs"] += found.calls
+        asked["calls"] += found.calls
+        asked["pairs"] += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
         asked["known"] += found.hits
         return found.rows
 
@@ -72,5 +73,5 @@ def command(
         judge = models.judge.name
     if judge != "exact":
         kept = f", {asked['known']} of them known from {cache}" if cache else ""
-        say(f"cluster: {asked['pairs']} pairs of answers were needed of {judge}{kept}")
+        say(f"cluster: {nli_calls(judge, asked['calls'], asked['pairs'])}{kept}")
     return code

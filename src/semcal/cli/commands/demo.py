@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.console import complain, progress, say
+from semcal.cli.console import complain, nli_calls, progress, say
 from semcal.cli.crews import chosen, crew_for
 from semcal.cli.loading import ATLAS, open_models
 from semcal.cli.options import (
@@ -23,6 +23,7 @@ from semcal.cli.options import (
     JsonOption,
     LimitOption,
     MemoryOption,
+    NliDeviceOption,
     QuietOption,
     SamplesOption,
     SeedOption,
@@ -47,6 +48,7 @@ def command(
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
     dtype: DtypeOption = None,
     dry_run: DryRunOption = False,
     fresh: FreshOption = False,
@@ -75,9 +77,16 @@ def command(
     settings = Settings(
         m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
     )
-    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS)
+    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS, at_once=True)
     load = partial(
-        open_models, ATLAS, ATLAS, device=device, dtype=dtype, memory=memory, cache=out / "verdicts.sqlite"
+        open_models,
+        ATLAS,
+        ATLAS,
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        nli_device=nli_device,
+        cache=out / "verdicts.sqlite",
     )
     with crew_for(shared, load, at_once=True) as (crew, models):
         clock.add({"start": time.process_time()})
@@ -93,6 +102,8 @@ def command(
             typer.echo(dumps(results))
         if not json:
             _show(results)
+        if comparison.calls:
+            say(f"demo: {nli_calls(models.judge.name, comparison.calls, comparison.pairs)}")
         for line in clock.table():
             say(line)
         say(f"report: {page}  ({clock.elapsed:.0f} s)")

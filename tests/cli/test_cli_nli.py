@@ -1,0 +1,83 @@
+"""Where the NLI model runs, and what the commands say about its calls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from semcal.cli.app import app
+from semcal.cli.console import nli_calls
+from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.pipeline.sharing import Shared
+
+SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
+ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Stand-ins for both models; on which device each was asked for."""
+    devices: dict[str, Any] = {}
+
+    def language_model(name: str, *, device: str | None, **options: Any) -> FakeLanguageModel:
+        devices["model"] = device
+        return FakeLanguageModel({"What is it?": {"ship": 0.5, "boat": 0.5}})
+
+    def judge(name: str | None, *, device: str | None, **options: Any) -> FakeEquivalence:
+        devices["nli"] = device
+        return FakeEquivalence([{"ship", "boat"}])
+
+    monkeypatch.setattr("semcal.cli.loading.open_model", language_model)
+    monkeypatch.setattr("semcal.cli.loading.open_equivalence", judge)
+    one = Shared(processes=1, threads=1, reason="it is a test", asked=True)
+    for command in ("ask", "cluster"):
+        monkeypatch.setattr(f"semcal.cli.commands.{command}.chosen", lambda *_, **__: one)
+    return devices
+
+
+def run(*arguments: str) -> tuple[list[dict[str, Any]], str]:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "devices"),
+    [
+        ((), {"model": None, "nli": None}),
+        (("--device", "cuda:0"), {"model": "cuda:0", "nli": "cuda:0"}),
+        (("--device", "cuda:0", "--nli-device", "cuda:1"), {"model": "cuda:0", "nli": "cuda:1"}),
+        (("--nli-device", "cpu"), {"model": None, "nli": "cpu"}),
+    ],
+)
+def test_the_nli_model_runs_beside_the_language_model_unless_told_otherwise(opened, options, devices):
+    run("ask", "What is it?", "--model", "fake", "--equivalence", "fake", "--json", *options)
+    assert opened == devices
+
+
+def test_cluster_says_how_many_calls_it_made_and_what_all_pairs_would_be(opened, tmp_path):
+    rows, said = run("cluster", write(tmp_path / "rows.jsonl", ROWS), "--equivalence", "fake")
+    assert rows[0]["clusters"] == [[0, 1, 2, 5], [3], [4]]
+    # one question three times: boat with ship both ways, ship and boat with 4 and 5 one way, never 4 with 5
+    assert "cluster: 6 NLI calls of fake, 15.0 times fewer than for all 90 ordered pairs" in said
+
+
+def test_ask_says_how_many_calls_it_made(opened, tmp_path):
+    questions = [{"id": f"q{i}", "question": "What is it?"} for i in range(4)]
+    _, said = run(
+        "ask", write(tmp_path / "q.jsonl", questions), "--model", "fake", "--equivalence", "fake", "--m", "5"
+    )
+    assert "ask: 2 NLI calls of fake, 40.0 times fewer than for all 80 ordered pairs" in said
+
+
+def test_no_call_at_all_is_not_compared():
+    assert nli_calls("m", 0, 90) == "0 NLI calls of m"
