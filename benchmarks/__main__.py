@@ -61,7 +61,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A number to three significant digits, anything else as it is."""
+    """A number to three significant digits, a dash for nothing, anything else as it is."""
+    if value is None:
+        return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

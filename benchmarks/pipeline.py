@@ -37,7 +37,7 @@ from semcal.pipeline import Asking
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.sample import sample_questions
+from semcal.pipeline.sample import sample_runs
 from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
@@ -132,20 +132,16 @@ def ours(parts: Parts, asked: Sequence[Question], under: Sequence[AnyRecalibrato
     model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
     equivalence = CrossEncoder(parts.nli, parts.nli_tokenizer, name="base", revision="")
     clock = Clock()
-    sampled = [
-        one
-        for seed in range(runs)
-        for one in sample_questions(
-            model,
-            asked,
-            recalibrators=under,
-            asking=Asking(parts.few_shot),
-            m=M,
-            seed=seed,
-            max_new_tokens=STEPS,
-        )
-    ]
-    rows = [{**q.row(), **one.fields()} for under in sampled for q, one in zip(asked, under)]
+    sampled = sample_runs(
+        model,
+        asked,
+        recalibrators=under,
+        seeds=range(runs),
+        asking=Asking(parts.few_shot),
+        m=M,
+        max_new_tokens=STEPS,
+    )
+    rows = [{**q.row(), **one.fields()} for run in sampled for under in run for q, one in zip(asked, under)]
     clock.lap("sampling and likelihoods")
     clustered, calls = cluster_rows(rows, equivalence=equivalence)
     clock.lap("clustering")

@@ -102,6 +102,8 @@ def test_a_learning_curve_is_a_table_of_every_size_beside_the_fit(
         (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
         (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),
         (("--measure", "E-CS"), "did you mean 'E-SC'"),
+        (("--keep-accuracy",), "--keep-accuracy goes with --select or TS-grid"),
+        (("--learning-rate", "0.1"), "--learning-rate are for --solver sgd"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -194,3 +196,20 @@ def test_a_chosen_recalibrator_knows_its_scores_on_validation(
         assert kept["measure"] == measure
         assert kept == {key: chosen[key] for key in kept}
         assert {"brier", "ace", "auroc", "accuracy", "n", "measure_alpha"} < kept.keys()
+
+
+def test_the_accuracy_can_be_kept_when_choosing(model: str, files: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "fit")
+    _, (result,), _ = semcal(
+        "fit", files[0], *options, "--select", "--keep-accuracy", "--validation", files[1]
+    )
+    assert all(row["accuracy_behind"] <= 2 for row in result["chosen"].values())
+
+
+def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--model", model, "--method", "TS", "--solver", "sgd", "--out", tmp_path / "fit")
+    drifts = []
+    for extra in ((), ("--learning-rate", "0.01")):
+        _, (result,), _ = semcal("fit", files[0], *options, *extra)
+        drifts.append(result["drift_bound"])
+    assert drifts[1] == pytest.approx(100 * drifts[0])

@@ -138,3 +138,28 @@ def test_the_fake_model_says_that_it_has_no_states() -> None:
     prompt = Prompt("q", model.encode(chat("Who?")))
     with pytest.raises(UsageError, match="ATS reads hidden states"):
         model.sample([prompt], recalibrators=[ats()])
+
+
+def test_a_temperature_is_read_only_where_its_own_draws_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many other branches the tree has: reading is a block of the model for each recalibrator."""
+    model, method, others = language_model(), ats(), [SE(), Base(), platt(), ats("llama", 3)]
+    rows: Counter[int] = Counter()
+    plain = ATS.queries
+
+    def counted(self: ATS, states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        rows[id(self)] += states.shape[1]
+        return plain(self, states, positions)
+
+    monkeypatch.setattr(ATS, "queries", counted)
+    model.sample(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5)
+    alone = rows[id(method)]
+    model.sample(PROMPTS, recalibrators=[method, *others], m=4, max_new_tokens=5)
+    assert rows[id(method)] == 2 * alone
+
+
+def test_recalibrators_that_can_still_be_trained_are_sampled_from() -> None:
+    shape = BlockShape(language_model().width, 48, heads=4, key_value_heads=2, head_dim=8)
+    fresh = [ATS(shape), Platt(tiny_models.model("llama").config.vocab_size)]
+    base, *found = language_model().sample(PROMPTS, recalibrators=[Base(), *fresh], m=3, max_new_tokens=4)
+    for draws in found:
+        assert [[d.token_ids for d in q] for q in draws] == [[d.token_ids for d in q] for q in base]

@@ -8,6 +8,7 @@ import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.pipeline import Asking, sample_questions
+from semcal.pipeline.sample import sample_runs
 from semcal.qa.datasets import Question
 from semcal.recalibration import SE, Base
 
@@ -83,3 +84,9 @@ def test_few_shot_examples_stand_before_every_question() -> None:
     assert Asking.from_description(asking.describe()).chat(QUESTIONS[0]) == asking.chat(QUESTIONS[0])
     model = FakeLanguageModel(TABLE)
     assert asking.hash(model) != Asking().hash(model)
+
+
+def test_runs_in_one_pass_are_those_of_separate_calls() -> None:
+    model, under = FakeLanguageModel(TABLE), [Base(), SE()]
+    runs = sample_runs(model, QUESTIONS, recalibrators=under, seeds=[3, 1], m=5)
+    assert runs == [sample_questions(model, QUESTIONS, recalibrators=under, seed=s, m=5) for s in (3, 1)]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 __all__ = ["main"]
+
+
+#: numpy's products add up in another order with each number of threads; waiting threads are not to spin.
+_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def main() -> None:
     """Run the command line."""
+    for name, value in _THREADS.items():  # before numpy and PyTorch are there to read it
+        os.environ.setdefault(name, value)
     from semcal.cli.app import app
 
     app(prog_name="semcal")

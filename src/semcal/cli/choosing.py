@@ -82,11 +82,12 @@ def choose_by_grid(
     from semcal.experiment.blocks import rows_in_blocks
     from semcal.pipeline.grid import GRID, choose_temperatures
 
+    sampling = {key: value for key, value in how.items() if key != "accuracy_within"}
     with progress("TS-grid", len(questions)) as update:
         rows = rows_in_blocks(
-            model, questions, GRID, equivalence=judge, asking=asking, progress=update, keep=keep, **how
+            model, questions, GRID, equivalence=judge, asking=asking, progress=update, keep=keep, **sampling
         )
-    found = choose_temperatures(rows)
+    found = choose_temperatures(rows, accuracy_within=how["accuracy_within"])
     if found.at_edge:
         say(
             f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
@@ -111,7 +112,8 @@ def _traded_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if row["accuracy"] < WORTH * best:
             yield (
                 f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
-                f"the best candidate in {best:.0%}: its Brier score is low for being unsure of wrong answers"
+                f"the best candidate in {best:.0%}: wrong answers of little confidence score low; "
+                "--keep-accuracy leaves such candidates out"
             )
 
 

@@ -34,14 +34,16 @@ def chosen(
     blocks: int | None,
     model: str | None = None,
     equivalence: str | None = None,
+    at_once: bool = False,
 ) -> Shared:
-    """Choose how many processes a command uses, from the size of its models, and say so."""
+    """Choose how many processes a command uses, `at_once` or when that pays, and say so."""
     from semcal.cli.loading import weights_of
     from semcal.pipeline.sharing import share_out, uses_cpu
 
     weights = weights_of(model=model, equivalence=equivalence)
     shared = share_out(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
-    say(f"{label}: {'' if shared.asked or shared.processes == 1 else 'up to '}{shared}")
+    surely = at_once or shared.asked or shared.processes == 1
+    say(f"{label}: {'' if surely else 'up to '}{shared}")
     return shared
 
 

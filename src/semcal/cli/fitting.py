@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Wanted", "Work", "check_options"]
 
+#: Standard errors of accuracy that --keep-accuracy lets a choice cost: what chance alone would often take.
+WITHIN = 2.0
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -33,7 +36,9 @@ class Wanted:
     loss: str
     alpha: float | None
     weight_decay: float
+    learning_rate: float | None
     select: bool
+    keep_accuracy: bool
     learning_curve: bool
     measure: str
     seed: int
@@ -42,6 +47,11 @@ class Wanted:
     def samples(self) -> bool:
         """Whether answers have to be sampled."""
         return self.select or self.learning_curve or self.method == "TS-grid"
+
+    @property
+    def accuracy_within(self) -> float | None:
+        """How many standard errors of accuracy a choice may cost."""
+        return WITHIN if self.keep_accuracy else None
 
     def ways(self) -> str:
         """Under how many recalibrators answers are sampled, in words."""
@@ -86,8 +96,10 @@ def _contradictions(wanted: Wanted, *, validation: str | None, plot: Path | None
         yield "--learning-curve measures on questions of their own; give them with --validation FILE"
     if validation is not None and not (wanted.select or wanted.learning_curve):
         yield "--validation goes with --select or --learning-curve"
-    if wanted.weight_decay and exact:
-        yield "--weight-decay is for --solver sgd; the exact solution of TS has none"
+    if (wanted.weight_decay or wanted.learning_rate) and (exact or wanted.method == "TS-grid"):
+        yield "--weight-decay and --learning-rate are for --solver sgd; exact solutions and TS-grid have none"
+    if wanted.keep_accuracy and not (wanted.select or wanted.method == "TS-grid"):
+        yield "--keep-accuracy goes with --select or TS-grid"
     if plot is not None and (wanted.select or wanted.method == "TS-grid"):
         yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
 
@@ -137,6 +149,7 @@ class Work:
                 loss=wanted.loss,
                 alpha=wanted.alpha,
                 weight_decay=wanted.weight_decay,
+                learning_rate=wanted.learning_rate,
                 seed=wanted.seed,
                 store=self.features,
                 data=self.data,
@@ -174,9 +187,11 @@ class Work:
         common: dict[str, Any] = {"asking": asking, "judge": judge, "keep": kept.folder, "out": self.out}
         if wanted.learning_curve:
             return self._learned(wanted, labelled, provenance, sampling, plot, common)
-        common |= {"how": sampling, "provenance": provenance, "measure": wanted.measure}
+        how = {**sampling, "accuracy_within": wanted.accuracy_within}
+        common |= {"how": how, "provenance": provenance, "measure": wanted.measure}
         if wanted.method == "TS-grid":
             return choose_by_grid(self.model, labelled.questions, **common)
+        how["learning_rate"] = wanted.learning_rate
         return choose_by_sweep(
             self.model, labelled, self.validation, methods=[wanted.method], features=self.features, **common
         )

@@ -116,7 +116,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, rule: Rule, visible: Tens
     if rule.softcap is not None:
         scores = torch.tanh(scores / rule.softcap) * rule.softcap
     if visible is not None:
-        scores = scores.masked_fill(~visible, -torch.inf)
+        scores.masked_fill_(~visible, -torch.inf)
     lowest = torch.finfo(scores.dtype).min / 2
     top = scores.amax(-1, keepdim=True).clamp_min_(lowest)  # no row may be -inf throughout
     weights = scores.sub_(top).exp_()

@@ -22,6 +22,7 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,)) -> token of each draw (n,)."""
 
 _LEAST = -87.0  # exp(-87) is still a normal float32; a token that much less likely is impossible
+_ROWS = 16  # whose weights stay in a processor's cache
 
 
 class Distributions:
@@ -60,22 +61,31 @@ class _Tempered(Distributions):
         return self.logits.amax(-1, keepdim=True)
 
     @cached_property
-    def _weights(self) -> tuple[Tensor, Tensor]:
-        """exp((z - max z)/T) and the sums of its blocks."""
-        weights = (self.logits - self._top).mul_(1 / self.recalibrator.temperature)
-        weights = torch.threshold_(weights.clamp_min_(_LEAST).exp_(), 1.7e-38, 0.0)
-        return weights, block_sums(weights)
+    def _sums(self) -> Tensor:
+        """Sums of the weights' blocks; the weights of a few rows exist at a time."""
+        rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
+        some = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
+        return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in some])
+
+    def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
+        """exp((z - top)/T)."""
+        weights = (logits - top).mul_(1 / self.recalibrator.temperature)
+        return torch.threshold_(weights.clamp_min_(_LEAST).exp_(), 1.7e-38, 0.0)
 
     def chosen(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
         if choose is not inverse_cdf:
             return super().chosen(choose, rows, u)
-        return drawn_from(*self._weights, rows, u)
+
+        def look(row: Tensor, tokens: Tensor) -> Tensor:
+            return self._weights(self.logits[row, tokens], self._top[row, 0])
+
+        return drawn_from(look, self._sums, self.logits.shape[1], rows, u)
 
     def at(self, rows: Tensor, tokens: Tensor) -> Tensor:
         if "log_probs" in self.__dict__:
             return super().at(rows, tokens)
         over = (self.logits[rows, tokens] - self._top[rows, 0]).double() / self.recalibrator.temperature
-        return (over - self._weights[1].sum(-1).log()[rows]).float()
+        return (over - self._sums.sum(-1).log()[rows]).float()
 
 
 def distributions(

@@ -8,6 +8,8 @@ drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from semcal.errors import ModelError
 __all__ = ["block_sums", "drawn_from", "inverse_cdf", "most_likely"]
 
 _BLOCK = 128
+Look = Callable[[Tensor, Tensor], Tensor]
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
@@ -51,7 +54,9 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     if log_probs.device.type == "mps":  # no float64 there
         return inverse_cdf(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
     weights = log_probs.exp()
-    return drawn_from(weights, block_sums(weights), rows, u)
+    return drawn_from(
+        lambda row, tokens: weights[row, tokens], block_sums(weights), weights.shape[1], rows, u
+    )
 
 
 def block_sums(weights: Tensor) -> Tensor:
@@ -68,15 +73,17 @@ def block_sums(weights: Tensor) -> Tensor:
     return torch.cat([sums, rest.sum(-1, keepdim=True, dtype=torch.float64)], 1)
 
 
-def drawn_from(weights: Tensor, sums: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-    """Tokens for uniforms, as `inverse_cdf` has it, of probabilities that need not add up to 1.
+def drawn_from(look: Look, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
+    """Tokens for uniforms, as `inverse_cdf` has it, by weights that need not add up to 1.
 
     Parameters
     ----------
-    weights : torch.Tensor
-        (F, V), at least 0.
+    look : callable
+        (row, token) -> weight, at least 0; of arrays that are broadcast against each other.
     sums : torch.Tensor
-        Their `block_sums`.
+        `block_sums` of the weights.
+    size : int
+        V, tokens of the vocabulary.
     rows, u : torch.Tensor
         As for `inverse_cdf`.
     """
@@ -90,10 +97,9 @@ def drawn_from(weights: Tensor, sums: Tensor, rows: Tensor, u: Tensor) -> Tensor
     block = (cumulative[rows] <= sought[:, None]).sum(1).clamp_max(sums.shape[1] - 1)
     before = torch.where(block > 0, cumulative[rows, block - 1], 0.0)[:, None]
     tokens = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=rows.device)
-    inside = weights[rows[:, None], tokens.clamp_max(weights.shape[1] - 1)].double()
-    inside = inside.masked_fill_(tokens >= weights.shape[1], 0.0)
+    inside = look(rows[:, None], tokens.clamp_max(size - 1)).double().masked_fill_(tokens >= size, 0.0)
     place = (before + inside.cumsum(-1) <= sought[:, None]).sum(1)
-    return _possible(weights, rows, block * _BLOCK + place)
+    return _possible(look, size, rows, (block * _BLOCK + place).clamp_max(size - 1))
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
@@ -108,11 +114,10 @@ def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
     return best.int().argmax(-1)[rows]
 
 
-def _possible(weights: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+def _possible(look: Look, size: int, rows: Tensor, tokens: Tensor) -> Tensor:
     """Move a token of weight 0, where parallel sums may round to, to the next possible one, or back."""
-    tokens = tokens.clamp_max(weights.shape[-1] - 1)
-    for i in torch.nonzero(weights[rows, tokens] == 0).flatten().tolist():
-        possible = torch.nonzero(weights[rows[i]]).flatten()
+    for i in torch.nonzero(look(rows, tokens) == 0).flatten().tolist():
+        possible = torch.nonzero(look(rows[i], torch.arange(size, device=rows.device))).flatten()
         after = possible[possible > tokens[i]]
         tokens[i] = after[0] if len(after) else possible[-1]
     return tokens

@@ -38,11 +38,15 @@ class Growth:
     path : torch.Tensor
         (N, T) int64: slots of the tokens behind the prompt that each follows, in order, its own the last; -1
         behind that. Slots number all tokens of the trees of a forest in the order in which they have grown.
+    asked : torch.Tensor or None
+        (N, r) bool: which riders' temperatures behind a token are wanted; what it follows was wanted of the
+        same ones. All by default; the plain forest reads all anyway.
     """
 
     token: Tensor
     row: Tensor
     path: Tensor
+    asked: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.token)
@@ -165,12 +169,13 @@ class LevelForest:
         most, read = _at_once(self.network), []
         path, depth, row = (x.to(self.network.device) for x in (new.path, new.depth, self._held(new.row)))
         token = new.token.to(self.network.device)
+        asked = None if new.asked is None else new.asked.to(self.network.device)
         for start in range(0, len(new), most):
             some = slice(start, start + most)
             nodes = Nodes(
                 self.layers, self.prefix, self.lengths, row[some], path[some], depth[some], self.slots
             )
-            read.append(self._run(token[some], nodes.position, nodes))
+            read.append(self._grown(token[some], nodes, None if asked is None else asked[some]))
             self.slots += len(read[-1])
         return Reading.joined(read)
 
@@ -186,6 +191,16 @@ class LevelForest:
 
     def _held(self, rows: Tensor) -> Tensor:
         return self.place[rows.to(self.place.device)]
+
+    def _grown(self, token: Tensor, nodes: Nodes, asked: Tensor | None) -> Reading:
+        if asked is None:
+            return self._run(token, nodes.position, nodes)
+        states = run(self.network.copied, token, nodes.position, nodes)
+        beta = [
+            Rider(rider, -1 - i).read_some(states, nodes.position, nodes, asked[:, i].nonzero()[:, 0])
+            for i, rider in enumerate(self.carried)
+        ]
+        return Reading.of(states, beta)
 
     def _run(self, token_ids: Tensor, positions: Tensor, through: Pass) -> Reading:
         states = run(self.network.copied, token_ids, positions, through)

@@ -10,7 +10,7 @@ attention to the prompts. In each layer every new token gathers from its levels,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -183,8 +183,28 @@ class Nodes:
     _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
 
     def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        self._hold(layer, key, value)
-        parts = [self._of_tree(layer, query, key.shape[1]), self._of_own(layer, query, key.shape[1])]
+        last = self.first + len(self.row)
+        self.hold(layer, torch.arange(self.first, last, device=self.row.device), key, value)
+        return self.gather(layer, query, key.shape[1])
+
+    def some(self, which: Tensor) -> Nodes:
+        """These (ascending) of the new tokens alone."""
+        return replace(self, row=self.row[which], path=self.path[which], depth=self.depth[which], _masks={})
+
+    def hold(self, layer: Layer, slots: Tensor, *pair: Tensor) -> None:
+        """Keep keys and values (1, h, n, D) of the tokens in these slots (n,)."""
+        keys, values = (states[0].transpose(0, 1) for states in pair)
+        last = int(slots[-1]) + 1
+        if layer.tree is None:
+            layer.tree = keys[:0], values[:0]
+        if last > len(layer.tree[0]):
+            room = last + max(_ROOM, last // 4)
+            layer.tree = _moved(layer.tree[0], room, keys), _moved(layer.tree[1], room, values)
+        layer.tree[0][slots], layer.tree[1][slots] = keys, values
+
+    def gather(self, layer: Layer, query: Tensor, heads: int) -> Tensor:
+        """What the tokens gather (1, n, H, D), of queries (1, H, n, D), from what is kept for h heads."""
+        parts = [self._of_tree(layer, query, heads), self._of_own(layer, query, heads)]
         if layer.shared is not None:
             parts.append(_of_shared(layer, layer.shared, query[0], self.position))
         return merged(parts)[None]
@@ -193,17 +213,6 @@ class Nodes:
     def position(self) -> Tensor:
         """(N,) where the tokens stand."""
         return self.before + self.lengths[self.row] + self.depth - 1
-
-    def _hold(self, layer: Layer, *pair: Tensor) -> None:
-        last = self.first + len(self.row)
-        keys, values = (states[0].transpose(0, 1) for states in pair)
-        if layer.tree is None:
-            layer.tree = keys[:0], values[:0]
-        if last > len(layer.tree[0]):
-            room = last + max(_ROOM, last // 4)
-            layer.tree = _moved(layer.tree[0], room, keys), _moved(layer.tree[1], room, values)
-        layer.tree[0][self.first : last] = keys
-        layer.tree[1][self.first : last] = values
 
     def _of_tree(self, layer: Layer, query: Tensor, heads: int) -> Part:
         assert layer.tree is not None
@@ -298,7 +307,7 @@ def _repeated(states: Tensor, groups: int) -> Tensor:
 
 
 def _moved(held: Tensor, slots: int, like: Tensor) -> Tensor:
-    """A buffer of `slots` slots with `held` at its front."""
-    buffer = like.new_empty((slots, *like.shape[1:]))
+    """A buffer of `slots` slots with `held` at its front; zeros behind, since what is masked is read too."""
+    buffer = like.new_zeros((slots, *like.shape[1:]))
     buffer[: len(held)] = held
     return buffer

@@ -20,7 +20,7 @@ from semcal.errors import ModelError
 
 __all__ = ["Network"]
 
-_HEAD_ELEMENTS = 2**22  # logits that exist at a time: 16 MiB of float32
+_HEAD_ELEMENTS = 2**21  # logits that exist at a time: 8 MiB of float32
 _HEAD_ELEMENTS_ELSEWHERE = 2**26
 
 
@@ -93,6 +93,8 @@ class Network:
         """Logits (N, V), float32, of states (N, d)."""
         rows = self.rows_at_a_time
         parts = [self._head_forward(states[i : i + rows]) for i in range(0, len(states), rows)]
+        if len(parts) == 1:  # no copy of so much
+            return parts[0]
         return torch.cat(parts) if parts else torch.zeros((0, self.vocabulary), device=self.device)
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from semcal.engine.attention import Rule
 from semcal.engine.cache import SlotLayer
-from semcal.engine.levels import Layer, Pass
+from semcal.engine.levels import Layer, Nodes, Pass
 from semcal.recalibration import ATS, AnyRecalibrator
 
 __all__ = ["PlainRider", "Reading", "Rider", "log_probs", "riders_of"]
@@ -69,10 +69,29 @@ class Rider:
     def read(self, states: Tensor, positions: Tensor, through: Pass) -> Tensor:
         """1/T (N,) behind the N new tokens of a pass, with states (N, d) at positions (N,)."""
         ats, states, positions = self.recalibrator, states[None], positions[None]
-        layer = through.layers.setdefault(self.index, Layer(Rule(ats.shape.head_dim**-0.5)))
         query = ats.queries(states, positions)
-        gathered = through.attend(layer, query, *ats.keys_values(states, positions))
+        gathered = through.attend(self._layer(through), query, *ats.keys_values(states, positions))
         return ats.inverse_temperature_from(states, gathered.flatten(2))[0].float()
+
+    @torch.no_grad()
+    def read_some(self, states: Tensor, positions: Tensor, nodes: Nodes, which: Tensor) -> Tensor:
+        """As `read`, of these (n,) new tokens alone; NaN behind the others.
+
+        Those are seen by none that will be asked about: whatever a draw of this recalibrator stands on, it
+        has stood on all that leads there.
+        """
+        found = torch.full((len(states),), torch.nan, device=states.device)
+        if not len(which):
+            return found
+        ats, states, positions = self.recalibrator, states[None, which], positions[None, which]
+        layer, (keys, values) = self._layer(nodes), ats.keys_values(states, positions)
+        nodes.hold(layer, nodes.first + which, keys, values)
+        gathered = nodes.some(which).gather(layer, ats.queries(states, positions), keys.shape[1])
+        found[which] = ats.inverse_temperature_from(states, gathered.flatten(2))[0].float()
+        return found
+
+    def _layer(self, through: Pass) -> Layer:
+        return through.layers.setdefault(self.index, Layer(Rule(self.recalibrator.shape.head_dim**-0.5)))
 
 
 class PlainRider:

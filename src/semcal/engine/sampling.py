@@ -47,6 +47,7 @@ class Walk:
     closers: NDArray[np.float32]
 
 
+@torch.no_grad()
 def walk(
     forest: Forest,
     prompts: Sequence[Sequence[int]],
@@ -87,6 +88,7 @@ def walk(
     enders = np.array(sorted(stops), dtype=np.int64)
     frontier = begin(forest, prompts)
     node = torch.from_numpy(question)
+    rider = _rider_of(forest, recalibrators)
     for step in range(steps):
         draws = _Draws(node, torch.from_numpy(which), torch.from_numpy(u[question, draw, step]))
         chosen, scored, noted = draws.choose(forest, frontier.read, recalibrators, choose, closers)
@@ -100,11 +102,18 @@ def walk(
         if not going.any():
             break
         which, question, draw = which[going], question[going], draw[going]
-        frontier, node = advance(forest, frontier, node[going], torch.from_numpy(chosen[going]))
+        token = torch.from_numpy(chosen[going])
+        frontier, node = advance(forest, frontier, node[going], token, rider=rider[torch.from_numpy(which)])
     else:
         draws = _Draws(node, torch.from_numpy(which), torch.zeros(len(node), dtype=torch.float64))
         closing[which, question, draw, steps] = draws.note(forest, frontier.read, recalibrators, closers)
     return Walk(tokens, log_probs, closing)
+
+
+def _rider_of(forest: Forest, recalibrators: Sequence[AnyRecalibrator]) -> Tensor:
+    """(R,) which of the forest's riders a recalibrator is; -1 for one that reads no states."""
+    riders = list(forest.riders)
+    return torch.tensor([riders.index(one) if one in riders else -1 for one in recalibrators])
 
 
 @dataclass(frozen=True)

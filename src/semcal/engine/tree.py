@@ -40,8 +40,16 @@ def begin(forest: Forest, prompts: Sequence[Sequence[int]]) -> Frontier:
     return Frontier(read, row, torch.zeros((len(prompts), 0), dtype=torch.long))
 
 
-def advance(forest: Forest, frontier: Frontier, node: Tensor, token: Tensor) -> tuple[Frontier, Tensor]:
+def advance(
+    forest: Forest, frontier: Frontier, node: Tensor, token: Tensor, *, rider: Tensor | None = None
+) -> tuple[Frontier, Tensor]:
     """Go on from nodes (n,) with tokens (n,); equal steps are run once, rows without a step leave the forest.
+
+    Parameters
+    ----------
+    rider : torch.Tensor, optional
+        (n,) which of the forest's riders each step is of, -1 for none; by default each is of all. Behind a
+        token only the riders are read whose steps lead there.
 
     Returns
     -------
@@ -55,4 +63,8 @@ def advance(forest: Forest, frontier: Frontier, node: Tensor, token: Tensor) -> 
     forest.keep(torch.unique_consecutive(row))
     slot = forest.slots + torch.arange(len(distinct))
     path = torch.cat([frontier.path[parent], slot[:, None]], 1)
-    return Frontier(forest.grow(Growth(token, row, path)), row, path), reached
+    asked = None
+    if rider is not None:
+        asked = torch.zeros((len(distinct), len(forest.riders)), dtype=torch.bool)
+        asked[reached[rider >= 0], rider[rider >= 0]] = True
+    return Frontier(forest.grow(Growth(token, row, path, asked)), row, path), reached

@@ -181,6 +181,8 @@ def sweep(
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int | None = None,
+    learning_rate: float | None = None,
+    accuracy_within: float | None = None,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
     keep: Path | None = None,
 ) -> Sweep:
@@ -204,6 +206,10 @@ def sweep(
         A folder for the hidden states.
     m, seed, max_new_tokens
         Of the sampling.
+    learning_rate : float, optional
+        Of ATS and Platt; the paper's 1e-5 by default.
+    accuracy_within : float, optional
+        As in `select`.
     progress : callable, optional
         Maps a label and a total to what is told how much is done.
     keep : Path, optional
@@ -227,6 +233,7 @@ def sweep(
         model,
         features,
         methods,
+        learning_rate=learning_rate,
         seed=seed,
         progress=tell("fit", sum(5 if method == "TS" else 10 for method in methods)),
         keep=labelled.training_store(model, keep / "trainings" if keep else None, asking=asking, whole=whole),
@@ -243,4 +250,4 @@ def sweep(
         progress=tell("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )
-    return Sweep(fitted, select(rows, grader=grader, seed=seed))
+    return Sweep(fitted, select(rows, grader=grader, seed=seed, accuracy_within=accuracy_within))

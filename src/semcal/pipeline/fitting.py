@@ -208,6 +208,7 @@ def fit(
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
+    learning_rate: float | None = None,
     seed: int = 0,
     store: Path | None = None,
     data: str | None = None,
@@ -236,6 +237,8 @@ def fit(
         Negative log-likelihood, or selective smoothing with its `alpha`.
     weight_decay : float
         Of sgd.
+    learning_rate : float, optional
+        Of sgd; by default the paper's, which needs many questions to get anywhere.
     seed : int
         Of sgd, and of the resampling behind the interval of T.
     store : Path, optional
@@ -278,6 +281,7 @@ def fit(
         loss=loss,
         alpha=alpha,
         weight_decay=weight_decay,
+        learning_rate=learning_rate,
         seed=seed,
         watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
     )

@@ -100,7 +100,11 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
 
 
 def choose_temperatures(
-    rows: Mapping[float, Rows], *, measures: Sequence[str] = MEASURES, bins: int = 15
+    rows: Mapping[float, Rows],
+    *,
+    measures: Sequence[str] = MEASURES,
+    bins: int = 15,
+    accuracy_within: float | None = None,
 ) -> TemperatureGrid:
     """Choose for each measure the temperature of the lowest Brier score.
 
@@ -112,6 +116,10 @@ def choose_temperatures(
         A measure that is defined for no question (without log-likelihoods all but E-SC) is left out.
     bins : int
         Bins of ACE.
+    accuracy_within : float, optional
+        How many paired standard errors a temperature's accuracy may lie below the highest; by default
+        accuracy does not count. Without it a temperature so hot that nearly all answers are wrong, each with
+        little confidence, can have the lowest Brier score.
 
     Raises
     ------
@@ -132,7 +140,12 @@ def choose_temperatures(
     grid = _checked_grid(list(rows))
     found = scored_by_measure({measure: list(rows.values()) for measure in measures}, bins=bins)
     chosen = {
-        measure: lowest(grid, scored, simplicity=lambda t: (round(abs(math.log(t)), 12), -t))
+        measure: lowest(
+            grid,
+            scored,
+            simplicity=lambda t: (round(abs(math.log(t)), 12), -t),
+            accuracy_within=accuracy_within,
+        )
         for measure, scored in found.items()
     }
     scores = [GridScore(t, measure, one) for measure, scored in found.items() for t, one in zip(grid, scored)]
@@ -238,6 +251,7 @@ def fit_grid(
     temperatures: Sequence[float] = GRID,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
+    accuracy_within: float | None = None,
     **how: Unpack[How],
 ) -> TemperatureGrid:
     """Fit TS-grid: choose one temperature for each measure by the Brier score of sampled answers.
@@ -254,7 +268,7 @@ def fit_grid(
         As in `rows_at_temperatures`.
     temperatures : sequence of float
         The grid; by default 17 from 1/4 to 4, a factor of 2^(1/4) apart.
-    measures, bins
+    measures, bins, accuracy_within
         As in `choose_temperatures`.
 
     Raises
@@ -282,4 +296,4 @@ def fit_grid(
         raise FitError("there are no labelled questions to choose a temperature by")
     judge = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
     rows = rows_at_temperatures(model, questions, temperatures, equivalence=judge, **how)
-    return choose_temperatures(rows, measures=measures, bins=bins)
+    return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)

@@ -14,7 +14,15 @@ from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
 from semcal.recalibration import AnyRecalibrator
 
-__all__ = ["Draw", "Sampled", "default_max_new_tokens", "sample_mixed", "sample_mixed_at", "sample_questions"]
+__all__ = [
+    "Draw",
+    "Sampled",
+    "default_max_new_tokens",
+    "sample_mixed",
+    "sample_mixed_at",
+    "sample_questions",
+    "sample_runs",
+]
 
 
 @dataclass(frozen=True)
@@ -121,11 +129,41 @@ def sample_questions(
     list of list of Sampled
         ``[recalibrator][question]``.
     """
+    (run,) = sample_runs(
+        model,
+        questions,
+        recalibrators=recalibrators,
+        seeds=[seed],
+        asking=asking,
+        m=m,
+        max_new_tokens=max_new_tokens,
+        truncation=truncation,
+        progress=progress,
+    )
+    return run
+
+
+def sample_runs(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    recalibrators: Sequence[AnyRecalibrator],
+    seeds: Sequence[int],
+    asking: Asking | None = None,
+    m: int = 10,
+    max_new_tokens: int = 10,
+    truncation: Truncation | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[list[Sampled]]]:
+    """Sample as `sample_questions` does with each of several seeds: ``[run][recalibrator][question]``.
+
+    The draws are those of separate calls, in one pass: prompts and shared beginnings run once.
+    """
     prompts = (asking or Asking()).prompts(model, questions)
-    generated = model.sample(
+    runs = model.sample_runs(
         prompts,
         m=m,
-        seed=seed,
+        seeds=seeds,
         recalibrators=recalibrators,
         max_new_tokens=max_new_tokens,
         truncation=truncation,
@@ -133,8 +171,11 @@ def sample_questions(
         progress=progress,
     )
     return [
-        [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
-        for per_prompt in generated
+        [
+            [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
+            for per_prompt in generated
+        ]
+        for generated in runs
     ]
 
 

@@ -12,6 +12,7 @@ from semcal.recalibration.handover import (
 )
 from semcal.recalibration.identity import fingerprint
 from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
+from semcal.recalibration.partitions import log_partitions, log_probs_at
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
 from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
@@ -61,6 +62,8 @@ __all__ = [
     "from_pretrained",
     "generation_config",
     "inverse_temperatures",
+    "log_partitions",
+    "log_probs_at",
     "paper_schedule",
     "push_to_hub",
     "request_parameters",

@@ -77,7 +77,7 @@ def command(
     settings = Settings(
         m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
     )
-    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS)
+    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS, at_once=True)
     load = partial(
         open_models,
         ATLAS,

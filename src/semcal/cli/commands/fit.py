@@ -58,6 +58,9 @@ def command(
         str | None, typer.Option(help="exact (TS), or sgd, the paper's schedule of gradient steps.")
     ] = None,
     weight_decay: Annotated[float, typer.Option(min=0, help="Of sgd; the paper: 0 or 0.01.")] = 0.0,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt.")
+    ] = None,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -68,6 +71,12 @@ def command(
     ] = None,
     select: Annotated[
         bool, typer.Option("--select", help="Try every loss, α and weight decay; choose on --validation.")
+    ] = False,
+    keep_accuracy: Annotated[
+        bool,
+        typer.Option(
+            "--keep-accuracy", help="Choose among candidates whose accuracy is within 2 standard errors."
+        ),
     ] = False,
     learning_curve: Annotated[
         bool, typer.Option("--learning-curve", help="Show how many labels TS needs, on --validation.")
@@ -112,13 +121,27 @@ def command(
     With --select every loss, α and weight decay of the method is tried, and for each measure the one of
     the lowest Brier score on the --validation questions is kept in DIR/MEASURE; the table of all is
     DIR/selection.jsonl. TS-grid tries temperatures in the same way on FILE itself, from samples alone.
+    That is the paper's rule; answers that are nearly all wrong, and known to be, have a low Brier score
+    too: --keep-accuracy leaves candidates out that cost accuracy.
 
     With --learning-curve TS is also fitted to 25, 50, 100, … of the questions, and ACE and Brier score of
     each fit are measured on the --validation questions; the table is DIR/learning-curve.jsonl.
 
     Interrupted, it goes on where it was with the same command; --fresh starts again.
     """
-    wanted = Wanted(method, solver, loss, alpha, weight_decay, select, learning_curve, measure, seed)
+    wanted = Wanted(
+        method,
+        solver,
+        loss,
+        alpha,
+        weight_decay,
+        learning_rate,
+        select,
+        keep_accuracy,
+        learning_curve,
+        measure,
+        seed,
+    )
     check_options(wanted, validation=validation, plot=plot, out=out)
     bad = BadRows()
     examples = open_few_shot(few_shot) or ()

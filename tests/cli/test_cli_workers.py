@@ -1,0 +1,129 @@
+"""--workers and --memory on the command line, on a tiny random checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny_models
+from typer.testing import CliRunner
+
+from semcal.cli.app import app
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("questions") / "q.jsonl"
+    rows = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(140)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def semcal(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def sampled(model: str, questions: str) -> str:
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "1")
+    assert code == 0
+    assert "sample: 1 process of 1 thread (as asked)" in stderr
+    assert "peak memory: " in stderr
+    return rows
+
+
+def test_rows_are_the_same_for_any_number_of_workers(model: str, questions: str, sampled: str) -> None:
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "2")
+    assert (code, rows) == (0, sampled)
+    assert "peak memory of this process and 2 more" in stderr
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "-q")
+    assert (code, rows, stderr) == (0, sampled, "")
+
+
+def test_bad_questions_are_named_and_left_out_by_workers_too(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    long = {"id": "long", "question": "Who built " + "the mill of Tarn and " * 400 + "that?"}
+    rows = [{"id": f"q{i}", "question": f"Who built {i}?"} for i in range(70)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:3], long, *rows[3:]]))
+    code, out, stderr = semcal("sample", str(file), "--model", model, "--m", "1", "--workers", "2")
+    assert code == 1
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [row["id"] for row in rows]
+    assert stderr.count("question 'long': its prompt has") == 1
+
+
+def test_clusters_and_answers_are_the_same_for_any_number_of_workers(
+    model: str, questions: str, sampled: str, tmp_path: Path
+) -> None:
+    (tmp_path / "s.jsonl").write_text(sampled)
+    for command in (
+        ("cluster", str(tmp_path / "s.jsonl"), "--equivalence", "exact"),
+        ("ask", questions, "--model", model, "--m", "2", "--limit", "70", "--compare", "--json"),
+    ):
+        found = {semcal(*command, "--workers", str(count))[:2] for count in (1, 2)}
+        assert len(found) == 1
+        assert found.pop()[0] == 0
+
+
+def test_an_interruption_keeps_what_workers_have_finished(
+    model: str, questions: str, sampled: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "semcal", "sample", questions, "--model", model, "--m", "40", "-q"]
+    command += ["--workers", "2", "--out", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    kept = tmp_path / "out.jsonl.unfinished"
+    while running.poll() is None and len(list(kept.rglob("*.jsonl"))) < 2:
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the workers as well
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in stderr
+    finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
+    assert len(finished) >= 2
+    subprocess.run(command, check=True)
+    assert not kept.exists()
+    code, alone, _ = semcal("sample", questions, "--model", model, "--m", "40", "--workers", "1")
+    assert (code, alone) == (0, out.read_text())
+
+
+@pytest.mark.parametrize("given", ["0", "two"])
+def test_a_number_of_workers_that_is_none_is_wrong_usage(given: str, model: str) -> None:
+    code, _, stderr = semcal("sample", "q.jsonl", "--model", model, "--workers", given)
+    assert code == 2
+    assert "--workers" in stderr
+
+
+def test_a_size_of_memory_that_is_none_is_wrong_usage(model: str, questions: str) -> None:
+    code, _, stderr = semcal("sample", questions, "--model", model, "--memory", "2 apples")
+    assert code == 2
+    assert "'2 apples' is no size of memory; give bytes or a unit" in stderr
+
+
+def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questions: str) -> None:
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--limit", "2", "--memory", "1kB")
+    assert (code, rows) == (1, "")
+    assert "question 'q0': its prompt of" in stderr
+    assert "more than the 1000 of the memory budget; give more memory" in stderr
+
+
+def test_a_small_budget_changes_no_token(model: str, questions: str, sampled: str) -> None:
+    options = ("--m", "3", "--limit", "20", "--memory", "200 KiB")
+    code, rows, _ = semcal("sample", questions, "--model", model, *options)
+    tokens = [json.loads(row)["token_ids"] for row in rows.splitlines()]
+    assert (code, tokens) == (0, [json.loads(row)["token_ids"] for row in sampled.splitlines()[:20]])

@@ -1,0 +1,99 @@
+"""Partition functions and log-probabilities at many temperatures, against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semcal.recalibration import Temperature, log_partitions, log_probs_at, partitions
+
+
+def exact(logits: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+    """log Σ exp(β (z − max z)), literally, in float64."""
+    z = logits.double() - logits.double().amax(1, keepdim=True)
+    return torch.logsumexp(z[:, :, None] * beta.double().expand(len(z), -1)[:, None], 1)
+
+
+def logits(rows: int, size: int, scale: float = 6.0, seed: int = 0) -> torch.Tensor:
+    return scale * torch.randn(rows, size, generator=torch.manual_seed(seed))
+
+
+TEMPERATURES = st.lists(st.floats(0.05, 20), min_size=1, max_size=25)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    TEMPERATURES, st.integers(1, 900), st.integers(1, 5), st.sampled_from([0.1, 1, 6, 30]), st.integers(0, 99)
+)
+def test_any_temperatures_of_any_logits(
+    temperatures: list[float], size: int, rows: int, scale: float, seed: int
+) -> None:
+    z, beta = logits(rows, size, scale, seed), 1 / torch.tensor(temperatures, dtype=torch.float64)
+    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= 1e-6
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.05, 3), st.floats(0.01, 2), st.integers(3, 40), st.sampled_from([1, 6, 30]))
+def test_equally_spaced_inverse_temperatures_are_as_exact(
+    first: float, gap: float, count: int, scale: float
+) -> None:
+    z, beta = logits(3, 700, scale), first + gap * torch.arange(count, dtype=torch.float64)
+    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("cached", [2**9, 2**13, 2**20])
+def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, even = logits(37, 2000), torch.linspace(0.4, 2, 20, dtype=torch.float64)
+    expected = exact(z, even)
+    monkeypatch.setattr(partitions, "CACHED", cached)
+    assert (log_partitions(z, even) - expected).abs().max() <= 1e-6
+    assert (log_partitions(z, even.flip(0)) - expected.flip(1)).abs().max() <= 1e-6
+
+
+def test_large_vocabularies_are_as_exact() -> None:
+    z, even = logits(4, 50_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
+    for beta in (even, even.flip(0)):
+        assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= 1e-6
+
+
+def test_each_row_may_have_temperatures_of_its_own() -> None:
+    z, beta = logits(11, 300), torch.rand(11, 4, generator=torch.manual_seed(2)) + 0.3
+    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= 1e-6
+
+
+def test_log_probabilities_are_those_of_each_temperature() -> None:
+    z, tokens = logits(9, 1500), torch.randint(1500, (9, 3), generator=torch.manual_seed(1))
+    temperatures = [0.05, 0.5, 1.0, 1.7, 20.0]
+    found = log_probs_at(z, tokens, 1 / torch.tensor(temperatures))
+    for k, temperature in enumerate(temperatures):
+        expected = (z.double() / temperature).log_softmax(1).gather(1, tokens)
+        torch.testing.assert_close(found[:, :, k], expected, rtol=1e-6, atol=1e-6)
+        recalibrated = Temperature(temperature).log_probs(z).gather(1, tokens)
+        torch.testing.assert_close(found[:, :, k].float(), recalibrated, rtol=1e-5, atol=2e-5)
+
+
+def test_impossible_tokens_count_for_nothing() -> None:
+    z = torch.tensor([[0.0, -torch.inf, 0.0, -torch.inf, 1.0]])
+    found = log_probs_at(z, torch.arange(5)[None], torch.tensor([0.5, 1.0]))
+    torch.testing.assert_close(found[0], torch.stack([(z[0] / t).double().log_softmax(0) for t in (2, 1)], 1))
+
+
+def test_bfloat16_logits_are_read_as_they_are() -> None:
+    z = logits(4, 500).bfloat16()
+    beta = torch.tensor([0.7, 1.3])
+    assert (log_partitions(z, beta) - exact(z.float(), beta)).abs().max() <= 1e-6
+
+
+def test_what_is_no_distribution_is_nan() -> None:
+    for bad in (torch.nan, torch.inf):
+        z = torch.tensor([[0.0, bad], [0.0, 0.0]])
+        found = log_partitions(z, torch.tensor([1.0, 2.0]))
+        assert found[0].isnan().all()
+        assert found[1].exp().tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_no_rows_and_no_temperatures_are_legal() -> None:
+    assert log_partitions(torch.zeros(0, 7), torch.tensor([1.0])).shape == (0, 1)
+    assert log_partitions(torch.zeros(2, 7), torch.zeros(0)).shape == (2, 0)
