@@ -203,15 +203,16 @@ def plain_verdicts(names: Sequence[str], run: list[list[str]]) -> Callable[[], o
 
 def timed(names: list[str], runs: Runs, model: Equivalence) -> dict[str, Any]:
     """CPU time of clustering the first run, and of all ordered pairs of a few of its questions."""
-    some = np.linspace(0, len(names) - 1, TIMED).astype(int)
+    many, some = (np.linspace(0, len(names) - 1, n).astype(int) for n in (ATLAS_QUESTIONS, TIMED))
+    clustered = [names[i] for i in many], [runs[0][i] for i in many]
     plain = plain_verdicts([names[i] for i in some], [runs[0][i] for i in some])
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
-        for job, times in zip((lambda: cluster_answers(names, runs[0], model), plain), spent):
+        for job, times in zip((lambda: cluster_answers(*clustered, model), plain), spent):
             start = process_time()
             job()
             times.append(process_time() - start)
-    ours, theirs = statistics.median(spent[0]) / len(names), statistics.median(spent[1]) / TIMED
+    ours, theirs = statistics.median(spent[0]) / len(many), statistics.median(spent[1]) / TIMED
     return {"CPU ms a question": ours * 1000, "all pairs, ms": theirs * 1000, "times faster": theirs / ours}
 
 
