@@ -4,7 +4,7 @@
 
 Three kinds of answers, 10 samples a question, 20 runs = four seeds at each of five temperatures, one cache:
 
-- Atlas: the embedded language model's answers to 60 test questions of each set, and the embedded NLI model;
+- Atlas: the embedded language model's answers to 40 test questions of each set, and the embedded NLI model;
 - simulated: a pool of wordings with Zipf weights, about a third of them further wordings of an earlier
   meaning; the simulated model entails between wordings of one meaning, and wrongly in one of seven ordered
   pairs apart;
@@ -38,6 +38,7 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, load_set
@@ -50,7 +51,7 @@ from semcal.pipeline.sample import sample_questions
 from semcal.qa.normal_form import normal_form, values_differ
 from semcal.recalibration import Temperature
 
-QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 60, 10, 16
+QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 40, 10, 16
 TEMPERATURES = (1.0, 0.5, 1.3, 1.2, 1.1)
 SEEDS = 4
 #: Questions whose pairs are timed, and rounds.
@@ -191,34 +192,33 @@ def plain_verdicts(names: Sequence[str], run: list[list[str]]) -> Callable[[], o
 
     def verdicts() -> None:
         for name, forms in zip(names, run):
-            sides = [
-                [f"Question: {name}\nAnswer: {form}" for form in pair] for pair in permutations(forms, 2)
-            ]
-            first, second = zip(*sides)
+            sides = [f"Question: {name}\nAnswer: {form}" for form in forms]
+            first, second = map(list, zip(*permutations(sides, 2)))
+            batch = tokenizer(first, second, padding=True, truncation=True, return_tensors="pt", **LIMIT)
             with torch.inference_mode():
-                model(
-                    **tokenizer(list(first), list(second), padding=True, return_tensors="pt")
-                ).logits.argmax(1)
+                model(**batch).logits.argmax(1)
 
     return verdicts
 
 
 def timed(names: list[str], runs: Runs, model: Equivalence) -> dict[str, Any]:
     """CPU time of clustering the first run, and of all ordered pairs of a few of its questions."""
-    some = np.linspace(0, len(names) - 1, TIMED).astype(int)
+    many, some = (np.linspace(0, len(names) - 1, n).astype(int) for n in (ATLAS_QUESTIONS, TIMED))
+    clustered = [names[i] for i in many], [runs[0][i] for i in many]
     plain = plain_verdicts([names[i] for i in some], [runs[0][i] for i in some])
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
-        for job, times in zip((lambda: cluster_answers(names, runs[0], model), plain), spent):
+        for job, times in zip((lambda: cluster_answers(*clustered, model), plain), spent):
             start = process_time()
             job()
             times.append(process_time() - start)
-    ours, theirs = statistics.median(spent[0]) / len(names), statistics.median(spent[1]) / TIMED
+    ours, theirs = statistics.median(spent[0]) / len(many), statistics.median(spent[1]) / TIMED
     return {"CPU ms a question": ours * 1000, "all pairs, ms": theirs * 1000, "times faster": theirs / ours}
 
 
 def results() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
+    disable_progress_bar()
     warnings.simplefilter("ignore", SemcalWarning)  # of pairs too long for the embedded NLI model
     judge = load_equivalence(nli_model_dir(), device="cpu")
     kinds = {f"{name} (generated)": atlas(name) for name in SETS}

@@ -129,18 +129,18 @@ def sample_questions(
     list of list of Sampled
         ``[recalibrator][question]``.
     """
-    (run,) = sample_runs(
-        model,
-        questions,
-        recalibrators=recalibrators,
-        seeds=[seed],
-        asking=asking,
+    prompts = (asking or Asking()).prompts(model, questions)
+    generated = model.sample(
+        prompts,
         m=m,
+        seed=seed,
+        recalibrators=recalibrators,
         max_new_tokens=max_new_tokens,
         truncation=truncation,
+        cut=_cut,
         progress=progress,
     )
-    return run
+    return _run(prompts, generated)
 
 
 def sample_runs(
@@ -170,12 +170,15 @@ def sample_runs(
         cut=_cut,
         progress=progress,
     )
+    return [_run(prompts, generated) for generated in runs]
+
+
+def _run(
+    prompts: Sequence[Prompt], generated: Sequence[Sequence[Sequence[Generation]]]
+) -> list[list[Sampled]]:
     return [
-        [
-            [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
-            for per_prompt in generated
-        ]
-        for generated in runs
+        [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
+        for per_prompt in generated
     ]
 
 

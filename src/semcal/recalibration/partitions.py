@@ -2,97 +2,27 @@
 
 With the largest logit taken away, exp(βz) of a few rows fits into a processor's cache. All temperatures are
 worked through there before the next rows are read, and no array of the size of the logits is ever made. A
-further temperature adds one exponential a token, or one product where the inverse temperatures are equally
-spaced: exp((β + δ)z) = exp(βz) exp(δz).
+further temperature adds one exponential a token. Where inverse temperatures are equally spaced, δ apart, some
+exp(βz) times some exp(jδz) are those at all others, and their sums over the vocabulary a product of matrices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
 
 import torch
 from torch import Tensor
 
-from semcal.recalibration.tables import SMALLEST_EXPONENT
-
-__all__ = ["TILE", "Exponentials", "exponentials", "log_partitions", "log_probs_at"]
+__all__ = ["log_partitions", "log_probs_at"]
 
 #: Numbers that are worked on together: half a megabyte in a processor's cache, more on a GPU.
 CACHED, ON_DEVICE = 2**17, 2**26
-#: Of equally spaced inverse temperatures one in so many is made anew, so that errors stay small.
-PRODUCTS = 5
-#: Tokens whose exponentials are summed in float32; the sums are added up in float64.
+#: Of equally spaced inverse temperatures one in so many, at most, is made anew, so that errors stay small.
+MOST_PRODUCTS = 8
+#: So many exponentials are summed in float32, and these sums in float64.
 TILE = 256
-
-
-@dataclass(frozen=True)
-class Exponentials:
-    """exp(β (z − max z)) of some rows at one temperature of each.
-
-    Attributes
-    ----------
-    rows : slice or torch.Tensor
-        Which p rows.
-    column : int
-        Which of the temperatures of these rows.
-    values : torch.Tensor
-        (p, tiles, TILE) float32, zeros behind the vocabulary's end. Overwritten by the next ones.
-    """
-
-    rows: slice | Tensor
-    column: int
-    values: Tensor
-
-
-def exponentials(logits: Tensor, beta: Tensor, wanted: Tensor | None = None) -> Iterator[Exponentials]:
-    """Yield the exponentials of all rows at all temperatures, a few rows and one temperature at a time.
-
-    Parameters
-    ----------
-    logits : torch.Tensor
-        (N, V), of any float dtype.
-    beta : torch.Tensor
-        (N, K) or (K,), inverse temperatures, on the CPU.
-    wanted : torch.Tensor, optional
-        (N, K) bool, on the CPU: the others are left out.
-    """
-    count, size = logits.shape
-    tiles = -(-size // TILE)
-    step = max(1, (CACHED if logits.device.type == "cpu" else ON_DEVICE) // (tiles * TILE))
-    z_buffer, buffer, factors = logits.new_zeros((3, min(step, count), tiles * TILE), dtype=torch.float32)
-    gap = None if wanted is not None or beta.ndim == 2 else _gap(beta)
-    scale = beta.to(logits.device, torch.float32).expand(count, -1)
-    low = [SMALLEST_EXPONENT / float(most) for most in scale.amax(0)] if count else []
-    for start in range(0, count, step):
-        chunk = logits[start : start + step].float()
-        z = torch.sub(chunk, chunk.amax(1, keepdim=True), out=z_buffer[: len(chunk), :size])
-        least = float(z.amin())
-        if gap is not None:
-            torch.mul(z, gap, out=factors[: len(z), :size]).exp_()
-        all_rows = slice(start, start + len(z))
-        for k in range(scale.shape[1]):
-            rows: slice | Tensor = all_rows
-            some = z
-            if wanted is not None and not bool(wanted[all_rows, k].all()):
-                here = wanted[all_rows, k].nonzero()[:, 0]
-                rows, some = start + here, z[here.to(z.device)]
-            values = buffer[: len(some)]
-            if gap is not None and k % PRODUCTS:
-                values.mul_(factors[: len(some)])
-            elif len(some):
-                scaled = torch.mul(some, scale[rows, k : k + 1], out=values[:, :size])
-                (scaled.clamp_(min=SMALLEST_EXPONENT) if least < low[k] else scaled).exp_()
-            if len(some):
-                yield Exponentials(rows, k, values.view(len(some), tiles, TILE))
-
-
-def _gap(beta: Tensor) -> float | None:
-    """The distance of equally spaced inverse temperatures, if they are, and ascend."""
-    gaps = beta.double().diff()
-    if len(gaps) < 2 or not bool((gaps > 0).all() & ((gaps - gaps[0]).abs() <= 1e-9 * beta.max()).all()):
-        return None
-    return float(gaps.mean())
+#: exp(-87) is the smallest normal float32; below it arithmetic is ten times slower and changes nothing.
+SMALLEST_EXPONENT = -87.0
 
 
 def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
@@ -119,11 +49,72 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     >>> log_partitions(logits, torch.tensor([1.0, 2.0])).exp()
     tensor([[1.3333, 1.1111]], dtype=torch.float64)
     """
-    beta = beta.cpu()
-    found = torch.empty((len(logits), beta.shape[-1]), dtype=torch.float64)
-    for part in exponentials(logits, beta):
-        found[part.rows, part.column] = part.values.sum(-1).sum(1, dtype=torch.float64).cpu()
+    count, size = logits.shape
+    found = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
+    step = max(1, (CACHED if logits.device.type == "cpu" else ON_DEVICE) // size)
+    z_buffer, buffer = logits.new_empty((2, min(step, count), size), dtype=torch.float32)
+    gap = _gap(beta) if beta.ndim == 1 else None
+    even = None if gap is None else _Even(beta, gap, buffer)
+    for start in range(0, count, step):
+        rows = slice(start, start + step)
+        chunk = logits[rows].float()
+        z = torch.sub(chunk, chunk.amax(1, keepdim=True), out=z_buffer[: len(chunk)])
+        if even is not None:
+            found[rows] = torch.stack([even.sums(row) for row in z])
+            continue
+        least, scale = float(z.amin()), beta.to(z.device, torch.float32).expand(count, -1)[rows]
+        for k, most in enumerate(scale.amax(0).tolist()):
+            values = torch.mul(z, scale[:, k : k + 1], out=buffer[: len(chunk)])
+            found[rows, k] = _sums(_exp(values, least * most)).cpu()
     return found.log_()
+
+
+def _exp(exponents: Tensor, least: float) -> Tensor:
+    """Exponentials in place; what is too small for a normal number is the smallest one."""
+    return (exponents.clamp_(min=SMALLEST_EXPONENT) if least < SMALLEST_EXPONENT else exponents).exp_()
+
+
+class _Even:
+    """Σ exp(β z) of rows of V logits for K ascending β that stand `gap` apart."""
+
+    def __init__(self, beta: Tensor, gap: float, like: Tensor) -> None:
+        each = min(math.isqrt(len(beta) - 1) + 1, MOST_PRODUCTS)
+        self.count, self.gap = len(beta), gap
+        self.anew = beta[::each, None].to(like.device, torch.float32)
+        self.bases = like.new_empty((len(self.anew), like.shape[1]))
+        self.factors = like.new_ones((each, like.shape[1]))
+
+    def sums(self, z: Tensor) -> Tensor:
+        """(K,) float64 of logits (V,)."""
+        _exp(torch.mul(z, self.anew, out=self.bases), float(z.amin()) * float(self.anew[-1]))
+        torch.mul(z, self.gap, out=self.factors[1]).exp_()
+        for j in range(2, len(self.factors)):
+            torch.mul(self.factors[j - 1], self.factors[1], out=self.factors[j])
+        return _products(self.bases, self.factors).flatten()[: self.count].cpu()
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix a bᵀ (G, J), float64, of (G, V) and (J, V); only some tiles at a time are summed in float32."""
+    size = 4 * TILE
+    whole = a.shape[1] // size * size
+    left, right = (x[:, :whole].view(len(x), -1, size).transpose(0, 1) for x in (a, b))
+    rest = a[:, whole:] @ b[:, whole:].T
+    return torch.bmm(left, right.transpose(1, 2)).sum(0, dtype=torch.float64) + rest
+
+
+def _sums(values: Tensor) -> Tensor:
+    """Sums (p,) of (p, V) positive numbers, float64; only a tile at a time is summed in float32."""
+    whole = values.shape[1] // TILE * TILE
+    tiles = values[:, :whole].view(len(values), -1, TILE).sum(-1)
+    return tiles.sum(1, dtype=torch.float64) + values[:, whole:].sum(1, dtype=torch.float64)
+
+
+def _gap(beta: Tensor) -> float | None:
+    """The distance of equally spaced inverse temperatures, if they are, and ascend."""
+    gaps = beta.double().diff()
+    if len(gaps) < 2 or not bool((gaps > 0).all() & ((gaps - gaps[0]).abs() <= 1e-9 * beta.max()).all()):
+        return None
+    return float(gaps.mean())
 
 
 def log_probs_at(logits: Tensor, tokens: Tensor, beta: Tensor) -> Tensor:

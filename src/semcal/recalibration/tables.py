@@ -20,6 +20,7 @@ from torch import Tensor
 from semcal.errors import FitError, InputError
 from semcal.recalibration.exact import T_MAX, T_MIN
 from semcal.recalibration.losses import weight_and_centre
+from semcal.recalibration.partitions import log_partitions
 from semcal.recalibration.suffixes import Head, Suffixes
 
 __all__ = ["NODES", "TOLERANCE", "Tables", "logit_chunks", "series", "tabulate"]
@@ -33,8 +34,6 @@ TOLERANCE = 1e-4
 CHECKED, CHECKED_TEMPERATURES = 64, 41
 #: Logits made at once, and logits yielded at once: the latter stay in a processor's cache.
 CHUNK, CACHED = 1_000_000, 128_000
-#: exp(-87) is the smallest normal float32; below it arithmetic is ten times slower and changes nothing.
-SMALLEST_EXPONENT = -87.0
 
 
 def _basis(beta: Tensor, nodes: int, low: float, high: float) -> Tensor:
@@ -184,15 +183,6 @@ def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
     return list(np.exp(math.log(low) + half * (x + 1))), torch.as_tensor(matrix)
 
 
-def _log_partitions(logits: Tensor, betas: list[float]) -> Tensor:
-    """logsumexp(β z) (n, K) float64 of logits (n, V) whose largest is 0."""
-    scratch = torch.empty_like(logits)
-    sums = [
-        torch.mul(logits, beta, out=scratch).clamp_(min=SMALLEST_EXPONENT).exp_().sum(1) for beta in betas
-    ]
-    return torch.stack(sums, 1).double().log()
-
-
 def tabulate(
     suffixes: Suffixes,
     head: Head,
@@ -240,7 +230,7 @@ def tabulate(
     top = torch.empty(len(rows), dtype=torch.long)
     target = torch.empty(len(position), dtype=torch.float64)
     for part, z in logit_chunks(suffixes.states, rows, head):
-        coefficients[part] = (_log_partitions(z, betas).cpu() @ matrix.T).float()
+        coefficients[part] = (log_partitions(z, torch.tensor(betas)) @ matrix.T).float()
         mean[part], top[part] = z.mean(1, dtype=torch.float64).cpu(), z.argmax(1).cpu()
         tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
         target[tokens] = _targets(z, position[tokens] - part.start, suffixes.targets[tokens], tokens)
