@@ -103,7 +103,7 @@ def test_a_learning_curve_is_a_table_of_every_size_beside_the_fit(
         (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),
         (("--measure", "E-CS"), "did you mean 'E-SC'"),
         (("--keep-accuracy",), "--keep-accuracy goes with --select or TS-grid"),
-        (("--learning-rate", "0.1"), "--learning-rate are for --solver sgd"),
+        (("--learning-rate", "0.1"), "--learning-rate is for --solver sgd"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

@@ -96,8 +96,9 @@ def _contradictions(wanted: Wanted, *, validation: str | None, plot: Path | None
         yield "--learning-curve measures on questions of their own; give them with --validation FILE"
     if validation is not None and not (wanted.select or wanted.learning_curve):
         yield "--validation goes with --select or --learning-curve"
-    if (wanted.weight_decay or wanted.learning_rate) and (exact or wanted.method == "TS-grid"):
-        yield "--weight-decay and --learning-rate are for --solver sgd; exact solutions and TS-grid have none"
+    for option, value in (("--weight-decay", wanted.weight_decay), ("--learning-rate", wanted.learning_rate)):
+        if value and (exact or wanted.method == "TS-grid"):
+            yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
     if wanted.keep_accuracy and not (wanted.select or wanted.method == "TS-grid"):
         yield "--keep-accuracy goes with --select or TS-grid"
     if plot is not None and (wanted.select or wanted.method == "TS-grid"):
