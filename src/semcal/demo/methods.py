@@ -27,7 +27,7 @@ from semcal.experiment.store import Store
 from semcal.experiment.sweep import fit_candidates, sample_candidates
 from semcal.pipeline import Asking
 from semcal.pipeline.assess import Scores, assess, scores_by_measure
-from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, data_hash, mean_loss_of
+from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, mean_loss_of
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.scores import fit_scores, recalibrate_rows
@@ -59,8 +59,6 @@ RULES = {"": None, KEPT: 2.0}
 MAX_NEW_TOKENS = 24
 #: Written into the folder of a method's fits when all of them are there.
 DONE = "fits.json"
-#: Questions that are sampled under all candidates in one piece.
-BLOCK = 50
 #: Questions on which the cost of a sampled token is measured, and how often.
 TIMED, TIMES = 50, 3
 Rows = list[dict[str, Any]]
@@ -193,36 +191,17 @@ class Bench:
         self, questions: Sequence[Question], recalibrators: Recalibrators, label: str
     ) -> dict[Candidate, Rows]:
         """Rows of the questions under every candidate, block by block from disk where they are there."""
-        rows: dict[Candidate, Rows] = {candidate: [] for candidate in recalibrators}
-        for start in range(0, len(questions), BLOCK):
-            _say(f"{self.one.name}: {label} {start} of {len(questions)}")
-            block = questions[start : start + BLOCK]
-            kept = self.store.rows(
-                label,
-                {
-                    "set": self.one.name,
-                    "questions": data_hash(block),
-                    "candidates": [[c.name, temperature_of(r)] for c, r in recalibrators.items()],
-                    "model": self.model.revision,
-                    "seed": self.seed,
-                },
-                lambda block=block: self._sampled(block, recalibrators),  # type: ignore[misc]
-            )
-            for number, candidate in enumerate(rows):
-                rows[candidate] += kept[number * len(block) : (number + 1) * len(block)]
-        return rows
-
-    def _sampled(self, block: Sequence[Question], recalibrators: Recalibrators) -> Rows:
-        found = sample_candidates(
+        return sample_candidates(
             self.model,
-            block,
+            questions,
             recalibrators,
             asking=self.asking,
             equivalence=self.judge,
             seed=self.seed,
             max_new_tokens=MAX_NEW_TOKENS,
+            progress=lambda done: _say(f"{self.one.name}: {label} {done} of {len(questions)}"),
+            keep=self.store,
         )
-        return [row for rows in found.values() for row in rows]
 
     def described(self, groups: Mapping[str, Recalibrators]) -> list[dict[str, Any]]:
         """Losses, temperatures and changes of order of every candidate, by token class too."""

@@ -92,7 +92,6 @@ def distributions(
     recalibrator: AnyRecalibrator, logits: Tensor, read: Reading, riders: Sequence[ATS]
 ) -> Distributions:
     """The distributions that a recalibrator makes of the logits (F, V) of what was read."""
-    exact = isinstance(recalibrator, Temperature) and logits.device.type != "mps"  # no float64 there
-    if exact and isinstance(recalibrator, Temperature):
+    if isinstance(recalibrator, Temperature) and logits.device.type != "mps":  # no float64 there
         return _Tempered(logits, recalibrator)
     return Distributions(log_probs(recalibrator, logits, read, riders))

@@ -1,11 +1,11 @@
-"""Questions at several temperatures, block by block, so that an interrupted sampling goes on where it was."""
+"""Questions in several ways, block by block, so that an interrupted sampling goes on where it was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
@@ -14,12 +14,78 @@ from semcal.pipeline.grid import rows_at_temperatures
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
 
-__all__ = ["rows_in_blocks"]
+__all__ = ["Stage", "in_blocks", "rows_in_blocks"]
 
 #: Questions that are sampled in one piece.
 BLOCK = 64
 
 Rows = list[dict[str, Any]]
+Way = TypeVar("Way")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the finished blocks of a stage are kept.
+
+    Attributes
+    ----------
+    name : str
+        Of the stage.
+    settings : mapping
+        All that its rows depend on, but the questions.
+    store : Store or None
+        None keeps nothing.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    store: Store | None
+
+    def rows(self, block: Sequence[Question], compute: Callable[[Sequence[Question]], Rows]) -> Rows:
+        """The rows of a block, from the store where they are there already."""
+        if self.store is None:
+            return compute(block)
+        key = {**self.settings, "questions": [question.row() for question in block]}
+        return self.store.rows(self.name, key, lambda: compute(block))
+
+
+def in_blocks(
+    ways: Iterable[Way],
+    questions: Sequence[Question],
+    compute: Callable[[Sequence[Question]], Rows],
+    *,
+    stage: Stage,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Way, Rows]:
+    """Work through questions in blocks of 64, and sort the rows by the way in which they were made.
+
+    Parameters
+    ----------
+    ways : iterable
+        Temperatures or candidates, distinct.
+    questions : sequence of Question
+        What is cut into blocks.
+    compute : callable
+        A block of questions → its rows: all under the first way, then all under the next.
+    stage : Stage
+        Where finished blocks are kept.
+    progress : callable, optional
+        Called with the number of finished questions.
+
+    Returns
+    -------
+    dict of way to list of dict
+        Rows in the order of `questions`.
+    """
+    rows: dict[Way, Rows] = {way: [] for way in ways}
+    for start in range(0, len(questions), BLOCK):
+        block = questions[start : start + BLOCK]
+        found = stage.rows(block, compute)
+        for number, of_way in enumerate(rows.values()):
+            of_way += found[number * len(block) : (number + 1) * len(block)]
+        if progress is not None:
+            progress(start + len(block))
+    return rows
 
 
 def rows_in_blocks(
@@ -66,14 +132,5 @@ def rows_in_blocks(
         )
         return [row for t in temperatures for row in found[t]]
 
-    rows: dict[float, Rows] = {t: [] for t in temperatures}
-    for start in range(0, len(questions), BLOCK):
-        block = questions[start : start + BLOCK]
-        key = {**settings, "questions": [question.row() for question in block]}
-        compute = partial(sampled, block)
-        found = Store(keep).rows("temperatures", key, compute) if keep else compute()
-        for number, t in enumerate(temperatures):
-            rows[t] += found[number * len(block) : (number + 1) * len(block)]
-        if progress is not None:
-            progress(start + len(block))
-    return rows
+    stage = Stage("temperatures", settings, Store(keep) if keep else None)
+    return in_blocks(temperatures, questions, sampled, stage=stage, progress=progress)

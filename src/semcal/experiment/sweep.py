@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
+from semcal.experiment.blocks import Stage, in_blocks
 from semcal.experiment.selection import Candidate, Selection, select
 from semcal.experiment.store import Store
 from semcal.pipeline.cluster import cluster_rows
@@ -40,8 +40,6 @@ __all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "swe
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
-#: Validation questions that are sampled under all candidates in one piece.
-BLOCK = 64
 
 
 @dataclass(frozen=True)
@@ -153,19 +151,9 @@ def sample_candidates(
         ]
         return cluster_rows(rows, equivalence=equivalence, linkage=linkage)[0]
 
-    rows: dict[Candidate, list[dict[str, Any]]] = {candidate: [] for candidate in recalibrators}
-    for start in range(0, len(questions), BLOCK):
-        block = questions[start : start + BLOCK]
-        if keep is None:
-            clustered = drawn(block)
-        else:
-            key = {**settings, "questions": [question.row() for question in block]}
-            clustered = keep.rows("candidates", key, partial(drawn, block))
-        for number, candidate in enumerate(rows):
-            rows[candidate] += clustered[number * len(block) : (number + 1) * len(block)]
-        if progress is not None:
-            progress(start + len(block))
-    return rows
+    return in_blocks(
+        recalibrators, questions, drawn, stage=Stage("candidates", settings, keep), progress=progress
+    )
 
 
 def sweep(
