@@ -1,4 +1,4 @@
-"""A start from which a small Llama can copy: two circuits set by hand before training.
+"""A start from which a small model of Llama's kind can copy: two circuits set by hand before training.
 
 Answering from a passage is copying: find where the name of the question stood before, go on as the text
 went on there. Large models find the two heads that do this by themselves after very many tokens (Olsson
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 __all__ = ["start_copying"]
 
@@ -31,25 +31,27 @@ FAST, SLOW = 0.15, 1 / 250
 
 
 @torch.no_grad()
-def start_copying(model: LlamaForCausalLM, seed: int) -> LlamaForCausalLM:
+def start_copying(model: PreTrainedModel, seed: int) -> PreTrainedModel:
     """Set the weights of a fresh model with tied embeddings and four or more heads; return it.
 
     Parameters
     ----------
-    model : LlamaForCausalLM
-        With at least two layers, head size D and two key-value heads, each read by two query heads.
+    model : PreTrainedModel
+        A Llama, Qwen2 or Mistral with at least two layers, head size D and two key-value heads, each read
+        by two query heads.
     seed : int
         Of the random codes; the global generator is not touched.
     """
     generator = torch.Generator().manual_seed(seed)
-    model.model.embed_tokens.weight.normal_(0, SPREAD, generator=generator)[:, 0] = CONSTANT
-    layers: Any = model.model.layers
+    body: Any = model.model
+    body.embed_tokens.weight.normal_(0, SPREAD, generator=generator)[:, 0] = CONSTANT
+    layers = body.layers
     for layer in layers:
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
     width = model.config.hidden_size
     size = width // model.config.num_attention_heads
-    frequencies: Any = model.model.rotary_emb.inv_freq
+    frequencies = body.rotary_emb.inv_freq
     code, place = _directions(width, size, generator), _directions(width, size, generator)
     _look_one_back(layers[0].self_attn, frequencies, code, place)
     _find_and_copy(layers[1].self_attn, frequencies, code, place, generator)

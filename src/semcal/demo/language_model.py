@@ -1,8 +1,8 @@
 """The small language model of Atlas: its tokenizer, its chat template, its shape, and how it is saved.
 
-A Llama of about 3.5 million parameters, with a byte-level BPE whose words carry their leading blank. In a
-chat every message stands after one blank too, so that a name is the same tokens in a statement, in a
-question and at the start of an answer.
+A Llama of about 3.5 million parameters (or a Qwen2 or Mistral of that size), with a byte-level BPE whose
+words carry their leading blank. In a chat every message stands after one blank too, so that a name is the
+same tokens in a statement, in a question and at the start of an answer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
 
 from semcal.demo.copying import start_copying
 from semcal.qa.prompts import Turn
@@ -21,6 +29,12 @@ from semcal.qa.prompts import Turn
 PAD, BOS, END = "<pad>", "<s>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 VOCABULARY = 3072
+#: Architectures, and what their configs need so that all of the context is attended to.
+SHAPES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "llama": (LlamaConfig, {}),
+    "qwen2": (Qwen2Config, {"use_sliding_window": False}),
+    "mistral": (MistralConfig, {"sliding_window": None}),
+}
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "<|{{ message.role }}|> {{ message.content }}<|end|>"
@@ -63,9 +77,10 @@ def render(turns: Sequence[Turn]) -> str:
     return BOS + "".join(f"<|{turn.role}|> {turn.content}{END}" for turn in turns)
 
 
-def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+def new_model(tokenizer: PreTrainedTokenizerFast, seed: int, shape: str = "llama") -> PreTrainedModel:
     """Make the model with fresh weights drawn from a seed; the global generator is left as it was."""
-    config = LlamaConfig(
+    kind, more = SHAPES[shape]
+    config = kind(
         vocab_size=len(tokenizer),
         hidden_size=256,
         intermediate_size=704,
@@ -78,15 +93,16 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
+        **more,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return start_copying(LlamaForCausalLM(config), seed)
+        return start_copying(AutoModelForCausalLM.from_config(config, dtype=torch.float32), seed)
 
 
-def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write model and tokenizer as a plain Hugging Face directory in float16; the model stays as it is."""
-    half = LlamaForCausalLM(model.config).half()
+    half = type(model)(model.config).half()
     half.load_state_dict({name: tensor.half() for name, tensor in model.state_dict().items()})
     half.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -95,7 +111,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     settings.write_text(json.dumps(written, indent=2) + "\n")  # the name that all versions know
 
 
-def load(folder: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Read what `save` wrote, the weights in float32."""
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model, PreTrainedTokenizerFast.from_pretrained(folder)

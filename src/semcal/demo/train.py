@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from semcal.demo import texts
 from semcal.demo.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
@@ -70,15 +70,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the model.
+    """What decides the model: its architecture among them ("llama", "qwen2", "mistral").
 
     The learning rate stays at its peak until the last of the `stages`, in which it falls. `post_mix` holds
     the shares of chats about the unknown, passages and the half known; `sharpness` is the τ of post-training:
     the model learns its own distribution raised to 1/τ; the gains of its norms, one of which scales all
-    logits, learn `gain_factor` times as fast as the matrices.
+    logits, learn `gain_factor` times as fast as the other weights.
     """
 
     seed: int = 0
+    shape: str = "llama"
     threads: int = 1
     stages: tuple[Stage, ...] = (
         Stage("reading", 1500, (0.0, 1.0, 0.0), rivals=0.0),
@@ -196,7 +197,7 @@ def batches(documents: Iterator[Tokens], rows: int, length: int) -> Iterator[tup
 
 
 def step(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     body: Callable[..., Any],
     optimizer: torch.optim.Optimizer,
     ids: Tensor,
@@ -221,7 +222,7 @@ def step(
 
 
 def learn(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     optimizer: torch.optim.Optimizer,
     data: Iterator[tuple[Tensor, Tensor]],
     rate: Callable[[int], float],
@@ -263,13 +264,13 @@ def make(settings: Settings, folder: Path, start: Path | None = None, first: int
     log.info("done in %.1f minutes", (time.perf_counter() - begun) / 60)
 
 
-def _new(settings: Settings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def _new(settings: Settings) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     tokenizer = train_tokenizer(_tokenizer_lines(build_world(), settings))
-    return new_model(tokenizer, settings.seed), tokenizer
+    return new_model(tokenizer, settings.seed, settings.shape), tokenizer
 
 
 def train_stage(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     stage: Stage,
     settings: Settings,
@@ -293,7 +294,7 @@ def train_stage(
     learn(model, optimizer, islice(data, stage.steps), rate, stage.name)
 
 
-def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
+def post_train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
     """Sharpen the model on answers: about half-known facts, about fresh passages, to what nobody can know."""
     rng = Random(f"post-training-{settings.seed}")
     passages = encoded(tokenizer, reading_chats(rng))
@@ -307,9 +308,9 @@ def post_train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, sett
         states = before.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         return torch.softmax(before.lm_head(states[learnt]) / settings.sharpness, dim=-1)
 
-    gains = [weight for weight in model.parameters() if weight.ndim == 1]
-    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
-    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": gains, "factor": settings.gain_factor}]
+    gains = [weight for name, weight in model.named_parameters() if "norm" in name]
+    others = [weight for name, weight in model.named_parameters() if "norm" not in name]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": gains, "factor": settings.gain_factor}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0, betas=(0.9, 0.98), fused=True)
 
     def rate(step: int) -> float:
