@@ -85,7 +85,10 @@ class Forest(Protocol):
         """What the keys and values of one token take in the model's layers."""
 
     def empty(self) -> Forest:
-        """A forest with the same prefix and no questions."""
+        """A forest with the same prefix and riders, and no questions."""
+
+    def riding(self, riders: Sequence[ATS]) -> Forest:
+        """A forest with the same prefix and no questions, along which these ride; they read it here."""
 
     def plant(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> Reading:
         """Run what the prompts have of their own behind the prefix, once each.
@@ -125,15 +128,20 @@ class LevelForest:
     place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     @classmethod
-    def planted(cls, network: Network, prefix: tuple[int, ...], riders: Sequence[ATS] = ()) -> LevelForest:
+    def planted(cls, network: Network, prefix: tuple[int, ...]) -> LevelForest:
         """A forest of the shared tokens, if there are any; they run here."""
-        forest = cls(network, tuple(riders), len(prefix))
+        forest = cls(network, prefix=len(prefix))
         if prefix:
             token_ids = torch.tensor(prefix, device=network.device)
-            read = forest._run(
-                token_ids, torch.arange(len(prefix), device=network.device), Prefix(forest.layers)
-            )
-            forest.prefix_states = read.states
+            positions = torch.arange(len(prefix), device=network.device)
+            forest.prefix_states = run(network.copied, token_ids, positions, Prefix(forest.layers))
+        return forest
+
+    def riding(self, riders: Sequence[ATS]) -> LevelForest:
+        forest = replace(self.empty(), carried=tuple(riders))
+        positions = torch.arange(self.prefix, device=self.network.device)
+        for i, rider in enumerate(forest.carried if self.prefix else ()):
+            Rider(rider, -1 - i).read(self.prefix_states, positions, Prefix(forest.layers))
         return forest
 
     @property

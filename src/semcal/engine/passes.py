@@ -10,10 +10,10 @@ from semcal.engine.choosing import Rules
 from semcal.engine.forest import Forest, at_once
 from semcal.engine.language_model import Progress, Prompt
 from semcal.engine.network import Network
-from semcal.engine.planting import planted
 from semcal.engine.riders import riders_of
 from semcal.engine.sampling import walk
 from semcal.engine.standing import Asked, Uniforms
+from semcal.engine.trunks import Trunks
 from semcal.engine.walked import Walk
 from semcal.errors import InputError, QuestionError
 from semcal.recalibration import ATS
@@ -39,6 +39,7 @@ class Passes:
 
     def __init__(self, network: Network, *, budget: int, strict: bool) -> None:
         self.network, self.budget, self._strict = network, budget, strict
+        self._trunks = Trunks(network, budget=budget)
 
     def refusals(
         self, prompts: Sequence[Prompt], *, longest: Sequence[int], room: Sequence[int]
@@ -76,7 +77,7 @@ class Passes:
         if not prompts or not rules.recalibrators:
             return
         shared = shared_length(prompts)
-        trunk = self._trunk(prompts, shared, riders_of(rules.recalibrators))
+        trunk = self._trunks.planted(prompts[0].token_ids[:shared], riders_of(rules.recalibrators))
         held = sizes(self.network, prompts, room=[0] * len(prompts), shared=shared)
         queue = Queue(held, budget=self._tokens, lump=min(at_once(self.network) // 2, self._tokens // 8))
         asked = Asked([prompt.token_ids for prompt in prompts], uniforms, m, steps)
@@ -114,7 +115,7 @@ class Passes:
         if not prompts:
             return
         shared = shared_length(prompts) if shared is None else shared
-        trunk, done = self._trunk(prompts, shared, riders), 0
+        trunk, done = self._trunks.planted(prompts[0].token_ids[:shared], riders), 0
         for batch in batches(sizes(self.network, prompts, room=room, shared=shared), budget=self._tokens):
             yield batch, trunk.empty(), [prompts[i].token_ids for i in batch]
             done += len(batch)
@@ -147,10 +148,6 @@ class Passes:
     def _check(self, prompts: Sequence[Prompt], *, longest: Sequence[int], room: Sequence[int]) -> None:
         for error in self.refusals(prompts, longest=longest, room=room):
             raise error
-
-    def _trunk(self, prompts: Sequence[Prompt], shared: int, riders: Sequence[ATS]) -> Forest:
-        """A forest of the shared prefix."""
-        return planted(self.network, prompts[0].token_ids[:shared], riders)
 
 
 def longest(answers: Answers) -> list[int]:
