@@ -209,7 +209,7 @@ class _Smoothing:
 
 
 def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
-    """The integral of |smoothed| by trapezoids of the size 1 / cells; what the kernel wipes out is left out."""
+    """The integral of |smoothed| by trapezoids on so many cells; what the kernel wipes out is left out."""
     heard = 1 + min(int(np.sqrt(-2 * SILENT) / (np.pi * width.min())), cells)
     smoothed = np.zeros((len(cosines), cells + 1))
     smoothed[:, :heard] = cosines[:, :heard] * np.exp(_DECAY[:heard] * width[:, None] ** 2)
