@@ -49,9 +49,9 @@ def chosen(
 
 @contextmanager
 def crew_for(
-    shared: Shared, load: Callable[[], Models], *, at_once: bool = False
-) -> Iterator[tuple[Crew[Models], Models]]:
-    """Give those who do the work, and this process's own copy of the models; say at the end what it took.
+    shared: Shared, load: Callable[[], Anything], *, at_once: bool = False
+) -> Iterator[tuple[Crew[Anything], Anything]]:
+    """Give those who do the work, and this process's own copy of what they hold; say at the end what it took.
 
     A number of processes that was asked for starts `at_once`; one that was chosen when that pays.
     """
@@ -59,12 +59,12 @@ def crew_for(
 
     several = shared.processes > 1
     workers = Workers(load, shared.processes) if several and (at_once or shared.asked) else None
-    models = load()
+    held = load()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(shared.threads)
-    alone = AloneAtFirst(load, shared.processes, models) if several else Alone(models)
+    alone = AloneAtFirst(load, shared.processes, held) if several else Alone(held)
     with workers or alone as crew:
-        yield crew, models
+        yield crew, held
         tell_peak(crew)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
+from semcal.engine.loading import load_model
 from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.pipeline.fitting import CalibrationSet, calibration_features
@@ -27,7 +28,7 @@ from semcal.recalibration import (
     tabulate,
 )
 
-__all__ = ["Calibration", "Shelf", "questions_of", "row_of"]
+__all__ = ["Calibration", "Shelf", "open_shelf", "questions_of", "row_of"]
 
 Spec = Mapping[str, Any]
 
@@ -140,6 +141,36 @@ class Shelf:
         if found.tables is None:
             found.tables = tabulate(found.features, self.model(spec).logits)
         return found.tables
+
+
+def open_shelf(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    nli_device: str | None = None,
+    memory: str | None = None,
+) -> Shelf:
+    """A shelf that loads models by their names; NLI verdicts are shared through a file in the run folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The run folder.
+    device, nli_device : str, optional
+        Where the language model and the NLI model run.
+    memory : str, optional
+        What keys and values of a batch may take, such as "2GB".
+    """
+
+    def load(model: Model) -> LanguageModel:
+        return load_model(
+            model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
+        )
+
+    def judge(name: str) -> Equivalence:
+        return load_equivalence(name, device=nli_device or device, cache=Path(folder) / "verdicts.sqlite")
+
+    return Shelf(Path(folder), load, judge)
 
 
 def row_of(question: Question) -> dict[str, Any]:
