@@ -50,12 +50,12 @@ def chosen(
 @contextmanager
 def crew_for(
     shared: Shared,
-    load: Callable[[], Models],
+    load: Callable[[], Anything],
     *,
     at_once: bool = False,
     devices: tuple[str | None, str | None] = (None, None),
-) -> Iterator[tuple[Crew[Models], Models]]:
-    """Give those who do the work, and this process's own copy of the models; say at the end what it took.
+) -> Iterator[tuple[Crew[Anything], Anything]]:
+    """Give those who do the work, and what this process itself holds; say at the end what it took.
 
     A number of processes that was asked for starts `at_once`; one that was chosen when that pays. One process
     whose language model and NLI model have a device each (`devices`) clusters while it samples.
@@ -64,16 +64,16 @@ def crew_for(
 
     several = shared.processes > 1
     workers = Workers(load, shared.processes) if several and (at_once or shared.asked) else None
-    models = load()
+    held = load()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(shared.threads)
-    crews: Crew[Models]
+    crews: Crew[Anything]
     if several:
-        crews = workers or AloneAtFirst(load, shared.processes, models)
+        crews = workers or AloneAtFirst(load, shared.processes, held)
     else:
-        crews = TwoDevices(models, "cluster") if _differ(*devices) else Alone(models)
+        crews = TwoDevices(held, "cluster") if _differ(*devices) else Alone(held)
     with crews as crew:
-        yield crew, models
+        yield crew, held
         tell_peak(crew)
 
 

@@ -78,15 +78,20 @@ class Crew(ABC, Generic[Held]):
     ----------
     seconds : dict of str to float
         CPU time spent on each stage so far.
+    peaks : dict of str to float
+        Largest resident memory (10⁶ bytes) of a process by the end of a task of each stage.
     """
 
     #: How many jobs can be under way at a time.
     count: int = 1
     #: How many processes have worked beside this one, those that died not counted.
     hired: int = 0
+    #: How many tasks were begun again because their process had died.
+    retries: int = 0
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.peaks: dict[str, float] = {}
         self._tasks: dict[int, Task[Held]] = {}
         self._values: dict[int, Outcome] = {}
         self._queue: list[tuple[int, int]] = []
@@ -113,6 +118,7 @@ class Crew(ABC, Generic[Held]):
         task = self._tasks.pop(number)
         self._count("start", outcome.start)
         self._count(task.stage, outcome.seconds)
+        self.peaks[task.stage] = max(self.peaks.get(task.stage, 0.0), outcome.peak_mb)
         for message in outcome.warnings:
             warnings.warn_explicit(message, type(message), task.stage, 0, registry=self._told)
         if outcome.error is None:
@@ -331,6 +337,7 @@ class Workers(Crew[Held]):
         self._dismiss(worker)
         self._attempts[number] = self._attempts.get(number, 0) + 1
         if self._attempts[number] < ATTEMPTS:
+            self.retries += 1
             heapq.heappush(self._queue, (self._tasks[number].rank, number))
             return None
         code, stage = worker.process.exitcode, self._tasks[number].stage
