@@ -3,11 +3,12 @@
     python -m benchmarks.stages
 
 One run of Base, closed book, ten examples before every question: a random Llama of 20M parameters with
-32 000 tokens and peaked logits, whose answers all have the same length, and a random BERT of four layers,
-whose verdicts are replaced as in `pipeline`. The growth is the exponent b of a power m^b or L^b, fitted to
-the logarithms of the times by least squares: m of 5, 10, 20 and 40 with answers of 6 tokens, L of 3, 6 and 12
-with ten answers. Beside it stands what the paper states ("Evaluation Computational Complexity"). Tokens and
-pairs are counts: the same everywhere. CPU time of one thread, medians.
+32 000 tokens and peaked logits, whose answers end by themselves, and a random BERT of four layers, whose
+verdicts are replaced as in `pipeline`. The growth is the exponent b of a power m^b or L^b, fitted to the
+logarithms of the times by least squares: m of 5, 10, 20 and 40 with answers of about 6 tokens on average;
+ten answers of about 3, 6 and 12, of which L is what they came to. Beside it stands what the paper states
+("Evaluation Computational Complexity"). Tokens and pairs are counts: the same everywhere. CPU time of one
+thread, medians.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from benchmarks.pipeline import Judge, judge, questions, tokenizer
+from benchmarks.likelihoods import tokenizer
+from benchmarks.pipeline import Judge, judge, questions
 from benchmarks.sampling import END, network
 from semcal.engine import CausalLanguageModel, standing
 from semcal.engine.closing import Closing
@@ -39,9 +42,11 @@ from semcal.pipeline.measure import measure_rows
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base
 
-QUESTIONS, ROUNDS = 24, 3
-M, LENGTH = 10, 6
+QUESTIONS, ROUNDS = 16, 2
+M, LENGTH, LIMIT = 10, 6, 4  # answers of four times that length are cut
 MS, LENGTHS = (5, 10, 20, 40), (3, 6, 12)
+ASKING = Asking(tuple(questions(10, seed=1)))
+NEVER = -200.0  # as a logit beside others of a standard deviation of 24
 NLI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 #: Exponents of m and L that the paper states; it calls the other stages negligible or does not name them.
 PAPER = {
@@ -54,6 +59,7 @@ PAPER = {
     "grading": ("", ""),
     "metrics": ("", ""),
     "all": (1, 1),
+    "tokens of the answers": (1, 1),
     "tokens decoded": (1, 1),
     "pairs for the NLI model": (2, ""),
 }
@@ -117,22 +123,36 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
         yield
 
 
-def endless(size: str) -> Any:
-    """A random model whose answers go on to the limit."""
-    net = network(size)
-    net.lm_head.bias[END] = -1e4
-    return net
+def let_end(net: Any, length: int, at: Tensor) -> None:
+    """Let answers end after so many tokens on average, by the states (n, d) at which they may."""
+    net.lm_head.bias[END] = NEVER
+    others = net.lm_head(at).logsumexp(-1)
+    low, high = -100.0, 300.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if torch.sigmoid(middle - others).mean() > 1 / length else (middle, high)
+    net.lm_head.bias[END] = low
+
+
+def answer_states(net: Any) -> Tensor:
+    """States of answers that do not end."""
+    net.lm_head.bias[END] = NEVER
+    model = CausalLanguageModel(net, tokenizer(), name="20M")
+    asked = ASKING.prompts(model, questions(QUESTIONS, seed=4))
+    [drawn] = model.sample(asked, recalibrators=[Base()], m=4, max_new_tokens=max(LENGTHS))
+    return model.features(asked, [[draw.token_ids for draw in draws] for draws in drawn]).states
 
 
 def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     """One run: seconds of every stage, how many tokens were decoded and how many pairs judged."""
+    limit = LIMIT * length
     model = CausalLanguageModel(net, tokenizer(), name="20M")
     equivalence = Judge(*nli, name="small", revision="")
-    asked, asking = questions(QUESTIONS, seed=3), Asking(tuple(questions(10, seed=1)))
+    asked = questions(QUESTIONS, seed=3)
     stages = Stages()
-    with inside_sampling(stages, length), stages.stage("decoding"):
+    with inside_sampling(stages, limit), stages.stage("decoding"):
         [[sampled]] = sampling.sample_runs(
-            model, asked, recalibrators=[Base()], seeds=[0], asking=asking, m=m, max_new_tokens=length
+            model, asked, recalibrators=[Base()], seeds=[0], asking=ASKING, m=m, max_new_tokens=limit
         )
     rows = [{**question.row(), **one.fields()} for question, one in zip(asked, sampled)]
     with stages.stage("clustering"):
@@ -148,22 +168,26 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
         summaries(confidence, correct)
     found = {stage: stages.seconds[stage] for stage in PAPER if stage in stages.seconds}
     beginnings = ((i, draw.generation.token_ids) for i, one in enumerate(sampled) for draw in one.draws)
-    tokens = len({(i, ids[:n]) for i, ids in beginnings for n in range(1, length)})
-    return {**found, "all": sum(found.values()), "tokens decoded": tokens, "pairs for the NLI model": pairs}
+    tokens = len({(i, ids[:n]) for i, ids in beginnings for n in range(1, len(ids))})
+    drawn = sum(len(draw.generation.token_ids) for one in sampled for draw in one.draws)
+    counts = {"tokens of the answers": drawn, "tokens decoded": tokens, "pairs for the NLI model": pairs}
+    return {**found, "all": sum(found.values()), **counts}
 
 
-def exponent(sizes: Sequence[int], spent: Sequence[float]) -> float:
+def exponent(sizes: Sequence[float], spent: Sequence[float]) -> float:
     """b of the power n^b that fits best, in logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(np.maximum(spent, 1e-9)), 1)[0])
 
 
 def results() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
-    net, nli = endless("20M"), judge(**NLI)
+    net, nli = network("20M"), judge(**NLI)
+    states = answer_states(net)
     shapes = dict.fromkeys([*((m, LENGTH) for m in MS), *((M, length) for length in LENGTHS)])
     spent: dict[tuple[int, int], list[dict[str, float]]] = {shape: [] for shape in shapes}
     for _ in range(ROUNDS):
         for (m, length), found in spent.items():
+            let_end(net, length, states)
             found.append(run(net, nli, m, length))
     median = {
         shape: {stage: statistics.median(one[stage] for one in found) for stage in PAPER}
@@ -174,8 +198,9 @@ def results() -> list[dict[str, Any]]:
 
 def _rows(median: dict[tuple[int, int], dict[str, float]]) -> Iterator[dict[str, Any]]:
     typical = median[M, LENGTH]
+    lengths = [median[M, length]["tokens of the answers"] for length in LENGTHS]
     for stage, (by_m, by_length) in PAPER.items():
-        counted = stage in ("tokens decoded", "pairs for the NLI model")
+        counted = stage.startswith(("tokens", "pairs"))
         yield {
             "stage": stage,
             "a question": typical[stage] / QUESTIONS if counted else typical[stage] / QUESTIONS * 1e3,
@@ -183,7 +208,7 @@ def _rows(median: dict[tuple[int, int], dict[str, float]]) -> Iterator[dict[str,
             "share": None if counted else typical[stage] / typical["all"],
             "growth with m": exponent(MS, [median[m, LENGTH][stage] for m in MS]),
             "paper": by_m,
-            "growth with L": exponent(LENGTHS, [median[M, length][stage] for length in LENGTHS]),
+            "growth with L": exponent(lengths, [median[M, length][stage] for length in LENGTHS]),
             "paper ": by_length,
         }
 
