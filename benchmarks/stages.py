@@ -32,6 +32,7 @@ from benchmarks.sampling import END, network
 from semcal.engine import CausalLanguageModel, standing
 from semcal.engine.closing import Closing
 from semcal.engine.distributions import Distributions
+from semcal.engine.generating import Generating
 from semcal.engine.trunks import Trunks
 from semcal.metrics import summaries
 from semcal.pipeline import Asking
@@ -109,7 +110,7 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
         (kind, "at", "likelihoods", 0) for kind in kinds if "at" in vars(kind)
     ]
     places += [(Closing, name, "likelihoods", 0) for name in ("rescored", "lacking", "beyond")]
-    places += [(CausalLanguageModel, "score", "likelihoods", 0)]
+    places += [(Generating, "scores", "likelihoods", 0)]
     places += [(standing, "advance", "likelihoods", steps - 1), (standing, "chosen_by", "likelihoods", steps)]
     places += [
         (standing, "begin", "prompt", 0),

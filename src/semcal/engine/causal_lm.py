@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.engine.batches import shared_length
-from semcal.engine.beam import beam_search
 from semcal.engine.chat import chat_format
-from semcal.engine.choosing import Rules
-from semcal.engine.closing import Closing
-from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.generating import Generating
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.passes import Answers, Passes, longest
 from semcal.engine.planting import sound_network
-from semcal.engine.randomness import uniforms
-from semcal.engine.riders import riders_of
-from semcal.engine.scoring import answer_log_probs, answer_states, own_states
+from semcal.engine.scoring import own_states
 from semcal.engine.truncation import Truncation
-from semcal.engine.walked import Walk
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
@@ -247,49 +239,17 @@ class CausalLanguageModel:
             ``[run][recalibrator][prompt][draw]``.
         """
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
-        together = self._sampled(prompts, recalibrators, seeds, m, max_new_tokens, truncation, cut, progress)
+        together = self._generating(progress).draws(
+            prompts,
+            recalibrators,
+            seeds,
+            m=m,
+            steps=max_new_tokens,
+            truncation=truncation,
+            cut=cut,
+        )
         runs = [slice(run * m, (run + 1) * m) for run in range(len(seeds))]
         return [[[draws[run] for draws in of_prompts] for of_prompts in together] for run in runs]
-
-    def _sampled(
-        self,
-        prompts: Sequence[Prompt],
-        recalibrators: Sequence[AnyRecalibrator],
-        seeds: Sequence[int],
-        m: int,
-        max_new_tokens: int,
-        truncation: Truncation | None,
-        cut: Cut | None,
-        progress: Progress | None,
-    ) -> list[list[list[Generation]]]:
-        """The draws of all runs, one run behind the other: ``[recalibrator][prompt][draw]``."""
-        results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
-        if not seeds:
-            return results
-        closing = Closing(self.format, cut) if cut else None
-
-        def numbers(i: int) -> NDArray[np.float64]:
-            name = prompts[i].question_id
-            return np.concatenate([uniforms(seed, name, m=m, steps=max_new_tokens) for seed in seeds])
-
-        rules = Rules(
-            recalibrators,
-            self.format.stops,
-            truncation or inverse_cdf,
-            closers=closing.closers if closing else (),
-            beyond=closing.beyond if closing else None,
-        )
-        walks = self._passes.walks(
-            prompts, numbers, m=m * len(seeds), steps=max_new_tokens, rules=rules, progress=progress
-        )
-        for i, walked in walks:
-            for r, of_prompts in enumerate(results):
-                drawn = [self._walked(walked, (r, j)) for j in range(m * len(seeds))]
-                of_prompts[i] = closing.rescored(drawn, walked, r) if closing else drawn
-        if closing:
-            for of_prompts, recalibrator in zip(results, recalibrators):
-                self._score_lacking(prompts, of_prompts, closing, recalibrator)
-        return results
 
     def greedy(
         self,
@@ -309,13 +269,7 @@ class CausalLanguageModel:
             One per prompt.
         """
         _at_least_one(max_new_tokens=max_new_tokens)
-        unused = np.zeros((1, max_new_tokens))
-        rules = Rules([recalibrator], self.format.stops, most_likely)
-        walks = self._passes.walks(
-            prompts, lambda _: unused, m=1, steps=max_new_tokens, rules=rules, progress=progress
-        )
-        results = {i: self._walked(walked, (0, 0)) for i, walked in walks}
-        return [results[i] for i in range(len(prompts))]
+        return self._generating(progress).greedy(prompts, recalibrator, steps=max_new_tokens)
 
     def beam(
         self,
@@ -341,26 +295,8 @@ class CausalLanguageModel:
             The best answer to each prompt.
         """
         _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        results: dict[int, Generation] = {}
-        count = len(prompts)
-        batches = self._passes.batches(
-            prompts,
-            longest=[max_new_tokens] * count,
-            room=[num_beams * max_new_tokens] * count,
-            progress=progress,
-            riders=riders_of([recalibrator]),
-        )
-        for batch, forest, ids in batches:
-            best = beam_search(
-                forest,
-                ids,
-                recalibrator=recalibrator,
-                stops=self.format.stops,
-                num_beams=num_beams,
-                steps=max_new_tokens,
-            )
-            results.update((i, self._generation(b.tokens, b.log_probs)) for i, b in zip(batch, best))
-        return [results[i] for i in range(len(prompts))]
+        found = self._generating(progress)
+        return found.beam(prompts, recalibrator, num_beams=num_beams, steps=max_new_tokens)
 
     def score(
         self,
@@ -393,16 +329,7 @@ class CausalLanguageModel:
         QuestionError
             For a question that with its longest answer does not fit the model, before any is run.
         """
-        results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
-        riders = riders_of([recalibrator])
-        for batch, forest, ids in self._passes.answering(prompts, answers, progress, riders=riders):
-            given = [answers[i] for i in batch]
-            targets = torch.tensor([t for some in given for ids in some for t in ids], dtype=torch.long)
-            found = answer_states(forest, ids, given)
-            scored = iter(answer_log_probs(forest, found, targets, recalibrator).tolist())
-            for i in batch:
-                results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
-        return results
+        return self._generating(progress).scores(prompts, answers, recalibrator)
 
     def misfits(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """What `score` and `features` would refuse: questions too long for the model with an answer."""
@@ -412,18 +339,7 @@ class CausalLanguageModel:
     @property
     def block_shape(self) -> BlockShape:
         """Measures of a LLaMA-style block like the model's own, for ATS."""
-        config = self.network.model.config.get_text_config()
-        heads = config.num_attention_heads
-        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-        return BlockShape(
-            hidden_size=self.width,
-            intermediate_size=getattr(config, "intermediate_size", None) or 4 * self.width,
-            heads=heads,
-            key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
-            head_dim=getattr(config, "head_dim", None) or self.width // heads,
-            rope_theta=getattr(config, "rope_theta", None) or rope.get("rope_theta") or 10_000.0,
-            rms_eps=getattr(config, "rms_norm_eps", None) or 1e-5,
-        )
+        return self.network.block_shape
 
     def features(
         self,
@@ -476,33 +392,8 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _score_lacking(
-        self,
-        prompts: Sequence[Prompt],
-        drawn: list[list[Generation]],
-        closing: Closing,
-        recalibrator: AnyRecalibrator,
-    ) -> None:
-        """Score in a second pass what draws need and the walk did not know."""
-        lacking = {i: tokens for i, draws in enumerate(drawn) if (tokens := closing.lacking(draws))}
-        if not lacking:
-            return
-        scores = self.score([prompts[i] for i in lacking], list(lacking.values()), recalibrator=recalibrator)
-        for (i, tokens), found in zip(lacking.items(), scores):
-            drawn[i] = closing.filled(drawn[i], dict(zip(tokens, found)))
-
-    def _walked(self, walked: Walk, at: tuple[int, int]) -> Generation:
-        """The generation of one draw."""
-        count = int((walked.tokens[at] >= 0).sum())
-        return self._generation(walked.tokens[at][:count].tolist(), walked.log_probs[at][:count].tolist())
-
-    def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
-        return Generation(
-            text=self.format.text(tokens),
-            token_ids=tuple(tokens),
-            token_log_probs=tuple(log_probs),
-            finished=tokens[-1] in self.format.stops,
-        )
+    def _generating(self, progress: Progress | None) -> Generating:
+        return Generating(self._passes, self.format, progress)
 
 
 def _at_least_one(**options: int) -> None:
