@@ -26,8 +26,10 @@ Pair = tuple[str, str]
 
 #: What every row of a sample file holds.
 ROW_KEYS = frozenset(
-    "id question answers samples clusters confidences confidence semantic_entropy top_cluster correct rule "
-    "greedy greedy_correct".split()
+    {
+        *("id", "question", "answers", "samples", "clusters", "top_cluster", "greedy", "greedy_correct"),
+        *("confidences", "confidence", "semantic_entropy", "correct", "rule"),
+    }
 )
 AGAIN = "run `semcal run` again, which makes what is missing"
 
