@@ -6,9 +6,9 @@
      "analyses": {name: rows}, "claims": [...], "deviations": [...], "problems": n}
 
 Rows are objects; what they hold stands in the docstring of the function named after them. *Over runs* means
-{mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the value
-of each run, and the 95 % bootstrap interval over questions ([low, high], or null where none is computed). What
-is undefined is null.
+{mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the
+value of each run, and the 95 % bootstrap interval over questions ([low, high], or null where none is
+computed). What is undefined is null.
 
 =================== ========================================== =====================================
 name                rows by                                    made by
@@ -39,8 +39,8 @@ transfer            model, fitted_on, used_on, measure         `transfer.transfe
 =================== ========================================== =====================================
 
 The sheet of table 12 is no number: the report writes it (`audit.audit_sheet`). Claims are rows of
-`claims.verdicts.Claim`; deviations are {setting, here, paper} in the order of the presets' table, without those
-in which run and paper are alike.
+`claims.verdicts.Claim`; deviations are {setting, here, paper} in the order of the presets' table, without
+those in which run and paper are alike.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ from semcal.experiment.analyses.temperatures import refits, temperatures
 from semcal.experiment.analyses.transfer import transfer
 from semcal.experiment.analyses.volatility import volatility
 from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.presets import deviations
 from semcal.records import dumps, writing
 
 __all__ = ["SCHEMA", "GridScores", "analyse", "results"]
@@ -144,6 +146,12 @@ def results(run: FinishedRun) -> dict[str, Any]:
         "m": run.m,
         "analyses": analyses,
         "claims": claims,
-        "deviations": [],
+        "deviations": _deviations(run),
         "problems": run.problems,
     }
+
+
+def _deviations(run: FinishedRun) -> list[dict[str, Any]]:
+    settings = GridSettings.model_validate(run.settings)
+    sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
+    return [row.model_dump() for row in deviations(settings, sizes)]
