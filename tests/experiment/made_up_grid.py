@@ -215,7 +215,7 @@ def question(
         "row": row,
         "texts": [towns[0], f"{towns[0]}, {place}", *towns[1:]],
         "meanings": np.array([0, 0, 1, 2, 3, 4, 5]),
-        "p": np.array([0.7 * p[0], 0.3 * p[0], *p[1:]]),
+        "p": p,
         "right": right,
     }
 
@@ -283,7 +283,7 @@ def uniforms_of(grid: Grid, run: int, n: int) -> np.ndarray:
 def sampled(grid: Grid, candidate: str, item: Mapping[str, Any], uniforms: np.ndarray) -> dict[str, Any]:
     """Draws of one question at the candidate's temperature, clustered by meaning."""
     p = item["p"] ** (1 / grid.heat(candidate))
-    p /= p.sum()
+    p = np.array([0.7 * p[0], 0.3 * p[0], *p[1:]]) / p.sum()
     drawn = np.minimum(np.searchsorted(np.cumsum(p), uniforms), len(p) - 1)
     meanings = item["meanings"][drawn].tolist()
     order = list(dict.fromkeys(meanings))
@@ -301,8 +301,8 @@ def sampled(grid: Grid, candidate: str, item: Mapping[str, Any], uniforms: np.nd
 def greedy(grid: Grid, candidate: str, item: Mapping[str, Any], *, number: int) -> dict[str, Any]:
     """The greedy answer, which Platt changes for some questions."""
     flipped = candidate.startswith("Platt") and number % 100 < round(100 * grid.flips)
-    best = 2 if flipped else int(np.argmax(item["p"]))
-    return {"greedy": item["texts"][best], "greedy_correct": bool(item["meanings"][best] == item["right"])}
+    best = 1 if flipped else int(np.argmax(item["p"]))
+    return {"greedy": item["texts"][best + 1 if best else 0], "greedy_correct": best == item["right"]}
 
 
 _normal_form = lru_cache(maxsize=None)(normal_form)
