@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semcal.metrics.calibration import ace, ece, smooth_ece
+from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
 from semcal.metrics.common_resamples import CommonResamples, Contrast, common_resamples
 from semcal.metrics.comparisons import Correlations, RankVolatility, correlations, rank_volatility
 from semcal.metrics.diagrams import ReliabilityDiagram, reliability_diagram
@@ -46,6 +46,7 @@ __all__ = [
     "ScoreRecalibrator",
     "SelectiveAccuracy",
     "ace",
+    "ace_in_row_order",
     "aurac",
     "auroc",
     "bootstrap",
