@@ -50,7 +50,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from semcal.errors import UndefinedWarning
+from pydantic import ValidationError
+
+from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.analyses.accuracies import answers, base_accuracies
 from semcal.experiment.analyses.agreement import agreement, deciding_rules
 from semcal.experiment.analyses.claims import judge
@@ -100,13 +102,15 @@ OF_SCORES: dict[str, Callable[[GridScores], list[dict[str, Any]]]] = {
 }
 
 
-def analyse(folder: Path) -> dict[str, Any]:
-    """Compute everything from the stored samples of a run folder, and write results.json there.
+def analyse(folder: Path, out: Path | None = None) -> dict[str, Any]:
+    """Compute everything from the stored samples of a run folder, and write results.json.
 
     Parameters
     ----------
     folder : Path
         A run folder with its selections and samples.
+    out : Path, optional
+        The folder to write to; the run folder by default.
 
     Returns
     -------
@@ -121,7 +125,7 @@ def analyse(folder: Path) -> dict[str, Any]:
         If a file is missing or damaged; the message names it.
     """
     found = results(read_finished(folder))
-    with writing(Path(folder) / "results.json") as handle:
+    with writing(Path(folder if out is None else out) / "results.json") as handle:
         handle.write(dumps(found, indent=1) + "\n")
     return found
 
@@ -152,6 +156,12 @@ def results(run: FinishedRun) -> dict[str, Any]:
 
 
 def _deviations(run: FinishedRun) -> list[dict[str, Any]]:
-    settings = GridSettings.model_validate(run.settings)
+    try:
+        settings = GridSettings.model_validate(run.settings)
+    except ValidationError as error:
+        raise StoreError(
+            f"{run.folder / 'settings.yaml'} was edited or is of another version ({error}): run `semcal run` "
+            "again"
+        ) from error
     sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
     return [row.model_dump() for row in deviations(settings, sizes)]
