@@ -3,6 +3,7 @@
 `analyse(folder)` writes results.json (schema 2), the same bytes whenever the samples are the same::
 
     {"schema": 2, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
+     "sources": {"models": {name: path}, "datasets": {name: source}},
      "analyses": {name: rows}, "claims": [...], "deviations": [...], "problems": n}
 
 Rows are objects; what they hold stands in the docstring of the function named after them. *Over runs* means
@@ -148,6 +149,10 @@ def results(run: FinishedRun) -> dict[str, Any]:
         "measures": run.measures,
         "runs": run.runs,
         "m": run.m,
+        "sources": {
+            "models": {one["name"]: one["path"] for one in run.settings["models"]},
+            "datasets": {one["name"]: one["source"] for one in run.settings["datasets"]},
+        },
         "analyses": analyses,
         "claims": claims,
         "deviations": _deviations(run),

@@ -7,13 +7,14 @@ from typing import Any
 
 from semcal.report.grid_tables.further_tables import further_tables
 from semcal.report.grid_tables.paper_tables import paper_tables
+from semcal.report.published import published_tables
 from semcal.report.tables import Table, deviation_table
 
 __all__ = ["grid_tables"]
 
 
 def grid_tables(results: Mapping[str, Any]) -> list[Table]:
-    """Every table of a run: the paper's in its order, then what goes beyond it.
+    """Every table of a run: the paper's in its order, published numbers beside ours, and what goes beyond.
 
     Parameters
     ----------
@@ -21,4 +22,5 @@ def grid_tables(results: Mapping[str, Any]) -> list[Table]:
         The content of results.json (schema 2).
     """
     deviations = deviation_table(results)
-    return [*paper_tables(results), *further_tables(results), *([deviations] if deviations else [])]
+    beyond = [*further_tables(results), *([deviations] if deviations else [])]
+    return [*paper_tables(results), *published_tables(results), *beyond]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from semcal.report.grid_tables.layout import columns_of, index, mark, over_runs_cell
+from semcal.report.layout import columns_of, index, mark, over_runs_cell
 from semcal.report.tables import Cell, Column, Table, number
 
 __all__ = ["further_tables"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from semcal.experiment.analyses.entropy import SHORT
 from semcal.experiment.paths import slug
-from semcal.report.grid_tables.layout import (
+from semcal.report.layout import (
     Block,
     Row,
     columns_of,
