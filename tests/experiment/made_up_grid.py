@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from semcal.experiment.paths import slug
 from semcal.qa.normal_form import normal_form
 from semcal.records import dumps, write_rows
 from semcal.semantics import MEASURES, confidences
@@ -119,11 +120,6 @@ class Grid:
     def transfers(self, dataset: str) -> dict[str, str]:
         """Candidate → the other data set whose temperature it has."""
         return {f"T of {other}": other for other in self.datasets if other != dataset}
-
-
-def slug(name: str) -> str:
-    """A name as that of a folder (part of the contract)."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
 
 
 def write_grid(folder: Path, grid: Grid | None = None, *, problems: Sequence[Mapping[str, Any]] = ()) -> Path:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_up_grid import Grid, slug, write_grid
+from made_up_grid import Grid, write_grid
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.finished import is_grid_run, read_finished
@@ -100,7 +100,3 @@ def test_damaged_rows_are_named(own_grid: Path, change, complaint: str) -> None:
 def test_missing_rows_are_named(own_grid: Path) -> None:
     with pytest.raises(StoreError, match=r"run0\.n25\.jsonl is missing"):
         read_finished(own_grid).rows("alpha-1b", "made-up-trivia", "Base", draws=25)
-
-
-def test_folder_names_of_the_made_up_run_are_those_that_are_read() -> None:
-    assert slug("org/model 7B-α_v1.0") == "org_model_7B-__v1.0"

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from semcal.errors import InputError, StoreError
+from semcal.experiment.paths import rows_path, selection_path
 from semcal.records import Row, read_rows
 from semcal.semantics import MEASURES
 
@@ -130,8 +131,7 @@ class FinishedRun:
         self, model: str, dataset: str, candidate: str, run: int, *, draws: int | None = None
     ) -> Path:
         """Where rows lie; with `draws`, those of another number of draws than m."""
-        name = f"run{run}.jsonl" if draws in (None, self.m) else f"run{run}.n{draws}.jsonl"
-        return self.folder / "samples" / _slug(model) / _slug(dataset) / _slug(candidate) / name
+        return self.folder / rows_path(model, dataset, candidate, run, None if draws == self.m else draws)
 
     def rows(
         self, model: str, dataset: str, candidate: str, run: int = 0, *, draws: int | None = None
@@ -213,7 +213,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
-    path = run.folder / "selection" / _slug(model) / f"{_slug(dataset)}.json"
+    path = run.folder / selection_path(model, dataset)
     if not path.is_file():
         raise StoreError(f"{path} is missing: {AGAIN}")
     try:
@@ -236,8 +236,3 @@ def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(row, Row):
             raise StoreError(f"{path} is damaged ({row}): delete it and {AGAIN}")
         yield row.data
-
-
-def _slug(name: str) -> str:
-    """A name as that of a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)

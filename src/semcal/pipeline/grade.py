@@ -11,6 +11,7 @@ from semcal.pipeline.rows import (
     answers_of,
     clusters_of,
     identity,
+    log_likelihoods_of,
     predictions_of,
     samples_of,
     top_clusters_of,
@@ -18,7 +19,7 @@ from semcal.pipeline.rows import (
 from semcal.qa.grading import Grade, Grader, members_to_grade
 from semcal.qa.normal_form import normal_form
 
-__all__ = ["EntailmentGrader", "check_gradable", "grade_row"]
+__all__ = ["EntailmentGrader", "check_gradable", "grade_clusters", "grade_row"]
 
 
 class EntailmentGrader:
@@ -63,6 +64,46 @@ def check_gradable(row: Mapping[str, Any]) -> None:
         top_clusters_of(row, len(clusters_of(row, len(samples_of(row)))))
 
 
+def grade_clusters(
+    row: Mapping[str, Any], *, grader: Grader, seed: int = 0, limit: int = 4, likeliest: bool = False
+) -> list[Grade]:
+    """Grade each cluster of a row by some of its members, of which one right one is enough.
+
+    Parameters
+    ----------
+    row : mapping
+        With `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` where the likeliest is wanted.
+    grader : Grader
+        What decides whether a text is a right answer.
+    seed : int
+        Draws the members.
+    limit : int
+        How many at most.
+    likeliest : bool
+        Whether the most likely member is among them in any case; of several the first.
+    """
+    samples, references = samples_of(row), answers_of(row)
+    clusters = clusters_of(row, len(samples))
+    known = log_likelihoods_of(row, len(samples)) if likeliest else None
+    return [
+        grader.grade(
+            str(row.get("question", "")),
+            [
+                samples[i]
+                for i in members_to_grade(
+                    cluster,
+                    seed=seed,
+                    question_id=identity(row),
+                    limit=limit,
+                    first=None if known is None else max(cluster, key=known.__getitem__),
+                )
+            ],
+            references,
+        )
+        for cluster in clusters
+    ]
+
+
 def grade_row(row: Mapping[str, Any], *, grader: Grader, seed: int = 0) -> dict[str, Any]:
     """Add `correct` and `rule` to a row.
 
@@ -93,13 +134,8 @@ def grade_row(row: Mapping[str, Any], *, grader: Grader, seed: int = 0) -> dict[
     if predictions is not None:
         grade = grader.grade(question, predictions, references)
         return {**row, "correct": grade.correct, "rule": grade.rule}
-    samples = samples_of(row)
-    clusters = clusters_of(row, len(samples))
-    top = top_clusters_of(row, len(clusters))
-    grades = [
-        grader.grade(question, [samples[i] for i in chosen], references)
-        for chosen in (members_to_grade(c, seed=seed, question_id=identity(row)) for c in clusters)
-    ]
+    grades = grade_clusters(row, grader=grader, seed=seed)
+    top = top_clusters_of(row, len(grades))
     return {
         **row,
         "correct": {name: None if index is None else grades[index].correct for name, index in top.items()},

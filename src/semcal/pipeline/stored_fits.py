@@ -138,15 +138,18 @@ def train_stored(
     alpha: float | None = None,
     weight_decay: float = 0.0,
     learning_rate: float | None = None,
+    batch_size: int = 4,
+    warm_up: float = 0.1,
     seed: int = 0,
     tables: Tables | None = None,
     watch: Watch | None = None,
 ) -> Training:
-    """Take the paper's gradient steps on stored features; parameters as in `fit_stored`.
+    """Take the paper's gradient steps on stored features; parameters as in `fit_stored` and `Schedule`.
 
     Unlike `fit_stored` it does not go through all tokens again to say what that has changed.
     """
     schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
+    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
     if learning_rate is not None:
         schedule = replace(schedule, learning_rate=learning_rate)
     how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "watch": watch}

@@ -22,12 +22,50 @@ from semcal.errors import InputError
 from semcal.qa.normal_form import normal_form as default_normal_form
 from semcal.registry import check_name
 
-__all__ = ["RULES", "Grade", "Grader", "RuleGrader", "members_to_grade", "rouge_l", "squad_f1"]
+__all__ = [
+    "RULES",
+    "Grade",
+    "Grader",
+    "RuleGrader",
+    "Thresholds",
+    "members_to_grade",
+    "rouge_l",
+    "squad_f1",
+]
 
 RULES = ("equality", "containment", "date", "fuzzy", "F1")
 """The rules that are asked by default, in this order; "ROUGE-L" is the optional sixth."""
 
 FUZZY_AT_LEAST, F1_ABOVE, ROUGE_ABOVE = 90.0, 0.5, 0.3
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where the rules draw the line.
+
+    Parameters
+    ----------
+    fuzzy : float
+        Ratio (0 to 100) from which on two texts match.
+    fuzzy_above : bool
+        Whether it must be exceeded.
+    f1, rouge_l : float
+        To be exceeded.
+    numerals : bool
+        Whether fuzzy matching leaves texts with digits alone, and F1 and ROUGE-L rescue no wrong numeral.
+
+    Examples
+    --------
+    >>> lenient = RuleGrader(thresholds=Thresholds(numerals=False))
+    >>> lenient.grade("Who?", ["Henry VII"], ["Henry VIII"])
+    Grade(correct=True, rule='fuzzy')
+    """
+
+    fuzzy: float = FUZZY_AT_LEAST
+    fuzzy_above: bool = False
+    f1: float = F1_ABOVE
+    rouge_l: float = ROUGE_ABOVE
+    numerals: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,6 +115,8 @@ class RuleGrader:
         Whether ROUGE-L is asked as well.
     rules : sequence of str
         Which of `RULES` are asked, in which order.
+    thresholds : Thresholds, optional
+        Other ones than those above.
     normal_form : callable
         Text → normal form; another one than semcal's is for comparisons.
 
@@ -99,9 +139,11 @@ class RuleGrader:
         *,
         rouge: bool = False,
         rules: Sequence[str] = RULES,
+        thresholds: Thresholds | None = None,
         normal_form: Callable[[str], str] = default_normal_form,
     ) -> None:
         self.rules = (*rules, "ROUGE-L") if rouge and "ROUGE-L" not in rules else tuple(rules)
+        self.thresholds = thresholds or Thresholds()
         self.normal_form = normal_form
         self._accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
 
@@ -141,7 +183,7 @@ class RuleGrader:
         """The first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
             for reference in references:
-                if accepts(prediction, reference):
+                if accepts(prediction, reference, self.thresholds):
                     return rule
         return "none"
 
@@ -236,15 +278,15 @@ def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
 # The rules
 
 
-def _equality(prediction: _Text, reference: _Text) -> bool:
+def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return prediction.form == reference.form
 
 
-def _containment(prediction: _Text, reference: _Text) -> bool:
+def _containment(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return reference.padded in prediction.padded
 
 
-def _date(prediction: _Text, reference: _Text) -> bool:
+def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     if not prediction.dates:
         return False
     if reference.month_and_day is not None:
@@ -253,23 +295,29 @@ def _date(prediction: _Text, reference: _Text) -> bool:
     return any(reference.padded in form for form in prediction.coarser)
 
 
-def _fuzzy(prediction: _Text, reference: _Text) -> bool:
+def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     """Roman-looking words that stand in both alike ("Malcolm X") are no numerals in question."""
-    if prediction.has_digit or reference.has_digit:
+    if at.numerals and (prediction.has_digit or reference.has_digit):
         return False
-    alike = ratio(prediction.form, reference.form, score_cutoff=FUZZY_AT_LEAST) >= FUZZY_AT_LEAST
-    return alike and prediction.roman == reference.roman
+    alike = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
+    if alike < at.fuzzy or (at.fuzzy_above and alike == at.fuzzy):
+        return False
+    return not at.numerals or prediction.roman == reference.roman
 
 
-def _f1(prediction: _Text, reference: _Text) -> bool:
+def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     lengths = len(prediction.words), len(reference.words)
-    if 2 * min(lengths) <= F1_ABOVE * sum(lengths):
+    if 2 * min(lengths) <= at.f1 * sum(lengths):
         return False  # not even if all of the shorter stood in the longer
-    return _f1_of(prediction.counts, reference.counts) > F1_ABOVE and not _wrong(prediction, reference)
+    if _f1_of(prediction.counts, reference.counts) <= at.f1:
+        return False
+    return not (at.numerals and _wrong(prediction, reference))
 
 
-def _rouge(prediction: _Text, reference: _Text) -> bool:
-    return rouge_l(prediction.words, reference.words) > ROUGE_ABOVE and not _wrong(prediction, reference)
+def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    if rouge_l(prediction.words, reference.words) <= at.rouge_l:
+        return False
+    return not (at.numerals and _wrong(prediction, reference))
 
 
 def _wrong(prediction: _Text, reference: _Text) -> bool:
@@ -285,7 +333,7 @@ def _wrong(prediction: _Text, reference: _Text) -> bool:
     return bool(extra) and bool(missing)
 
 
-_ACCEPTS: dict[str, Callable[[_Text, _Text], bool]] = {
+_ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {
     "equality": _equality,
     "containment": _containment,
     "date": _date,
@@ -357,7 +405,13 @@ def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
 
 
 def members_to_grade(
-    cluster: Sequence[int], *, seed: int, question_id: str, measure: str | None = None, limit: int = 4
+    cluster: Sequence[int],
+    *,
+    seed: int,
+    question_id: str,
+    measure: str | None = None,
+    limit: int = 4,
+    first: int | None = None,
 ) -> tuple[int, ...]:
     """Return the members of a cluster that are graded: up to `limit`, drawn at random without replacement.
 
@@ -377,6 +431,8 @@ def members_to_grade(
         cluster grade the same members.
     limit : int
         How many at most.
+    first : int, optional
+        A member that is among them in any case.
 
     Returns
     -------
@@ -391,8 +447,8 @@ def members_to_grade(
     4
     """
 
-    def rank(member: int) -> bytes:
+    def rank(member: int) -> tuple[bool, bytes]:
         stream = repr((int(seed), question_id, measure, int(member)))
-        return blake2b(stream.encode(), digest_size=16).digest()
+        return member != first, blake2b(stream.encode(), digest_size=16).digest()
 
     return tuple(sorted(sorted(cluster, key=rank)[:limit]))

@@ -6,10 +6,11 @@ from typing import Any
 
 from semcal.experiment.analyses.cells import PairScores
 from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.finished import Pair
 
-__all__ = ["RESAMPLES", "drawn_pairs", "generations"]
+__all__ = ["RESAMPLES", "by_draws", "generations"]
 
-#: Resamples of the questions at each number of draws (at m there are as many as everywhere).
+#: Resamples of the questions at each number of draws, no more than there are everywhere.
 RESAMPLES = 200
 
 
@@ -27,12 +28,14 @@ def generations(scores: GridScores) -> list[dict[str, Any]]:
             "draws": draws,
             **{metric: pair.over_runs((method, measure), metric) for metric in ("ace", "auroc")},
         }
-        for model, dataset in scores.run.pairs
-        for draws, pair in drawn_pairs(scores, model, dataset).items()
+        for (model, dataset), found in by_draws(scores).items()
+        for draws, pair in found.items()
         for method, measure in pair.cells
     ]
 
 
-def drawn_pairs(scores: GridScores, model: str, dataset: str) -> dict[int, PairScores]:
-    """Number of draws → the scores of the runs that have rows at every number; none at m alone."""
-    return scores.by_draws(model, dataset, resamples=RESAMPLES)
+def by_draws(scores: GridScores) -> dict[Pair, dict[int, PairScores]]:
+    """(model, data set) → number of draws → scores; without those that have rows at m draws alone."""
+    resamples = min(RESAMPLES, scores.run.resamples)
+    found = {pair: scores.by_draws(*pair, resamples=resamples) for pair in scores.run.pairs}
+    return {pair: by_number for pair, by_number in found.items() if by_number}

@@ -25,6 +25,7 @@ class GridScores:
         self.run = run
         self._columns: dict[tuple[Any, ...], Columns] = {}
         self._pairs: dict[Pair, PairScores] = {}
+        self._by_draws: dict[Pair, dict[int, PairScores]] = {}
 
     def columns(
         self, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None
@@ -43,16 +44,19 @@ class GridScores:
 
     def by_draws(self, model: str, dataset: str, *, resamples: int) -> dict[int, PairScores]:
         """The scores at each number of draws, on the runs that have them all; none if there is m alone."""
+        if (model, dataset) not in self._by_draws:
+            self._by_draws[model, dataset] = self._at_all_draws(model, dataset, resamples)
+        return self._by_draws[model, dataset]
+
+    def _at_all_draws(self, model: str, dataset: str, resamples: int) -> dict[int, PairScores]:
         chosen = self._chosen(model, dataset)
         names = sorted(set(chosen.values()))
         numbers = set.intersection(*(set(self.run.draws_of(model, dataset, name)) for name in names))
         if len(numbers) < 2:
             return {}
         counts = [len(self.runs_of(model, dataset, name, draws=draws)) for name in names for draws in numbers]
-        return {
-            draws: self.scored(model, dataset, chosen, draws=draws, resamples=resamples, runs=min(counts))
-            for draws in sorted(numbers)
-        }
+        how = {"resamples": resamples, "runs": min(counts)}
+        return {draws: self.scored(model, dataset, chosen, draws=draws, **how) for draws in sorted(numbers)}
 
     def runs_of(self, model: str, dataset: str, candidate: str, *, draws: int | None = None) -> list[Columns]:
         """The columns of every run that there is at a number of draws."""

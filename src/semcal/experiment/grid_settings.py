@@ -1,0 +1,289 @@
+"""Settings of a grid: models × data sets × methods × runs (design.md; analyses.md, presets).
+
+Every value has the default of preset `sound`; the preset, the file and `--set` are laid over one another by
+`semcal.experiment.reading`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from semcal.experiment.paths import check_slugs
+
+__all__ = [
+    "METHODS",
+    "Clustering",
+    "DataSet",
+    "Evaluation",
+    "Fitting",
+    "Grading",
+    "GridSettings",
+    "MaxNewTokens",
+    "Model",
+    "Runs",
+    "Sampling",
+    "Selecting",
+    "run_seed",
+]
+
+Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt"]
+METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
+Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
+Size = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Part(BaseModel):
+    """Settings that belong together; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Part):
+    """A language model: what it is called in tables, and its directory, hub id or embedded name."""
+
+    name: str = Field(min_length=1)
+    path: str
+    revision: str | None = None
+    dtype: str | None = None
+
+
+class DataSet(Part):
+    """A set of questions.
+
+    Attributes
+    ----------
+    source : str
+        A built-in name, a file, or owner/name on the hub.
+    format, subset, split, columns
+        As in `semcal.qa.read_questions`.
+    test_source, test_split : str or None
+        Where the data set has a test part of its own: the same source unless another is named.
+    calibration_train : int or None
+        None takes what the other parts leave.
+    validation, test, few_shot : int or None
+        None is the paper's: 2000, 2000, and 10 closed book, 4 open book; all that there are of a built-in
+        set that comes in parts.
+    split_seed : int
+        Draws the parts; it is no run's.
+    """
+
+    name: str = Field(min_length=1)
+    source: str
+    format: str | None = None
+    subset: str | None = None
+    split: str | None = None
+    columns: dict[str, str] = {}
+    test_source: str | None = None
+    test_split: str | None = None
+    calibration_train: Size | None = None
+    validation: Size | None = None
+    test: Size | None = None
+    few_shot: Annotated[int, Field(ge=0)] | None = None
+    split_seed: int = 0
+
+
+class Runs(Part):
+    """How many runs, and whether each fits anew."""
+
+    count: Size = 4
+    refit: bool = False
+
+
+class MaxNewTokens(Part):
+    """The longest generation."""
+
+    closed_book: Size = 10
+    open_book: Size = 32
+
+
+class Sampling(Part):
+    """How answers are drawn and scored.
+
+    Attributes
+    ----------
+    m : int
+        Draws per question.
+    top_k, top_p
+        Truncation while sampling; none by default.
+    scored_in : {"whole prompt", "prompt without passage"}
+        The text before an answer when it is scored.
+    counts : tuple of int
+        Further numbers of draws, all cut from one sampling of the largest.
+    counts_runs : int
+        In how many runs, from the first.
+    """
+
+    m: Size = 10
+    max_new_tokens: MaxNewTokens = MaxNewTokens()
+    top_k: Size | None = None
+    top_p: Share | None = None
+    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"
+    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)
+    counts_runs: Annotated[int, Field(ge=0)] = 1
+
+
+class Fitting(Part):
+    """What is tried when recalibrators are fitted.
+
+    Attributes
+    ----------
+    solver : {"exact", "sgd"}
+        Of TS; ATS and Platt are always fitted by sgd.
+    losses : tuple of (loss, α)
+    weight_decays : tuple of float
+        Of ATS and Platt.
+    learning_rate : float or None
+        Of ATS and Platt; None is the paper's 1e-5.
+    batch_size, warm_up
+        Of sgd: questions for a step, share of the first epoch.
+    """
+
+    solver: Literal["exact", "sgd"] = "exact"
+    losses: tuple[Loss, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
+    weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)
+    learning_rate: Positive | None = None
+    batch_size: Size = 4
+    warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Fitting:
+        for loss, alpha in self.losses:
+            if (alpha is None) == (loss == "SS"):
+                raise ValueError(f"[SS, α] needs an α and [NLL, null] has none, got [{loss}, {alpha}]")
+        if not self.losses or len(set(self.losses)) < len(self.losses):
+            raise ValueError("losses are one or more, each different from the others")
+        return self
+
+
+class Selecting(Part):
+    """How a candidate is chosen on validation: as in `semcal.experiment.selection.select`."""
+
+    measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
+    accuracy_within: Annotated[float, Field(ge=0)] | None = None
+
+
+class Clustering(Part):
+    """How pairs become meanings."""
+
+    linkage: Literal["components", "greedy"] = "components"
+    merge_refusals: bool = False
+
+
+class Grading(Part):
+    """What counts as correct.
+
+    Attributes
+    ----------
+    fuzzy : float
+        Ratio from which on two texts match.
+    fuzzy_above : bool
+        Whether it must be exceeded.
+    f1 : float
+        To be exceeded.
+    numerals : bool
+        Whether a wrong number is never rescued by fuzzy matching or F1.
+    rouge_l : float or None
+        To be exceeded; None leaves the rule out.
+    members : int
+        How many members of a cluster are graded at most.
+    choice : {"random", "likeliest"}
+        All of them at random, or the most likely one and the others at random.
+    vanilla : {"greedy", "beam"}
+        The answer of SE_vanilla.
+    """
+
+    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0
+    fuzzy_above: bool = False
+    f1: Annotated[float, Field(ge=0, le=1)] = 0.5
+    numerals: bool = True
+    rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None
+    members: Size = 4
+    choice: Literal["random", "likeliest"] = "random"
+    vanilla: Literal["greedy", "beam"] = "greedy"
+
+
+class Evaluation(Part):
+    """How metrics are taken."""
+
+    bins: Size = 15
+    resamples: Annotated[int, Field(ge=100)] = 1000
+    ace: Literal["sound", "reference"] = "sound"
+    auroc_one_class: float | None = None
+
+
+class GridSettings(Part):
+    """Settings of a grid.
+
+    Attributes
+    ----------
+    preset : {"sound", "paper", "reference"}
+        Whose defaults lie below the file.
+    seed : int
+        Of the grid; see `run_seed`.
+    equivalence : str
+        "exact", "atlas", or an NLI model's directory or id.
+    block : int
+        Questions that are computed in one piece: part of what makes a run reproducible.
+    """
+
+    preset: Literal["sound", "paper", "reference"] = "sound"
+    seed: Annotated[int, Field(ge=0)] = 0
+    models: Annotated[tuple[Model, ...], Field(min_length=1)]
+    datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
+    equivalence: str
+    methods: Annotated[tuple[Method, ...], Field(min_length=1)] = METHODS
+    runs: Runs = Runs()
+    sampling: Sampling = Sampling()
+    fitting: Fitting = Fitting()
+    selection: Selecting = Selecting()
+    clustering: Clustering = Clustering()
+    grading: Grading = Grading()
+    evaluation: Evaluation = Evaluation()
+    block: Size = 50
+
+    @model_validator(mode="after")
+    def _distinct(self) -> GridSettings:
+        check_slugs([model.name for model in self.models], what="model")
+        check_slugs([dataset.name for dataset in self.datasets], what="data set")
+        check_slugs(self.methods, what="method")
+        if self.sampling.counts_runs > self.runs.count:
+            raise ValueError(
+                f"sampling.counts_runs is {self.sampling.counts_runs}, more than the {self.runs.count} runs "
+                "that there are"
+            )
+        return self
+
+    def max_new_tokens(self, *, open_book: bool) -> int:
+        """The longest generation of a data set."""
+        longest = self.sampling.max_new_tokens
+        return longest.open_book if open_book else longest.closed_book
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seed of each run."""
+        return tuple(run_seed(self.seed, run) for run in range(self.runs.count))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of draws other than m, ascending; empty where no run has them."""
+        return tuple(sorted({*self.sampling.counts} - {self.sampling.m})) if self.sampling.counts_runs else ()
+
+    def tree(self) -> dict[str, Any]:
+        """As plain data."""
+        return self.model_dump(mode="json")
+
+
+def run_seed(seed: int, run: int) -> int:
+    """The seed of a run: the first 32 bits of BLAKE2b over "seed/run", so that no two grids share a run.
+
+    Examples
+    --------
+    >>> run_seed(0, 0), run_seed(0, 1), run_seed(1, 0)
+    (1735201683, 3278692055, 2238400176)
+    """
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{run}".encode(), digest_size=4).digest(), "big")

@@ -1,0 +1,167 @@
+"""The questions of a grid, cut into parts, with every row of the data that could not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from semcal.errors import InputError, RowError
+from semcal.experiment.grid_settings import DataSet
+from semcal.pipeline.fitting import data_hash
+from semcal.qa.datasets import Question, read_questions
+from semcal.qa.splits import SplitSizes, split_questions
+from semcal.registry import Registry
+
+__all__ = ["PARTS", "Parts", "Problem", "built_in_sets", "load_parts", "sizes_of_built_in"]
+
+PARTS = ("calibration_train", "validation", "test")
+
+_ATLAS = ("atlas-trivia", "atlas-rare", "atlas-reading")
+_SETS = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:load_set"))
+_SIZES = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:SIZES"))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A row of the data, or a question, that was refused.
+
+    Attributes
+    ----------
+    dataset : str
+    line : int or None
+        Of the source; None for what a model refuses, which `reason` names by its id.
+    reason : str
+    model : str or None
+        Which model refuses it; None where the row itself is bad.
+    """
+
+    dataset: str
+    line: int | None
+    reason: str
+    model: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """As a row of problems.jsonl."""
+        return {key: value for key, value in asdict(self).items() if key != "model" or value is not None}
+
+    def __str__(self) -> str:
+        where = self.dataset if self.model is None else f"{self.dataset} under {self.model}"
+        return f"{where}: {self.reason}" if self.line is None else f"{where}, line {self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The questions of one data set, by what they are used for.
+
+    Attributes
+    ----------
+    name : str
+    few_shot, calibration_train, validation, test : tuple of Question
+        Disjoint.
+    problems : tuple of Problem
+        Rows that were left out.
+    """
+
+    name: str
+    few_shot: tuple[Question, ...]
+    calibration_train: tuple[Question, ...]
+    validation: tuple[Question, ...]
+    test: tuple[Question, ...]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def open_book(self) -> bool:
+        """Whether there are passages."""
+        return any(question.context is not None for question in (*self.test, *self.calibration_train))
+
+    def part(self, name: str) -> tuple[Question, ...]:
+        """The questions of "calibration_train", "validation" or "test"."""
+        found = {part: getattr(self, part) for part in PARTS}[name]
+        assert isinstance(found, tuple)
+        return found
+
+    def sizes(self) -> dict[str, int]:
+        """How many questions each part has."""
+        return {part: len(self.part(part)) for part in PARTS}
+
+    def described(self) -> dict[str, Any]:
+        """Sizes and hashes, by which two run folders know that they hold the same questions."""
+        hashes = {part: data_hash(self.part(part)) for part in PARTS}
+        return {"sizes": self.sizes(), "hashes": hashes, "few_shot": data_hash(self.few_shot)}
+
+
+def built_in_sets() -> tuple[str, ...]:
+    """The names of the sets that come with the package, in parts."""
+    return _SETS.names()
+
+
+def sizes_of_built_in(source: str) -> Mapping[str, int] | None:
+    """How many questions the parts of a set that comes with the package have; None for other sources."""
+    return dict(_SIZES.load(source)) if source in _SIZES.names() else None
+
+
+def load_parts(dataset: DataSet) -> Parts:
+    """Read a data set and cut it into parts.
+
+    Raises
+    ------
+    InputError
+        If the source cannot be read, or has fewer questions than are asked for.
+    """
+    if dataset.source in _SETS.names():
+        return _built_in(dataset)
+    bad: list[Problem] = []
+    pool = list(_good(_rows(dataset, dataset.source, dataset.split), dataset.name, bad))
+    own_test = None
+    if dataset.test_source is not None or dataset.test_split is not None:
+        rows = _rows(dataset, dataset.test_source or dataset.source, dataset.test_split)
+        own_test = list(_good(rows, dataset.name, bad))
+    sizes = SplitSizes(
+        dataset.calibration_train, dataset.validation or 2000, dataset.test or 2000, dataset.few_shot
+    )
+    try:
+        cut = split_questions(pool, test_questions=own_test, sizes=sizes, seed=dataset.split_seed)
+    except InputError as error:
+        refused = f" ({len(bad)} rows were refused, the first: {bad[0]})" if bad else ""
+        raise InputError(f"data set {dataset.name!r}: {error}{refused}") from error
+    return Parts(dataset.name, cut.few_shot, cut.calibration_train, cut.validation, cut.test, tuple(bad))
+
+
+def _rows(dataset: DataSet, source: str, split: str | None) -> Iterator[Question | RowError]:
+    return read_questions(
+        source,
+        format=dataset.format,
+        subset=dataset.subset,
+        split=split,
+        columns=dataset.columns,
+        answers_needed=True,
+    )
+
+
+def _good(rows: Iterator[Question | RowError], name: str, bad: list[Problem]) -> Iterator[Question]:
+    for row in rows:
+        if isinstance(row, Question):
+            yield row
+        else:
+            bad.append(Problem(name, row.line, row.reason))
+
+
+def _built_in(dataset: DataSet) -> Parts:
+    whole = _SETS.load(dataset.source)(dataset.source)
+    few_shot = whole.few_shot if dataset.few_shot is None else whole.few_shot[: dataset.few_shot]
+    train, validation, test = (
+        _first(getattr(whole, part), getattr(dataset, part), part, dataset) for part in PARTS
+    )
+    return Parts(dataset.name, few_shot, train, validation, test)
+
+
+def _first(
+    questions: Sequence[Question], count: int | None, part: str, dataset: DataSet
+) -> tuple[Question, ...]:
+    if count is not None and count > len(questions):
+        raise InputError(
+            f"data set {dataset.name!r}: {dataset.source} has {len(questions)} questions for {part}, "
+            f"{count} are asked for; ask for less"
+        )
+    return tuple(questions[:count])

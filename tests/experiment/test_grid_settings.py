@@ -1,0 +1,105 @@
+"""Settings of a grid: what is read, what is refused and how, and how it differs from the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from semcal.errors import UsageError
+from semcal.experiment.paths import slug
+from semcal.experiment.presets import PRESETS, against_paper, deviations
+from semcal.experiment.reading import claim_folder, read_settings, settings_of, settings_text
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SMALL = {
+    "models": [{"name": "one", "path": "atlas"}],
+    "datasets": [{"name": "trivia", "source": "atlas-trivia"}],
+    "equivalence": "atlas",
+}
+SIZES = {"trivia": {"calibration_train": 7, "validation": 5, "test": 3}}
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("sampling.mm=4", r"unknown setting 'sampling.mm'; did you mean 'm'\?"),
+        ("models.0.pth=x", r"unknown setting 'models.0.pth'; did you mean 'path'\?"),
+        ("preset=papper", r"unknown preset 'papper'; did you mean 'paper'\?"),
+        ("methods=[Base, TSS]", r"methods.1: .*got 'TSS'"),
+        ("fitting.losses=[[SS, null]]", r"\[SS, α\] needs an α"),
+        ("models.3.path=x", "'3' is no place in a list of 1"),
+        ("seed.a=3", "'seed' holds no keys"),
+        ("sampling.m", "expected key=value"),
+        ("sampling.counts_runs=9", "more than the 4 runs"),
+        ("models=[{name: a/b, path: x}, {name: a_b, path: y}]", "'a_b' and 'a/b' would share the folder a_b"),
+        ("datasets=[]", "datasets: "),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(override: str, told: str) -> None:
+    content = {**SMALL, "seed": 0}
+    with pytest.raises(UsageError, match=told):
+        settings_of(content, [override])
+
+
+def test_a_value_overrides_the_file_and_the_file_the_preset() -> None:
+    content = {**SMALL, "preset": "paper", "clustering": {"linkage": "components"}}
+    found = settings_of(content, ["sampling.m=3", "grading.fuzzy_above=false"])
+    assert (found.clustering.linkage, found.sampling.m, found.grading.fuzzy_above) == ("components", 3, False)
+    assert (found.grading.numerals, found.fitting.solver, found.runs.refit) == (False, "sgd", True)
+
+
+@pytest.mark.parametrize("name", ["atlas", "paper"])
+def test_what_is_written_out_is_read_again_as_the_same(name: str, tmp_path: Path) -> None:
+    settings = read_settings(CONFIGS / f"{name}.yaml", ["seed=3"])
+    path = tmp_path / "settings.yaml"
+    path.write_text(settings_text(settings))
+    assert read_settings(path) == settings
+    assert (len(settings.models), len(settings.datasets), len(settings.methods)) == (3, 3, 5)
+
+
+def test_a_limit_is_part_of_the_settings() -> None:
+    (dataset,) = settings_of(SMALL, limit=20).datasets
+    assert (dataset.calibration_train, dataset.validation, dataset.test) == (20, 20, 20)
+    (dataset,) = settings_of(SMALL).datasets
+    assert (dataset.calibration_train, dataset.validation, dataset.test) == (2000, 500, 500)
+
+
+def test_a_folder_with_other_settings_is_refused_and_the_difference_named(tmp_path: Path) -> None:
+    claim_folder(tmp_path, settings_of(SMALL))
+    claim_folder(tmp_path, settings_of(SMALL))
+    with pytest.raises(UsageError, match=r"other settings \(seed, sampling.m\)"):
+        claim_folder(tmp_path, settings_of(SMALL, ["sampling.m=3", "seed=1"]))
+
+
+def test_runs_of_neighbouring_seeds_share_no_run() -> None:
+    seeds = [seed for grid in range(50) for seed in settings_of(SMALL, [f"seed={grid}"]).seeds]
+    assert len(set(seeds)) == 200
+
+
+def test_the_paper_preset_deviates_only_in_what_is_asked() -> None:
+    paper = settings_of({**SMALL, "preset": "paper"})
+    expected = {"language models", "NLI model", "data sets", "calibration-train", "calibration-validation"}
+    assert {row.setting for row in deviations(paper, SIZES)} == expected | {"test"}
+
+
+def test_every_setting_of_a_preset_shows_among_the_deviations() -> None:
+    """A value in which a preset differs from `paper` changes at least one row of the table."""
+    paper = {row.setting: row.here for row in against_paper(settings_of({**SMALL, "preset": "paper"}), SIZES)}
+    for preset, parts in PRESETS.items():
+        for part, values in parts.items():
+            for key in values:
+                one = settings_of({**SMALL, "preset": preset})
+                value = getattr(getattr(one, part), key)
+                base = settings_of({**SMALL, "preset": "paper"})
+                if getattr(getattr(base, part), key) == value:
+                    continue
+                plain = value.model_dump() if hasattr(value, "model_dump") else value
+                only = settings_of({**SMALL, "preset": "paper", part: {key: plain}})
+                rows = {row.setting: row.here for row in against_paper(only, SIZES)}
+                assert rows != paper, (preset, part, key)
+
+
+def test_slugs_keep_plain_names() -> None:
+    names = {"TS SS 0.25": "TS_SS_0.25", "a/b:c": "a_b_c", "Llama-3.1_x": "Llama-3.1_x"}
+    assert {name: slug(name) for name in names} == names
