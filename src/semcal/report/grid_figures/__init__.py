@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.paths import slug
 from semcal.report.figures import style
 from semcal.report.grid_figures.counts import count_figure
 from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
@@ -20,9 +19,10 @@ from semcal.report.grid_figures.pull import pull_figure
 from semcal.report.grid_figures.scatter import scatter_figure
 from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import PAPER, selective_figure
+from semcal.report.grid_results import read_results
 from semcal.report.losses import write_figure
 
-__all__ = ["CAPTIONS", "GridFigure", "grid_figures", "save_grid_figures"]
+__all__ = ["CAPTIONS", "GridFigure", "grid_figures", "save_grid_figures", "write_files"]
 
 Entry = Mapping[str, Any]
 
@@ -86,7 +86,7 @@ def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridF
         if figure is not None:
             _settle(figure)
             digits = f"{number:0>{2 if number.isdigit() else 3}}"
-            yield GridFigure(number, "+".join([f"figure-{digits}-{subject}", *map(_slug, of)]), of, figure)
+            yield GridFigure(number, "+".join([f"figure-{digits}-{subject}", *map(slug, of)]), of, figure)
 
 
 @style()
@@ -94,10 +94,6 @@ def _settle(figure: Figure) -> None:
     """Lay the figure out once, and not again for every file that it is written to."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def _drawn(
@@ -119,7 +115,7 @@ def _drawn(
     for number, loss in (("7a", "NLL"), ("7b", "SS")):
         points = [entry for entry in analyses["losses"] if entry["loss"] == loss]
         yield number, loss, (), scatter_figure(points, models, datasets, error="sd") if points else None
-    prompts = prompts_of(run, models[0])
+    prompts = prompts_of(analyses["prompts"])
     yield "8", "prompts", (), prompt_figure(prompts) if prompts else None
     for pair in run.pairs:
         spread = _of(analyses["distributions"], *pair)
@@ -136,13 +132,15 @@ def _of(entries: Sequence[Entry], model: str, dataset: str | None = None) -> lis
     ]
 
 
-def save_grid_figures(folder: Path) -> list[Path]:
-    """Write the figures of a grid run as PDF and PNG under `folder/figures`.
+def save_grid_figures(folder: Path, out: Path | None = None) -> list[Path]:
+    """Write the figures of a grid run as PDF and PNG.
 
     Parameters
     ----------
     folder : Path
-        A run folder with results.json.
+        A run folder.
+    out : Path, optional
+        Where results.json lies and `figures/` is written; the run folder by default.
 
     Returns
     -------
@@ -152,12 +150,13 @@ def save_grid_figures(folder: Path) -> list[Path]:
     Raises
     ------
     InputError, StoreError
-        As `read_finished`.
+        As `read_finished` and `read_results`.
     """
-    run = read_finished(Path(folder))
-    results = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))
-    return [
-        write_figure(one.figure, run.folder / "figures" / f"{one.name}.{suffix}")
-        for one in grid_figures(run, results)
-        for suffix in ("pdf", "png")
-    ]
+    target = Path(folder) if out is None else Path(out)
+    drawn = grid_figures(read_finished(Path(folder)), read_results(target))
+    return [path for figure in drawn for path in write_files(figure, target / "figures")]
+
+
+def write_files(figure: GridFigure, folder: Path) -> list[Path]:
+    """Write one figure as PDF and PNG."""
+    return [write_figure(figure.figure, folder / f"{figure.name}.{suffix}") for suffix in ("pdf", "png")]

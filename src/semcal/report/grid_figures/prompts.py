@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from semcal.experiment.finished import FinishedRun
 from semcal.report.figures import INK, style
 from semcal.report.grid_figures.lettering import wrapped
 
@@ -17,15 +17,20 @@ FONT = "DejaVu Sans Mono"
 WIDTH, SIZE, LINE = 122, 6.3, 0.118
 
 
-def prompts_of(run: FinishedRun, model: str) -> dict[str, str]:
-    """What was sent: "closed book, NAME" and "open book, NAME" → the prompt of its first test question."""
-    found: dict[bool, tuple[str, str]] = {}
-    for dataset in run.datasets:
-        selection = run.selections[model, dataset]
-        if "prompt" in selection:
-            found.setdefault(bool(selection["open_book"]), (dataset, selection["prompt"]))
+def prompts_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What was sent to the first model: "closed book, NAME" and "open book, NAME" → a prompt, once each.
+
+    Parameters
+    ----------
+    entries : sequence of mappings
+        {model, dataset, open_book, prompt}.
+    """
+    found: dict[bool, Mapping[str, Any]] = {}
+    for entry in entries:
+        if entry["prompt"] is not None:
+            found.setdefault(entry["open_book"], entry)
     return {
-        f"{'open' if book else 'closed'} book, {found[book][0]}": found[book][1]
+        f"{'open' if book else 'closed'} book, {found[book]['dataset']}": found[book]["prompt"]
         for book in (False, True)
         if book in found
     }
