@@ -112,11 +112,15 @@ class FinishedRun:
         """Every (model, data set), the data sets of one model together."""
         return [(model, dataset) for model in self.models for dataset in self.datasets]
 
-    @cached_property
+    @property
     def problems(self) -> int:
         """How many rows of the data were refused."""
+        return len(self.refused())
+
+    def refused(self) -> Rows:
+        """The rows of the data that were refused: {dataset, line, reason}."""
         path = self.folder / "problems.jsonl"
-        return len(_rows(path)) if path.exists() else 0
+        return _rows(path) if path.exists() else []
 
     def open_book(self, dataset: str) -> bool:
         """Whether the questions of a data set have a passage."""

@@ -4,7 +4,8 @@
 //
 // A source holds
 //   measures             names, in order; k below is a place in them
-//   filters              [{name, label, values, all?}]; `all` names the choice that leaves every record
+//   filters              [{name, label, values, all?, first?}]; `all` names the choice that leaves every
+//                        record, `first` is what is chosen at first
 //   outcomes             more choices of what to show: [{name, label, keeps(record, k)}]
 //   columns              [{name, key(record, k), by, cell(record, k), number?}] between question and answer
 //   unit                 what is counted: "answers"
@@ -13,9 +14,7 @@
 //   keeps(record, chosen) whether the source's own filters leave a record
 //   question(record)     {id, question, answers, context?}
 //   view(record, k)      {answer, confidence, right}; null where undefined
-//   row(record, k)       [clusters, top, correct, entropy, rule], the last four with one entry a measure
-//     cluster            [members, confidence by measure, right?]
-//     member             [text, log-likelihood, how often it was drawn]
+//   meanings(record, k)  how many clusters
 //   samples(record)      texts to search in
 //   details(record, k)   elements
 "use strict";
@@ -75,7 +74,7 @@ const ANSWER_COLUMNS = [
   { name: "Answer", key: (r, k) => source.view(r, k).answer, by: byText },
   { name: "Confidence", key: (r, k) => source.view(r, k).confidence, by: byNumber, number: true },
   { name: "Correct", key: (r, k) => source.view(r, k).right, by: byNumber },
-  { name: "Meanings", key: (r, k) => source.row(r, k)[0].length, by: byNumber, number: true },
+  { name: "Meanings", key: (r, k) => source.meanings(r, k), by: byNumber, number: true },
 ];
 
 /** Everything that can be searched for in a record, in lower case; made once. */
@@ -101,12 +100,12 @@ function sorted(found) {
 /** Find what the form asks for, reading it first where that has not been done, and draw its first page. */
 function refresh() {
   const chosen = Object.fromEntries(new FormData(form));
+  state.k = source.measures.indexOf(chosen.measure);
   const waiting = source.ready(chosen);
   if (waiting) {
     document.getElementById("count").textContent = "Reading the questions …";
     return waiting.then(refresh, failed);
   }
-  state.k = source.measures.indexOf(chosen.measure);
   const words = chosen.search.toLowerCase().split(/\s+/).filter(Boolean);
   const outcome = [...OUTCOMES, ...source.outcomes].find(({ name }) => name === chosen.outcome);
   state.shown = sorted(source.records().filter((record) =>
@@ -146,7 +145,7 @@ function confidenceCell(confidence) {
 /** The cells of a record that follow the names of its question and method. */
 function answerCells(record) {
   const { answer, confidence, right } = source.view(record, state.k);
-  const meanings = source.row(record, state.k)[0].length;
+  const meanings = source.meanings(record, state.k);
   const empty = answer === "" ? el("em", {}, "empty") : answer ?? MISSING;
   return [
     el("td", { className: "answer" }, empty),
@@ -218,7 +217,12 @@ function scrolled(className, label, caption, ...parts) {
 const CLUSTERS =
   "Sampled answers by meaning, each with its log-likelihood per token; confidence in each meaning";
 
-/** The table of clusters: members, correctness and the confidence under every measure. */
+/**
+ * The table of clusters: members, correctness and the confidence under every measure. It draws a row:
+ *   row       [clusters, top, correct, entropy, rule], the last four with one entry a measure
+ *   cluster   [members, confidence by measure, right?]; right and wrong are 1 and 0
+ *   member    [text, log-likelihood, how often it was drawn]
+ */
 function clusterTable([clusters, top, correct, entropy, rule], rules, caption = CLUSTERS) {
   const largest = (i, k) => (top[k] === i ? "number best" : "number");
   const order = clusters.map((cluster, i) => i)
@@ -267,8 +271,8 @@ function startChoices() {
 
 // ---- Start ---------------------------------------------------------------------------------------------
 
-function filter({ name, label, values, all }) {
-  const options = values.map((value) => el("option", { value }, value));
+function filter({ name, label, values, all, first }) {
+  const options = values.map((value) => el("option", { value, defaultSelected: value === first }, value));
   if (all && values.length > 1) options.unshift(el("option", { value: "" }, all));
   return el("label", {}, `${label} `, el("select", { name }, ...options));
 }

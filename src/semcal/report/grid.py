@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from semcal.errors import StoreError
-from semcal.experiment.analyses import SCHEMA
 from semcal.experiment.finished import read_finished
+from semcal.report.grid_figures import GridFigure, grid_figures, write_files
+from semcal.report.grid_page import write_page
+from semcal.report.grid_results import read_results
 from semcal.report.grid_tables.writing import write_tables
 
-__all__ = ["build", "read_results"]
+__all__ = ["build"]
 
 
 def build(folder: Path, out: Path | None = None) -> Path:
-    """Write the tables of a run whose results.json is there.
+    """Write the tables, the figures and the page of a run whose results.json is there.
 
     Parameters
     ----------
@@ -28,7 +27,7 @@ def build(folder: Path, out: Path | None = None) -> Path:
     Returns
     -------
     Path
-        The folder of the tables.
+        The page, report.html.
 
     Raises
     ------
@@ -36,22 +35,13 @@ def build(folder: Path, out: Path | None = None) -> Path:
         As `read_finished`; also if results.json is missing, damaged or of another schema.
     """
     target = Path(folder) if out is None else Path(out)
-    write_tables(read_finished(folder), read_results(target), target / "tables")
-    return target / "tables"
+    run, results = read_finished(Path(folder)), read_results(target)
+    write_tables(run, results, target / "tables")
+    return write_page(run, results, _written(grid_figures(run, results), target / "figures"), target)
 
 
-def read_results(folder: Path) -> Mapping[str, Any]:
-    """The content of results.json of a grid run."""
-    path = folder / "results.json"
-    if not path.is_file():
-        raise StoreError(f"{path} is missing: `semcal report {folder}` makes it")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one as well
-        raise StoreError(f"{path} is damaged ({error}): `semcal report {folder}` makes it") from error
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        shown = found.get("schema") if isinstance(found, dict) else type(found).__name__
-        raise StoreError(
-            f"{path} has schema {shown!r}, expected {SCHEMA}: `semcal report {folder}` makes it again"
-        )
-    return found
+def _written(figures: Iterator[GridFigure], folder: Path) -> Iterator[GridFigure]:
+    """The figures, each written to its files as it goes by, so that it is drawn only once."""
+    for figure in figures:
+        write_files(figure, folder)
+        yield figure

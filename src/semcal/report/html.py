@@ -119,8 +119,13 @@ def _name(cell: Cell, title: str) -> str:
 
 
 def _value(cell: Cell) -> str:
-    text = f'<span class="best">{html_text(cell.text)}</span>' if cell.best else html_text(cell.text)
-    return f"{text}<small>{cell.error_text}</small>" if cell.error_text else text
+    """The number, marked where it is the best, with its standard error and, below, its interval."""
+    kinds = " ".join(name for name, marked in (("best", cell.best), ("overall", cell.overall)) if marked)
+    text = f'<span class="{kinds}">{html_text(cell.text)}</span>' if kinds else html_text(cell.text)
+    tie = "⁼" if cell.tied else ""
+    error = f"<small>{cell.error_text}</small>" if cell.error_text else ""
+    interval = f'<small class="interval">{cell.interval_text}</small>' if cell.interval_text else ""
+    return f"{text}{tie}{error}{interval}"
 
 
 def figure_html(svg: str, caption: str, note: str = "") -> str:

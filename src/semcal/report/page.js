@@ -1,6 +1,6 @@
 // The questions of one model. #data holds {measures, methods, rules, sets: [{name, questions, rows}]}:
 //   question  {id, question, answers, context?}
-//   rows      method → one row a question as explorer.js says, null where the method did not answer it
+//   rows      method → one row a question as explorer.js draws it, null where the method did not answer it
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
@@ -53,7 +53,7 @@ startExplorer({
   keeps: (record, { set, method }) => (!set || record.set.name === set) && (!method || record.method === method),
   question: (record) => record.question,
   view,
-  row: (record) => record.row,
+  meanings: (record) => record.row[0].length,
   samples: (record) => record.row[0].flatMap(([members]) => members.map(([text]) => text)),
   details: (record) => [clusterTable(record.row, data.rules), methodTable(record)],
 });
