@@ -7,8 +7,11 @@ processes there are. Finished jobs come back in any order; whoever wants an orde
 from __future__ import annotations
 
 import heapq
+import math
 import multiprocessing
 import pickle
+import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -16,12 +19,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
+from queue import PriorityQueue, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
 from semcal.errors import WorkerError
 from semcal.pipeline.processes import Job, Outcome, Tell, Told, done, peak_memory_mb, serve, uninterrupted
 
-__all__ = ["Alone", "AloneAtFirst", "Crew", "Plan", "Task", "Workers", "together"]
+__all__ = ["Alone", "AloneAtFirst", "Crew", "Plan", "Task", "TwoDevices", "Workers", "together"]
 
 #: What worker processes import before they part, so that this is done once.
 PRELOAD = (
@@ -173,6 +177,57 @@ class Alone(Crew[Held]):
     def _finish(self) -> tuple[int, Outcome]:
         number = heapq.heappop(self._queue)[1]
         return number, done(self._tasks[number].job, self._held, self._tasks[number].tell)
+
+
+class TwoDevices(Crew[Held]):
+    """This process by itself, with a thread for the tasks of one stage, whose model has a device of its own.
+
+    So answers are clustered on one device while the next ones are sampled on another. The seconds of a stage
+    are those of its thread.
+
+    Parameters
+    ----------
+    held : object
+        What every job is given.
+    stage : str
+        The stage that has a thread of its own; the tasks of all others share another.
+
+    Examples
+    --------
+    >>> with TwoDevices(10, "cluster") as crew:
+    ...     numbers = [crew.start(Task(lambda held, _: held + 1, stage)) for stage in ("sample", "cluster")]
+    ...     [crew.result(number) for number in numbers]
+    [11, 11]
+    """
+
+    count = 2
+
+    def __init__(self, held: Held, stage: str) -> None:
+        super().__init__()
+        self._held = held
+        self._stage = stage
+        self._finished: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
+        self._lanes: tuple[PriorityQueue[tuple[float, int]], ...] = (PriorityQueue(), PriorityQueue())
+        for lane in self._lanes:
+            threading.Thread(target=self._work, args=(lane,), daemon=True).start()
+
+    def _begin(self) -> None:
+        while self._queue:
+            rank, number = heapq.heappop(self._queue)
+            self._lanes[self._tasks[number].stage == self._stage].put((rank, number))
+
+    def _work(self, lane: PriorityQueue[tuple[float, int]]) -> None:
+        while number := lane.get()[1]:
+            task = self._tasks[number]
+            self._finished.put((number, done(task.job, self._held, task.tell, clock=time.thread_time)))
+
+    def _finish(self) -> tuple[int, Outcome]:
+        return self._finished.get()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End both threads after the jobs that they are at."""
+        for lane in self._lanes:
+            lane.put((-math.inf if at_once else math.inf, 0))
 
 
 @dataclass
