@@ -11,6 +11,7 @@ turn, medians. Peak memory is what a fit adds to the process that holds the mode
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,8 +143,9 @@ def reading(model: LlamaForCausalLM) -> Callable[[], object]:
 def peak_above(job: Callable[[], object]) -> float | None:
     """Megabytes that a job adds at most; None where the system does not tell."""
     try:
+        ctypes.CDLL(None).malloc_trim(0)  # memory that was freed and kept would hide what the job needs
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    except OSError:
+    except (OSError, AttributeError):
         return None
     before = _resident("VmRSS")
     job()

@@ -16,7 +16,7 @@ from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import chat
-from semcal.recalibration import SE, Base, Temperature
+from semcal.recalibration import SE, Base, Greedy, Temperature
 
 QUESTIONS = [
     "Who painted the lighthouse of Orvane?",
@@ -147,10 +147,11 @@ def test_first_tokens_come_as_often_as_the_model_says(model, prompts):
 
 def test_the_greedy_answer_is_what_every_draw_becomes_as_the_temperature_falls(model, prompts):
     greedy = model.greedy(prompts, recalibrator=Base(), max_new_tokens=5)
-    (cold,) = model.sample(prompts, recalibrators=[Temperature(1e-4)], m=2, seed=0, max_new_tokens=5)
-    for best, draws in zip(greedy, cold):
-        assert [draw.token_ids for draw in draws] == [best.token_ids] * 2
-        assert draws[0].text == best.text
+    ways = [Temperature(1e-4), Greedy(), Greedy(SE())]
+    for drawn in model.sample(prompts, recalibrators=ways, m=2, seed=0, max_new_tokens=5):
+        for best, draws in zip(greedy, drawn):
+            assert [draw.token_ids for draw in draws] == [best.token_ids] * 2
+            assert draws[0].text == best.text
     scores = model.score(prompts, [[best.token_ids] for best in greedy], recalibrator=Base())
     for best, (score,) in zip(greedy, scores):
         assert best.token_log_probs == pytest.approx(score, abs=1e-4)

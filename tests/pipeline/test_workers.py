@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
 from semcal.pipeline.processes import Outcome, _pickled
 from semcal.pipeline.sharing import available_memory, cores, on_disk, share_out
-from semcal.pipeline.workers import Alone, AloneAtFirst, Task, Workers, together
+from semcal.pipeline.workers import Alone, AloneAtFirst, Task, TwoDevices, Workers, together
 
 
 @pytest.fixture(scope="module")
@@ -253,3 +254,27 @@ def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
     assert on_disk(tmp_path) == 1000
+
+
+def test_a_stage_with_a_device_of_its_own_is_worked_on_beside_the_others() -> None:
+    begun = threading.Event()
+
+    def sample(held: int, _: object) -> bool:
+        return begun.wait(timeout=60)
+
+    def cluster(held: int, _: object) -> int:
+        begun.set()
+        return held
+
+    with TwoDevices(10, "cluster") as crew:
+        assert done(crew, Task(sample, "sample"), Task(cluster, "cluster")) == [True, 10]
+        assert set(crew.seconds) <= {"sample", "cluster"}
+
+
+def test_two_devices_give_what_one_gives_and_raise_what_it_raises() -> None:
+    tasks = [Task(jobs.Add(n), "cluster" if n % 2 else "sample", rank=-n) for n in range(9)]
+    with TwoDevices(10, "cluster") as crew:
+        assert done(crew, *tasks) == done(Alone(10), *tasks)
+        with pytest.raises(QuestionError, match="it is no question"):
+            done(crew, Task(jobs.Refuse(), "cluster"))
+        assert done(crew, Task(jobs.Add(1), "cluster")) == [11]

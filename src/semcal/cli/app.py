@@ -15,7 +15,22 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli.commands import ask, cluster, demo, env, export, fit, grade, measure, metrics, report, sample
+from semcal.cli.commands import (
+    ask,
+    cluster,
+    demo,
+    env,
+    export,
+    fit,
+    grade,
+    measure,
+    merge,
+    metrics,
+    report,
+    run,
+    sample,
+    status,
+)
 from semcal.cli.console import complain
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
@@ -91,5 +106,20 @@ def _warn(
         complain(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
-for _module in (demo, ask, fit, sample, cluster, measure, grade, metrics, report, export, env):
+for _module in (
+    demo,
+    ask,
+    fit,
+    run,
+    merge,
+    status,
+    sample,
+    cluster,
+    measure,
+    grade,
+    metrics,
+    report,
+    export,
+    env,
+):
     app.command(name=_module.__name__.rpartition(".")[2])(_guarded(_module.command))

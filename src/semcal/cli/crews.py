@@ -49,23 +49,41 @@ def chosen(
 
 @contextmanager
 def crew_for(
-    shared: Shared, load: Callable[[], Models], *, at_once: bool = False
-) -> Iterator[tuple[Crew[Models], Models]]:
-    """Give those who do the work, and this process's own copy of the models; say at the end what it took.
+    shared: Shared,
+    load: Callable[[], Anything],
+    *,
+    at_once: bool = False,
+    devices: tuple[str | None, str | None] = (None, None),
+) -> Iterator[tuple[Crew[Anything], Anything]]:
+    """Give those who do the work, and what this process itself holds; say at the end what it took.
 
-    A number of processes that was asked for starts `at_once`; one that was chosen when that pays.
+    A number of processes that was asked for starts `at_once`; one that was chosen when that pays. One process
+    whose language model and NLI model have a device each (`devices`) clusters while it samples.
     """
-    from semcal.pipeline.workers import Alone, AloneAtFirst, Workers
+    from semcal.pipeline.workers import Alone, AloneAtFirst, TwoDevices, Workers
 
     several = shared.processes > 1
     workers = Workers(load, shared.processes) if several and (at_once or shared.asked) else None
-    models = load()
+    held = load()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(shared.threads)
-    alone = AloneAtFirst(load, shared.processes, models) if several else Alone(models)
-    with workers or alone as crew:
-        yield crew, models
+    crews: Crew[Anything]
+    if several:
+        crews = workers or AloneAtFirst(load, shared.processes, held)
+    else:
+        crews = TwoDevices(held, "cluster") if _differ(*devices) else Alone(held)
+    with crews as crew:
+        yield crew, held
         tell_peak(crew)
+
+
+def _differ(device: str | None, nli_device: str | None) -> bool:
+    """Whether the NLI model was given a device that the language model is not on."""
+    if nli_device is None:
+        return False
+    from semcal.engine.loading import choose_device
+
+    return choose_device(device) != choose_device(nli_device)
 
 
 def tell_peak(crew: Crew[Any]) -> None:

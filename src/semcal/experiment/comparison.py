@@ -20,7 +20,7 @@ from semcal.experiment.store import Store, digest
 from semcal.pipeline.cluster import Clustered, ClusterJob
 from semcal.pipeline.fitting import Fit, data_hash
 from semcal.pipeline.grade import grade_row
-from semcal.pipeline.jobs import FitJob, GreedyJob, MethodsJob
+from semcal.pipeline.jobs import FitJob, MethodsJob
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.models import Models
 from semcal.pipeline.processes import Job
@@ -137,18 +137,13 @@ class Comparison:
     def _carry_out(
         self, crew: Crew[Models], sets: Sequence[QuestionSet]
     ) -> list[tuple[dict[str, Any], Rows]]:
-        """All sets at once, the longest first; greedy answers when nothing else is left to do."""
+        """All sets at once, the longest first."""
         rank = {one.name: place for place, one in enumerate(sorted(sets, key=_length, reverse=True))}
-        steps = sum(2 + len(METHODS) + 3 * len(self._blocks(one)) for one in sets)
+        steps = sum(2 + len(METHODS) + 2 * len(self._blocks(one)) for one in sets)
         with self.progress("compare", steps) as update:
             steps_done = count(1)
             self._step = lambda: update(next(steps_done))
-            compared: list[Plan[Any]] = [self._compare(one, rank[one.name]) for one in sets]
-            greedy: list[Plan[Any]] = [self._greedy_accuracy(one, len(sets)) for one in sets]
-            found = together(crew, [*compared, *greedy])
-        for (result, _), accuracy in zip(found, found[len(sets) :]):
-            result["greedy_accuracy"] = accuracy
-        return found[: len(sets)]
+            return together(crew, [self._compare(one, rank[one.name]) for one in sets])
 
     def _claim_folder(self) -> None:
         """Write the settings; refuse a folder that holds a run with others."""
@@ -176,6 +171,7 @@ class Comparison:
         jobs: list[Job] = [*evaluations, CompareJob(rows, self.settings)]
         *evaluated, comparisons = yield [Task(job, "evaluate", self._stepped, rank) for job in jobs]
         result = self._summarise(one, fitted, dict(zip(METHODS, evaluated)))
+        result["greedy_accuracy"] = _greedy_accuracy(one, rows["Base"])
         return result, [{"set": one.name, **row} for row in comparisons]
 
     def _stepped(self, result: Result) -> Result:
@@ -326,18 +322,11 @@ class Comparison:
             },
         }
 
-    def _greedy_accuracy(self, one: QuestionSet, rank: int) -> Plan[float]:
-        grader = RuleGrader()
-        asking = Asking(one.few_shot)
-        longest = self.settings.max_new_tokens(open_book=one.open_book)
-        jobs = [
-            (self._key(asking, block, max_new_tokens=longest), GreedyJob(block, asking, longest))
-            for block in self._blocks(one)
-        ]
-        blocks = yield from self._stage("greedy", jobs, rank)
-        answers = [row["greedy"] for rows in blocks for row in rows]
-        right = [grader.grade(q.question, [said], q.answers).correct for q, said in zip(one.test, answers)]
-        return sum(right) / len(right)
+
+def _greedy_accuracy(one: QuestionSet, rows: Rows) -> float:
+    grader = RuleGrader()
+    right = [grader.grade(q.question, [row["greedy"]], q.answers).correct for q, row in zip(one.test, rows)]
+    return sum(right) / len(right)
 
 
 def _rows_path(name: str, method: str) -> str:

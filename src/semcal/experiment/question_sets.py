@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from semcal.errors import InputError, RowError
@@ -70,7 +71,7 @@ class Parts:
     test: tuple[Question, ...]
     problems: tuple[Problem, ...] = ()
 
-    @property
+    @cached_property
     def open_book(self) -> bool:
         """Whether there are passages."""
         return any(question.context is not None for question in (*self.test, *self.calibration_train))

@@ -12,13 +12,22 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from semcal.errors import UsageError
-from semcal.pipeline.grade import grade_row
+from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.semantics import MEASURES
 
-__all__ = ["MEASURE_ALPHAS", "Candidate", "Entry", "Selection", "select"]
+__all__ = [
+    "MEASURE_ALPHAS",
+    "WITH_ALPHA",
+    "Candidate",
+    "Entry",
+    "Selection",
+    "select",
+    "select_graded",
+    "under_alphas",
+]
 
 #: The a of T-SC and G-SC that the paper tries.
 MEASURE_ALPHAS = (0.5, 0.75, 1.25)
@@ -166,7 +175,27 @@ def select(
         If the candidates do not hold the same questions, or a row lacks a field.
     """
     _check(candidates, measure_alphas, accuracy_within)
-    graded = [_graded(rows, measure_alphas, grader or RuleGrader(), seed) for rows in candidates.values()]
+    judge = grader or RuleGrader()
+    graded = {
+        candidate: under_alphas(rows, [_verdicts(row, judge, seed) for row in rows], measure_alphas)
+        for candidate, rows in candidates.items()
+    }
+    return select_graded(
+        graded, measures=measures, measure_alphas=measure_alphas, bins=bins, accuracy_within=accuracy_within
+    )
+
+
+def select_graded(
+    candidates: Mapping[Candidate, Sequence[Rows]],
+    *,
+    measures: Sequence[str] = MEASURES,
+    measure_alphas: Sequence[float] = MEASURE_ALPHAS,
+    bins: int = 15,
+    accuracy_within: float | None = None,
+) -> Selection:
+    """Choose as `select` does, from what `under_alphas` gives for each candidate."""
+    _check(candidates, measure_alphas, accuracy_within)
+    graded = list(candidates.values())
     keys = {
         measure: [
             (number, i)
@@ -196,7 +225,7 @@ def select(
 
 
 def _check(
-    candidates: Mapping[Candidate, Rows], measure_alphas: Sequence[float], accuracy_within: float | None
+    candidates: Mapping[Candidate, object], measure_alphas: Sequence[float], accuracy_within: float | None
 ) -> None:
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
@@ -207,17 +236,21 @@ def _check(
         raise UsageError(f"accuracy_within is a number of standard errors, 0 or more, got {accuracy_within}")
 
 
-def _graded(rows: Rows, alphas: Sequence[float], grader: Grader, seed: int) -> list[list[dict[str, Any]]]:
-    """The rows measured with each a; every cluster is graded once."""
-    measured = [measure_rows(rows, t_alpha=a, g_alpha=a) for a in alphas]
-    verdicts = [grade_row(row, grader=grader, seed=seed)["cluster_correct"] for row in measured[0]]
+def under_alphas(
+    rows: Rows, verdicts: Sequence[Sequence[bool]], alphas: Sequence[float] = MEASURE_ALPHAS
+) -> list[list[dict[str, Any]]]:
+    """Measure rows with each a, given the verdict on each cluster of each row; a list of rows for each a."""
     return [
         [
             {**row, "correct": _correct(row["top_cluster"], verdict)}
-            for row, verdict in zip(of_alpha, verdicts)
+            for row, verdict in zip(measure_rows(rows, t_alpha=a, g_alpha=a), verdicts)
         ]
-        for of_alpha in measured
+        for a in alphas
     ]
+
+
+def _verdicts(row: Mapping[str, Any], grader: Grader, seed: int) -> list[bool]:
+    return [grade.correct for grade in grade_clusters(row, grader=grader, seed=seed)]
 
 
 def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str, bool | None]:

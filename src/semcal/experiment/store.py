@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError
-from semcal.records import Row, dumps, read_rows, writing
+from semcal.records import dumps, writing
 
-__all__ = ["Store", "digest"]
+__all__ = ["Block", "Store", "digest", "read_block"]
 
 Rows = list[dict[str, Any]]
 
@@ -67,27 +68,64 @@ class Store:
 
     def find(self, stage: str, key: Mapping[str, Any]) -> Rows | None:
         """Return the rows of a block, None if it is not there; StoreError if it is damaged."""
+        found = self.find_lines(stage, key)
+        return None if found is None else list(map(json.loads, found))
+
+    def find_lines(self, stage: str, key: Mapping[str, Any]) -> list[str] | None:
+        """Return the rows of a block as they are written; otherwise like `find`."""
         path = self.path(stage, key)
-        return _read_sealed(path) if path.exists() else None
+        return read_block(path).lines if path.exists() else None
 
     def keep(self, stage: str, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Rows:
         """Write the rows of a block, and return them as they will be read again."""
-        path, lines = self.path(stage, key), [dumps(row) for row in rows]
-        with writing(path) as handle:
-            handle.writelines(line + "\n" for line in [*lines, dumps({"block": _seal(lines)})])
-        return _read_sealed(path)
+        return list(map(json.loads, self.keep_lines(stage, key, list(map(dumps, rows)))))
+
+    def keep_lines(
+        self, stage: str, key: Mapping[str, Any], lines: list[str], label: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Write a block of rows that are JSON already; `label` says what it is a part of."""
+        seal = {"block": _seal(lines)} | ({"of": label} if label else {})
+        with writing(self.path(stage, key)) as handle:
+            handle.writelines(line + "\n" for line in [*lines, dumps(seal)])
+        return lines
+
+
+@dataclass(frozen=True)
+class Block:
+    """A finished block.
+
+    Attributes
+    ----------
+    lines : list of str
+        Its rows as JSON.
+    label : mapping
+        What it is a part of, as it was told when it was written.
+    """
+
+    lines: list[str]
+    label: Mapping[str, Any]
+
+
+def read_block(path: Path) -> Block:
+    """Read a block.
+
+    Raises
+    ------
+    StoreError
+        If it was cut short or edited.
+    """
+    *lines, last = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    try:
+        texts, end = [line.decode() for line in lines], json.loads(last)
+        whole = isinstance(end, dict) and end.get("block") == _seal(texts)
+    except ValueError:
+        whole = False
+    if not whole:
+        raise StoreError(
+            f"the block {path} is damaged or was edited; delete it and run the same command again"
+        )
+    return Block(texts, end.get("of", {}))
 
 
 def _seal(lines: Sequence[str]) -> dict[str, Any]:
     return {"rows": len(lines), "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest()}
-
-
-def _read_sealed(path: Path) -> Rows:
-    parsed = list(read_rows(path))
-    rows = [row.data for row in parsed if isinstance(row, Row)]
-    seal = rows.pop().get("block") if rows else None
-    if len(rows) + 1 != len(parsed) or seal != _seal([dumps(row) for row in rows]):
-        raise StoreError(
-            f"the block {path} is damaged or was edited; delete it and run the same command again"
-        )
-    return rows

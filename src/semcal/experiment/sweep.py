@@ -36,7 +36,7 @@ from semcal.recalibration import (
 )
 from semcal.registry import check_name
 
-__all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "sweep"]
+__all__ = ["WEIGHT_DECAYS", "Sweep", "candidate_of", "fit_candidates", "sample_candidates", "sweep"]
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
@@ -87,12 +87,12 @@ def fit_candidates(
         check_name(method, METHODS, what="method")
         if method == "TS":
             for exact in fit_temperatures(features, model.logits, points=PAPER_LOSSES, seed=seed):
-                found[_candidate(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
+                found[candidate_of(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
             if progress is not None:
                 progress(len(found))
             continue
         for decay, (loss, alpha) in product(WEIGHT_DECAYS, PAPER_LOSSES):
-            found[_candidate(method, loss, alpha, decay)] = train_stored(
+            found[candidate_of(method, loss, alpha, decay)] = train_stored(
                 model,
                 features,
                 method=method,
@@ -109,7 +109,8 @@ def fit_candidates(
     return found
 
 
-def _candidate(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+    """What is fitted by a method with a loss, its α and a weight decay, by the name that tables give it."""
     parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
     return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
 

@@ -12,10 +12,9 @@ from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed, sample_questions
 from semcal.qa.datasets import Question
-from semcal.qa.first_answer import first_answer
-from semcal.recalibration import AnyRecalibrator, Base
+from semcal.recalibration import AnyRecalibrator, Greedy
 
-__all__ = ["FitJob", "GreedyJob", "MethodsJob", "SampleJob"]
+__all__ = ["FitJob", "MethodsJob", "SampleJob"]
 
 Rows = list[dict[str, Any]]
 
@@ -56,6 +55,8 @@ class SampleJob:
 class MethodsJob:
     """Rows of questions with answers sampled under several methods: all under the first, then the next.
 
+    The greedy answer to each question is drawn on the way and stands in each of its rows as `greedy`.
+
     Attributes
     ----------
     questions, asking, m, seed, max_new_tokens
@@ -76,36 +77,19 @@ class MethodsJob:
         found = sample_questions(
             models.model,
             self.questions,
-            recalibrators=list(self.methods.values()),
+            recalibrators=[*self.methods.values(), Greedy()],
             asking=self.asking,
             m=self.m,
             seed=self.seed,
             max_new_tokens=self.max_new_tokens,
             progress=tell,
         )
+        greedy = [one.draws[0].text for one in found.pop()]
         return [
-            {**question.row(), "method": method, **sampled.fields()}
+            {**question.row(), "method": method, **sampled.fields(), "greedy": text}
             for method, rows in zip(self.methods, found)
-            for question, sampled in zip(self.questions, rows)
+            for question, sampled, text in zip(self.questions, rows, greedy)
         ]
-
-
-@dataclass(frozen=True)
-class GreedyJob:
-    """The first answer in each question's most likely generation."""
-
-    questions: tuple[Question, ...]
-    asking: Asking
-    max_new_tokens: int
-
-    def __call__(self, models: Models, tell: Tell) -> Rows:
-        """Answer."""
-        prompts = self.asking.prompts(models.model, self.questions)
-        generations = models.model.greedy(
-            prompts, recalibrator=Base(), max_new_tokens=self.max_new_tokens, progress=tell
-        )
-        texts = [first_answer(generation.text).text for generation in generations]
-        return [{"id": q.id, "greedy": text} for q, text in zip(self.questions, texts)]
 
 
 @dataclass(frozen=True)

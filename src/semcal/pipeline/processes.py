@@ -76,15 +76,17 @@ def peak_memory_mb() -> float:
     return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
-def done(job: Job, held: Any, tell: Tell, *, start: float = 0.0) -> Outcome:
+def done(
+    job: Job, held: Any, tell: Tell, *, start: float = 0.0, clock: Callable[[], float] = time.process_time
+) -> Outcome:
     """Do a job here; its errors are part of the outcome, an interruption is not."""
-    begun = time.process_time()
+    begun = clock()
     value, error = None, None
     try:
         value = job(held, tell)
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is raised where the result is wanted
         error = raised
-    return Outcome(value, error, (), time.process_time() - begun, start, peak_memory_mb())
+    return Outcome(value, error, (), clock() - begun, start, peak_memory_mb())
 
 
 def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
@@ -22,6 +22,7 @@ __all__ = [
     "sample_mixed_at",
     "sample_questions",
     "sample_runs",
+    "scored_without_passages",
 ]
 
 
@@ -180,6 +181,55 @@ def _run(
         [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
         for per_prompt in generated
     ]
+
+
+def scored_without_passages(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    sampled: Sequence[Sequence[Sampled]],
+    *,
+    recalibrators: Sequence[AnyRecalibrator],
+    asking: Asking,
+) -> list[list[Sampled]]:
+    """Score answers in prompts that lack the passages, as the paper's published code does.
+
+    Parameters
+    ----------
+    sampled : sequence of sequences of Sampled
+        ``[recalibrator][question]``, from `sample_questions`.
+    questions, recalibrators, asking
+        With which they were sampled.
+
+    Returns
+    -------
+    list of list of Sampled
+        The same draws with other likelihoods; their `prompt` is still the one that was asked.
+    """
+    bare = [replace(question, context=None) for question in questions]
+    examples = Asking(tuple(replace(example, context=None) for example in asking.few_shot))
+    prompts = examples.prompts(model, bare)
+    found = []
+    for recalibrator, of_recalibrator in zip(recalibrators, sampled):
+        answers = [[_scored(model, draw.generation) for draw in one.draws] for one in of_recalibrator]
+        scores = model.score(prompts, answers, recalibrator=recalibrator)
+        found.append([_with_scores(one, values) for one, values in zip(of_recalibrator, scores)])
+    return found
+
+
+def _scored(model: LanguageModel, generation: Generation) -> tuple[int, ...]:
+    """The tokens whose likelihood a draw has."""
+    end = _cut(generation)
+    return generation.token_ids if end is None else model.complete(generation, end)
+
+
+def _with_scores(one: Sampled, scores: Sequence[Sequence[float]]) -> Sampled:
+    return replace(
+        one,
+        draws=tuple(
+            replace(draw, log_likelihood=_mean(values), likelihood="rescored")
+            for draw, values in zip(one.draws, scores)
+        ),
+    )
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:

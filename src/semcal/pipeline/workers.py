@@ -7,8 +7,11 @@ processes there are. Finished jobs come back in any order; whoever wants an orde
 from __future__ import annotations
 
 import heapq
+import math
 import multiprocessing
 import pickle
+import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -16,12 +19,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
+from queue import PriorityQueue, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
 from semcal.errors import WorkerError
 from semcal.pipeline.processes import Job, Outcome, Tell, Told, done, peak_memory_mb, serve, uninterrupted
 
-__all__ = ["Alone", "AloneAtFirst", "Crew", "Plan", "Task", "Workers", "together"]
+__all__ = ["Alone", "AloneAtFirst", "Crew", "Plan", "Task", "TwoDevices", "Workers", "together"]
 
 #: What worker processes import before they part, so that this is done once.
 PRELOAD = (
@@ -74,15 +78,20 @@ class Crew(ABC, Generic[Held]):
     ----------
     seconds : dict of str to float
         CPU time spent on each stage so far.
+    peaks : dict of str to float
+        Largest resident memory (10⁶ bytes) of a process by the end of a task of each stage.
     """
 
     #: How many jobs can be under way at a time.
     count: int = 1
     #: How many processes have worked beside this one, those that died not counted.
     hired: int = 0
+    #: How many tasks were begun again because their process had died.
+    retries: int = 0
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.peaks: dict[str, float] = {}
         self._tasks: dict[int, Task[Held]] = {}
         self._values: dict[int, Outcome] = {}
         self._queue: list[tuple[int, int]] = []
@@ -109,6 +118,7 @@ class Crew(ABC, Generic[Held]):
         task = self._tasks.pop(number)
         self._count("start", outcome.start)
         self._count(task.stage, outcome.seconds)
+        self.peaks[task.stage] = max(self.peaks.get(task.stage, 0.0), outcome.peak_mb)
         for message in outcome.warnings:
             warnings.warn_explicit(message, type(message), task.stage, 0, registry=self._told)
         if outcome.error is None:
@@ -167,6 +177,57 @@ class Alone(Crew[Held]):
     def _finish(self) -> tuple[int, Outcome]:
         number = heapq.heappop(self._queue)[1]
         return number, done(self._tasks[number].job, self._held, self._tasks[number].tell)
+
+
+class TwoDevices(Crew[Held]):
+    """This process by itself, with a thread for the tasks of one stage, whose model has a device of its own.
+
+    So answers are clustered on one device while the next ones are sampled on another. The seconds of a stage
+    are those of its thread.
+
+    Parameters
+    ----------
+    held : object
+        What every job is given.
+    stage : str
+        The stage that has a thread of its own; the tasks of all others share another.
+
+    Examples
+    --------
+    >>> with TwoDevices(10, "cluster") as crew:
+    ...     numbers = [crew.start(Task(lambda held, _: held + 1, stage)) for stage in ("sample", "cluster")]
+    ...     [crew.result(number) for number in numbers]
+    [11, 11]
+    """
+
+    count = 2
+
+    def __init__(self, held: Held, stage: str) -> None:
+        super().__init__()
+        self._held = held
+        self._stage = stage
+        self._finished: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
+        self._lanes: tuple[PriorityQueue[tuple[float, int]], ...] = (PriorityQueue(), PriorityQueue())
+        for lane in self._lanes:
+            threading.Thread(target=self._work, args=(lane,), daemon=True).start()
+
+    def _begin(self) -> None:
+        while self._queue:
+            rank, number = heapq.heappop(self._queue)
+            self._lanes[self._tasks[number].stage == self._stage].put((rank, number))
+
+    def _work(self, lane: PriorityQueue[tuple[float, int]]) -> None:
+        while number := lane.get()[1]:
+            task = self._tasks[number]
+            self._finished.put((number, done(task.job, self._held, task.tell, clock=time.thread_time)))
+
+    def _finish(self) -> tuple[int, Outcome]:
+        return self._finished.get()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End both threads after the jobs that they are at."""
+        for lane in self._lanes:
+            lane.put((-math.inf if at_once else math.inf, 0))
 
 
 @dataclass
@@ -276,6 +337,7 @@ class Workers(Crew[Held]):
         self._dismiss(worker)
         self._attempts[number] = self._attempts.get(number, 0) + 1
         if self._attempts[number] < ATTEMPTS:
+            self.retries += 1
             heapq.heappush(self._queue, (self._tasks[number].rank, number))
             return None
         code, stage = worker.process.exitcode, self._tasks[number].stage

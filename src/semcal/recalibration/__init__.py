@@ -2,6 +2,7 @@
 
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
 from semcal.recalibration.exact import Certificate
+from semcal.recalibration.greedy import Greedy
 from semcal.recalibration.handover import (
     generation_config,
     push_to_hub,
@@ -40,6 +41,7 @@ __all__ = [
     "Certificate",
     "Fitted",
     "GradientSteps",
+    "Greedy",
     "GridTemperature",
     "Head",
     "Platt",

@@ -88,7 +88,7 @@ def command(
         nli_device=nli_device,
         cache=out / "verdicts.sqlite",
     )
-    with crew_for(shared, load, at_once=True) as (crew, models):
+    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, models):
         clock.add({"start": time.process_time()})
         from semcal.experiment.comparison import Comparison
         from semcal.report import build

@@ -35,13 +35,13 @@ TOLD = (
 )
 
 
-def open_book_claim(scores: GridScores) -> Claim:
-    """Judge TS on calibrated open-book data sets."""
+def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) -> Claim:
+    """Judge TS on open-book data sets on which Base has an ACE of at most `calibrated_at`."""
     run = scores.run
     if not {"Base", "TS"} <= set(run.methods):
         return undecidable(*TOLD, lacking="TS or Base")
     base = {pair: _base_ace(scores, pair) for pair in run.pairs if run.open_book(pair[1])}
-    calibrated = [pair for pair, value in base.items() if value <= CALIBRATED]
+    calibrated = [pair for pair, value in base.items() if value <= calibrated_at]
     found = {name: pooled_benefit(scores, name, "TS", "Base", pairs=calibrated) for name in ("auroc", "ace")}
     shown = ", ".join(f"{value:.3f}" for value in base.values()) or "none there"
     if found["auroc"] is None or found["ace"] is None:

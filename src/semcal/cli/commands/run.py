@@ -1,0 +1,191 @@
+"""`semcal run`: the paper's grid from one YAML file, resumable."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from semcal.cli.console import complain, progress, say
+from semcal.cli.crews import chosen, crew_for
+from semcal.cli.options import (
+    DeviceOption,
+    DryRunOption,
+    FreshOption,
+    JsonOption,
+    MemoryOption,
+    NliDeviceOption,
+    QuietOption,
+    VerboseOption,
+    WorkersOption,
+    out_path,
+)
+from semcal.errors import UsageError
+from semcal.records import dumps
+
+if TYPE_CHECKING:
+    from semcal.experiment.grid import Outcome
+    from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.stages import Shard
+
+__all__ = ["command"]
+
+#: Problems of the data that are told one by one.
+TOLD = 20
+
+
+def command(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            callback=out_path,
+            help="The run folder; runs/ and CONFIG's name by default.",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Override a setting; may be given several times."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many questions in each part of a data set.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STAGE", help="Do this stage and all after it again."),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Do the I-th of N shares of the blocks (see semcal merge)."),
+    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    nli_device: NliDeviceOption = None,
+    dry_run: DryRunOption = False,
+    fresh: FreshOption = False,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
+
+    Every method is fitted on calibration questions, chosen for each measure on validation questions, and
+    asked the test questions once. Interrupt it as you like: the same command goes on where it was, to the
+    same bytes. Bad rows of the data are named and left out; the exit code is then 1.
+    """
+    from semcal.experiment.reading import read_settings
+
+    settings = read_settings(config, overrides or (), limit=limit)
+    folder = out or Path("runs") / config.stem
+    share = _shard(shard)
+    if fresh:
+        _forget(folder)
+    if start is not None:
+        from semcal.experiment.folders import forget_from
+
+        forget_from(folder, start)
+    outcome = _carry_out(settings, folder, share, workers, device, nli_device, memory)
+    _tell(outcome, folder, share, as_json=json)
+    return 1 if outcome.problems else 0
+
+
+def _forget(folder: Path) -> None:
+    from semcal.experiment.folders import forget
+
+    forget(folder)
+
+
+def _shard(text: str | None) -> Shard | None:
+    if text is None:
+        return None
+    from semcal.experiment.stages import Shard
+
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise UsageError(f"--shard {text}: expected I/N with I from 1 to N, such as 2/3")
+    return Shard(int(number), int(of))
+
+
+def _carry_out(
+    settings: GridSettings,
+    folder: Path,
+    share: Shard | None,
+    workers: int | None,
+    device: str | None,
+    nli_device: str | None,
+    memory: str | None,
+) -> Outcome:
+    from semcal.cli.loading import weights_of
+    from semcal.experiment.environment import Clock
+    from semcal.experiment.grid import Grid
+    from semcal.experiment.shelf import open_shelf
+
+    clock = Clock()
+    sizes = {model.path: weights_of(model=model.path) for model in settings.models}
+    largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
+    shared = chosen(
+        workers,
+        "run",
+        device=device,
+        blocks=None,
+        model=largest,
+        equivalence=settings.equivalence,
+        at_once=True,
+    )
+    load = partial(open_shelf, folder, device=device, nli_device=nli_device, memory=memory)
+    told = [0]
+
+    def tell(problem: object) -> None:
+        told[0] += 1
+        if told[0] <= TOLD:
+            complain(f"left out: {problem}")
+        elif told[0] == TOLD + 1:
+            complain(f"further rows are left out; all of them are in {folder / 'problems.jsonl'}")
+
+    with crew_for(shared, load, at_once=True) as (crew, _):
+        clock.add({"start": time.process_time()})
+        grid = Grid(settings, folder, crew, progress, share, tell, clock)
+        try:
+            outcome = grid.run()
+            if outcome.complete:
+                with clock.stage("report"):
+                    _report(folder)
+        finally:
+            if (folder / "settings.yaml").exists():
+                clock.add({"main": time.process_time() - sum(clock.seconds.values())})
+                grid.write_costs()
+    return outcome
+
+
+def _report(folder: Path) -> None:
+    """Analyses, tables, figures and the page."""
+    if importlib.util.find_spec("semcal.experiment.analyses") is None:
+        return
+    from semcal.experiment.analyses import analyse  # type: ignore[import-not-found,unused-ignore]
+    from semcal.report.grid import build  # type: ignore[import-not-found,unused-ignore]
+
+    analyse(folder)
+    say(f"report: {build(folder)}")
+
+
+def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
+    missing = {stage: count for stage, count in outcome.missing.items() if count}
+    if as_json or not sys.stdout.isatty():
+        content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+        typer.echo(dumps({**content, "missing": missing}))
+    if missing:
+        blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
+        say(
+            f"shard {share}: done as far as it goes without the other shards' blocks ({blocks}); put the "
+            "folders together with semcal merge, and run again"
+        )
+    if outcome.problems:
+        complain(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")

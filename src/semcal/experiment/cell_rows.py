@@ -1,0 +1,291 @@
+"""The second half of a cell's plan: what is chosen on validation, then the rows of the test questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from semcal.experiment.cells import Cell, Incomplete
+from semcal.experiment.grid_candidates import candidates_of
+from semcal.experiment.paths import rows_path, selection_path
+from semcal.experiment.shelf import row_of
+from semcal.experiment.stages import Lines, Piece
+from semcal.pipeline.workers import Plan
+from semcal.records import dumps, writing
+
+__all__ = ["answer", "write_if_new"]
+
+Spec = dict[str, Any]
+#: The a of T-SC and G-SC where nothing chose one.
+DEFAULT_ALPHA = 0.5
+
+
+def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
+    """Fit, choose on validation, ask the test questions, and write rows and selection.
+
+    Parameters
+    ----------
+    cell : Cell
+        After `Cell.prepare`.
+    temperatures : mapping of str to float
+        Other data set → its temperature, to be tried here.
+
+    Returns
+    -------
+    bool
+        False where blocks of other shards are missing.
+    """
+    fits = yield from cell.diagnose()
+    try:
+        chosen = yield from _choose(cell)
+        moved = (
+            {f"T of {name}": (name, t) for name, t in temperatures.items()}
+            if "TS" in chosen["methods"]
+            else {}
+        )
+        passes = _passes(cell, chosen, {name: t for name, (_, t) in moved.items()})
+        written = yield from _test(cell, chosen, passes)
+    except Incomplete:
+        return False
+    content = {
+        "model": cell.model.name,
+        "dataset": cell.parts.name,
+        "open_book": cell.parts.open_book,
+        "sizes": {part: len(cell.questions(part)) for part in ("calibration_train", "validation", "test")},
+        "prompt": cell.prompt,
+        "methods": chosen["methods"],
+        "by_loss": chosen["by_loss"],
+        "transfer": {name: {"candidate": c, "temperature": t} for c, (name, t) in moved.items()},
+        "table": chosen["table"],
+        "fits": fits,
+    }
+    root = cell.stages.store.root
+    for path, lines in written.items():
+        write_if_new(root / path, "".join(line + "\n" for line in lines))
+    write_if_new(root / selection_path(cell.model.name, cell.parts.name), dumps(content, indent=1) + "\n")
+    return True
+
+
+def write_if_new(path: Path, text: str) -> None:
+    """Write a file unless it holds just this."""
+    if path.exists() and path.read_bytes() == text.encode():
+        return
+    with writing(path) as handle:
+        handle.write(text)
+
+
+def _choose(cell: Cell) -> Plan[Spec]:
+    """Sample, cluster and grade the validation questions under every candidate, and choose."""
+    settings = cell.settings
+    candidates = candidates_of(settings)
+    names = list(dict.fromkeys(one.name for given in candidates.values() for one in given))
+    passes = [
+        {
+            "recalibrators": [cell.reference(name) for name in names],
+            "runs": [0],
+            "seeds": [settings.seeds[0]],
+            "m": settings.sampling.m,
+            "counts": [],
+        }
+    ]
+    sampled = yield from cell.sampled("validation", passes)
+    clustered = yield from cell.clustered("validation", sampled)
+    graded = yield from cell.graded("validation", sampled, clustered)
+    blocks = [
+        {"questions": [row_of(q) for q in block], "sampled": a, "clustered": b, "graded": c}
+        for (_, block), a, b, c in zip(cell.cut("validation"), sampled, clustered, graded)
+    ]
+    if any(block["graded"] is None for block in blocks):
+        raise Incomplete
+    piece = Piece(
+        {
+            "methods": {method: [asdict(one) for one in given] for method, given in candidates.items()},
+            "blocks": blocks,
+            "m": settings.sampling.m,
+            "measure_alphas": list(settings.selection.measure_alphas),
+            "accuracy_within": settings.selection.accuracy_within,
+            "bins": settings.evaluation.bins,
+        },
+        {},
+        cell.label("validation", "all"),
+    )
+    (lines,) = yield from cell.stages.rows("select", [piece], cell.rank, everyone=True)
+    found: Spec = json.loads((lines or [])[0])
+    return found
+
+
+def _names(choices: Mapping[str, Mapping[str, Spec]]) -> list[str]:
+    """The candidates among the choices of some methods, each once."""
+    return list(
+        dict.fromkeys(one["candidate"] for of_method in choices.values() for one in of_method.values())
+    )
+
+
+def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[Spec]:
+    """What the test questions are asked: groups of candidates and runs that share a pass of the model.
+
+    The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws;
+    all other rows have m draws. Runs that fit anew have passes of their own.
+    """
+    settings = cell.settings
+    main = _names(chosen["methods"])
+    others = [name for one in chosen["by_loss"].values() for name in _names(one)]
+    rest = [name for name in dict.fromkeys([*others, *moved]) if name not in main]
+    counts, more = list(settings.counts), settings.sampling.counts_runs
+    runs = list(range(settings.runs.count))
+    passes = []
+    for group in [[run] for run in runs] if settings.runs.refit else [runs]:
+        early, late = [run for run in group if run < more], [run for run in group if run >= more]
+        asked: list[tuple[list[str], list[int], list[int]]] = [([*main, *rest], group, [])]
+        if counts and early:
+            asked = [(main, early, counts), (rest, early, []), ([*main, *rest], late, [])]
+        passes += [_pass(cell, names, given, cut, moved) for names, given, cut in asked if names and given]
+    return passes
+
+
+def _pass(
+    cell: Cell, names: Sequence[str], runs: Sequence[int], counts: Sequence[int], moved: Mapping[str, float]
+) -> Spec:
+    settings = cell.settings
+    references = [
+        {"name": name, "temperature": moved[name]} if name in moved else cell.reference(name, runs[0])
+        for name in names
+    ]
+    return {
+        "recalibrators": references,
+        "runs": list(runs),
+        "seeds": [settings.seeds[run] for run in runs],
+        "m": max([settings.sampling.m, *counts]),
+        "counts": list(counts),
+    }
+
+
+def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Lines]]:
+    """Sample, cluster, grade and measure the test questions: file → its lines."""
+    greedy = yield from _greedy(cell, passes)
+    sampled = yield from cell.sampled("test", passes)
+    clustered = yield from cell.clustered("test", sampled)
+    graded = yield from cell.graded("test", sampled, clustered)
+    blocks = cell.cut("test")
+    pieces = [
+        None
+        if a is None or b is None or c is None or d is None
+        else Piece(
+            {
+                "questions": [row_of(q) for q in block],
+                "m": cell.settings.sampling.m,
+                "measure_alphas": _alphas(chosen, passes),
+                "model_name": cell.model.name,
+                "dataset": cell.parts.name,
+                "sampled": a,
+                "clustered": b,
+                "graded": c,
+                "greedy": d,
+            },
+            {},
+            cell.label("test", number),
+        )
+        for (number, block), a, b, c, d in zip(blocks, sampled, clustered, graded, greedy)
+    ]
+    measured = yield from cell.stages.rows("measure", pieces, cell.rank)
+    groups = _groups(cell, passes)
+    files: dict[str, list[list[str]]] = {path: [] for path in groups}
+    for (_, block), lines in zip(blocks, measured):
+        for place, of_file in enumerate(files.values()):
+            start = place * len(block)
+            of_file.append([] if lines is None else lines[start : start + len(block)])
+    base = rows_path(cell.model.name, cell.parts.name, "Base", 0)
+    if base in files:
+        files[base] = yield from _by_entailment(cell, files[base])
+    if any(lines is None for lines in measured):
+        raise Incomplete
+    return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
+
+
+def _groups(cell: Cell, passes: Sequence[Spec]) -> list[str]:
+    """The files of rows, in the order in which `measure` gives their lines within a block."""
+    return [
+        rows_path(cell.model.name, cell.parts.name, reference["name"], run, count)
+        for one in passes
+        for run in one["runs"]
+        for reference in one["recalibrators"]
+        for count in (None, *one["counts"])
+    ]
+
+
+def _alphas(chosen: Spec, passes: Sequence[Spec]) -> dict[str, list[float]]:
+    """Candidate → the a of T-SC and of G-SC: as chosen with it, or else as its method chose."""
+    found: dict[str, list[float]] = {}
+    names = {reference["name"] for one in passes for reference in one["recalibrators"]}
+    for name in sorted(names):
+        method = name.partition(" ")[0]
+        method = "TS" if name.startswith("T of ") else "TS-grid" if method == "T" else method
+        found[name] = [_alpha(chosen, method, name, measure) for measure in ("T-SC", "G-SC")]
+    return found
+
+
+def _alpha(chosen: Spec, method: str, name: str, measure: str) -> float:
+    own = [chosen["methods"][method], *(of.get(method, {}) for of in chosen["by_loss"].values())]
+    choices = [one[measure] for one in own if measure in one]
+    exact = [one for one in choices if one["candidate"] == name]
+    found = next((one["measure_alpha"] for one in [*exact, *choices]), None)
+    return DEFAULT_ALPHA if found is None else float(found)
+
+
+def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
+    """The answers without chance: Base's for all methods that leave the likeliest token, Platt's its own."""
+    beams = cell.settings.grading.vanilla == "beam"
+    asked: dict[tuple[str, int], Spec] = {
+        ("Base", 0): {"name": "Base", "run": 0, "kinds": ["greedy", "beam"]}
+    }
+    for one in passes:
+        run = one["runs"][0] if cell.settings.runs.refit else 0
+        for reference in one["recalibrators"]:
+            kinds = ["greedy"] * reference["name"].startswith("Platt") + ["beam"] * beams
+            if kinds:
+                asked.setdefault((reference["name"], run), {**reference, "run": run, "kinds": kinds})
+    how = {
+        "recalibrators": list(asked.values()),
+        "grading": cell.settings.grading.model_dump(),
+        "longest": cell.settings.max_new_tokens(open_book=cell.parts.open_book),
+    }
+    pieces = [
+        Piece(
+            cell.frozen(questions=[row_of(q) for q in block], **how), cell.where(), cell.label("test", number)
+        )
+        for number, block in cell.cut("test")
+    ]
+    return (yield from cell.stages.rows("greedy", pieces, cell.rank))
+
+
+def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines]]:
+    """Rows of Base with `correct_nli`."""
+    needed = ("id", "question", "answers", "normal_forms", "clusters", "top_cluster")
+    rows = [[json.loads(line) for line in lines] for lines in parts]
+    pieces = [
+        Piece(
+            {
+                "rows": [{key: row[key] for key in needed} for row in block],
+                "seed": cell.settings.seeds[0],
+                "grading": cell.settings.grading.model_dump(),
+                "judge": cell.identity["equivalence"],
+            },
+            {"equivalence": cell.settings.equivalence},
+            cell.label("test", number),
+        )
+        if block
+        else None
+        for number, block in enumerate(rows)
+    ]
+    found = yield from cell.stages.rows("nli", pieces, cell.rank)
+    return [
+        [
+            dumps({**row, "correct_nli": json.loads(one)["correct_nli"]})
+            for row, one in zip(block, graded or [])
+        ]
+        for block, graded in zip(rows, found)
+    ]

@@ -1,0 +1,155 @@
+"""What is in a run folder: blocks that are there, missing or damaged; and starting a stage again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from semcal.errors import StoreError, UsageError
+from semcal.experiment.expected import expected_blocks
+from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.paths import QUESTIONS, selection_path
+from semcal.experiment.reading import FILE, read_settings
+from semcal.experiment.stages import STAGES
+from semcal.experiment.store import read_block
+from semcal.registry import check_name
+
+__all__ = ["State", "blocks_in", "forget", "forget_from", "settings_in", "state_of", "sweep"]
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a run is.
+
+    Attributes
+    ----------
+    done : mapping of (model, data set) to Counter
+        Blocks that are there, by stage.
+    expected : mapping of (model, data set) to Counter
+        Blocks that there will be.
+    rows : int
+        Cells whose rows are written.
+    damaged : tuple of str
+        What is wrong with the blocks that cannot be used.
+    """
+
+    done: dict[tuple[str, str], Counter[str]]
+    expected: dict[tuple[str, str], Counter[str]]
+    rows: int
+    damaged: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing or damaged."""
+        return not self.damaged and self.rows == len(self.expected) and not any(self.missing().values())
+
+    def missing(self) -> Counter[str]:
+        """Blocks that are not there, by stage, in the order of the stages."""
+        found: Counter[str] = Counter()
+        for cell, expected in self.expected.items():
+            for stage in STAGES:
+                found[stage] += max(0, expected[stage] - self.done.get(cell, Counter())[stage])
+        return found
+
+    def total(self, stage: str) -> int:
+        """Blocks that a stage has in all."""
+        return sum(expected[stage] for expected in self.expected.values())
+
+
+def settings_in(folder: Path) -> GridSettings:
+    """The settings of a run folder; UsageError where it is none."""
+    if not (folder / FILE).is_file():
+        raise UsageError(f"{folder} is no run folder: it has no {FILE}; make one with `semcal run CONFIG`")
+    return read_settings(folder / FILE)
+
+
+def blocks_in(folder: Path) -> Iterator[Path]:
+    """The blocks of a run folder, stage by stage."""
+    for stage in STAGES:
+        yield from sorted((folder / "blocks" / stage).glob("*.jsonl"))
+
+
+def state_of(folder: Path) -> State:
+    """Read every block of a run folder, and say what is missing.
+
+    Raises
+    ------
+    UsageError
+        If it is no run folder.
+    """
+    settings = settings_in(folder)
+    path = folder / QUESTIONS
+    described = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    sizes = {
+        one.name: described[one.name]["sizes"]
+        if one.name in described
+        else {part: getattr(one, part) or 0 for part in ("calibration_train", "validation", "test")}
+        for one in settings.datasets
+    }
+    expected = {
+        (model.name, dataset.name): expected_blocks(settings, sizes[dataset.name])
+        for model in settings.models
+        for dataset in settings.datasets
+    }
+    damaged, seen = [], set()
+    for block in blocks_in(folder):
+        try:
+            label = read_block(block).label
+        except StoreError as error:
+            damaged.append(str(error))
+            continue
+        place = json.dumps([label.get("part"), label.get("block")])
+        seen.add((label.get("model"), label.get("dataset"), block.parent.name, place))
+    done: dict[tuple[str, str], Counter[str]] = {}
+    for model, dataset, stage, _ in seen:
+        done.setdefault((str(model), str(dataset)), Counter())[stage] += 1
+    rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
+    return State(done, expected, rows, tuple(damaged))
+
+
+def sweep(folder: Path) -> None:
+    """Remove the unfinished files of processes that were killed."""
+    for path in folder.rglob(".*.part"):
+        owner = path.name.removesuffix(".part").rpartition(".")[2]
+        if owner.isdecimal() and not _alive(int(owner)):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def forget_from(folder: Path, stage: str) -> None:
+    """Remove the blocks of a stage and of those after it; NLI verdicts stay.
+
+    Raises
+    ------
+    UsageError
+        If there is no such stage.
+    """
+    check_name(stage, (*STAGES, "rows"), what="stage")
+    gone = STAGES[STAGES.index(stage) :] if stage in STAGES else ()
+    folders = [f"blocks/{one}" for one in gone]
+    folders += ["recalibrators", "work/trainings"] if "fit" in gone else []
+    folders += ["work/features"] if "features" in gone else []
+    for name in [*folders, "samples", "selection"]:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def forget(folder: Path) -> None:
+    """Remove a run folder of ours, and nothing else."""
+    if (folder / FILE).is_file():
+        shutil.rmtree(folder)
+    elif folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is no run folder (it has no {FILE}), so --fresh leaves it alone")

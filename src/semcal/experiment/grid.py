@@ -1,0 +1,181 @@
+"""The grid in a run folder: every model on every data set, block by block, resumable at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from semcal.errors import StoreError
+from semcal.experiment.cell_rows import answer, write_if_new
+from semcal.experiment.cells import Cell
+from semcal.experiment.environment import Clock, environment
+from semcal.experiment.expected import expected_blocks
+from semcal.experiment.folders import sweep
+from semcal.experiment.grid_jobs import GridJob
+from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.paths import QUESTIONS, slug
+from semcal.experiment.question_sets import Parts, Problem, load_parts
+from semcal.experiment.reading import claim_folder
+from semcal.experiment.shelf import Shelf, row_of
+from semcal.experiment.stages import Shard, Stages
+from semcal.experiment.store import Store
+from semcal.pipeline.workers import Crew, Task, together
+from semcal.records import dumps, write_rows
+
+__all__ = ["Grid", "Outcome"]
+
+ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes
+    ----------
+    problems : tuple of Problem
+        Rows of the data, and questions, that were refused.
+    missing : Counter
+        Blocks of other shards that are needed to go on, by stage.
+    """
+
+    problems: tuple[Problem, ...]
+    missing: Counter[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are there."""
+        return not self.missing.total()
+
+
+@dataclass
+class Grid:
+    """One run folder in the making.
+
+    Parameters
+    ----------
+    settings : GridSettings
+        Resolved.
+    folder : Path
+        The run folder; finished blocks in it are used again.
+    crew : Crew
+        Who does the work, each given a `Shelf` of this folder.
+    progress : callable
+        (label, total) → a context manager that yields a function of the number of blocks done.
+    shard : Shard, optional
+        The share of the blocks that is done here; all by default.
+    tell : callable
+        Is told of each problem as it is found.
+    """
+
+    settings: GridSettings
+    folder: Path
+    crew: Crew[Shelf]
+    progress: ProgressFactory
+    shard: Shard | None = None
+    tell: Callable[[Problem], None] = lambda _: None
+    clock: Clock = field(default_factory=Clock)
+
+    def run(self) -> Outcome:
+        """Do what is not done yet.
+
+        Raises
+        ------
+        UsageError
+            If the folder holds a run with other settings.
+        StoreError
+            If a block is damaged, or the data are not those that the folder was begun with.
+        """
+        claim_folder(self.folder, self.settings)
+        if self.shard is None:  # another shard may be at work in the same folder, on another machine
+            sweep(self.folder)
+        sets = [load_parts(dataset) for dataset in self.settings.datasets]
+        problems = [problem for parts in sets for problem in parts.problems]
+        for problem in problems:
+            self.tell(problem)
+        self._claim_questions(sets)
+        steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
+        stages = Stages(Store(self.folder), self.shard)
+        with self.progress("run", steps * len(self.settings.models)) as update:
+            done = count(1)
+            stages.step = lambda _stage: update(next(done))
+            for model in self.settings.models:
+                problems += self._carry_out(model, sets, stages)
+        if problems:
+            write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
+        return Outcome(tuple(problems), stages.missing)
+
+    @property
+    def _scratch(self) -> str:
+        return "work" if self.shard is None else f"work/shard{self.shard.number}of{self.shard.of}"
+
+    def _claim_questions(self, sets: Sequence[Parts]) -> None:
+        """Write down which questions there are; refuse a folder that was begun with others."""
+        path = self.folder / QUESTIONS
+        described = {parts.name: parts.described() for parts in sets}
+        if path.exists():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            changed = [name for name, one in described.items() if before.get(name) != one]
+            if changed:
+                raise StoreError(
+                    f"{self.folder} was begun with other questions of {', '.join(changed)}: the "
+                    "data have changed; use --fresh to start again, or another --out"
+                )
+        write_if_new(path, dumps(described, indent=1) + "\n")
+        for parts in sets:
+            write_rows(
+                self.folder / self._scratch / "questions" / f"{slug(parts.name)}.jsonl",
+                map(row_of, parts.calibration_train),
+            )
+
+    def _carry_out(self, model: Model, sets: Sequence[Parts], stages: Stages) -> list[Problem]:
+        """All data sets under one model, together: what one waits for leaves time for the others."""
+        few_shot = {parts.name: [row_of(question) for question in parts.few_shot] for parts in sets}
+        inputs = {"model": model.model_dump(), "equivalence": self.settings.equivalence, "few_shot": few_shot}
+        job = GridJob("identify", json.dumps(inputs))
+        (line,) = self.crew.result(self.crew.start(Task(job, "identify")))
+        identity: dict[str, Any] = json.loads(line)
+        cells = [
+            Cell(self.settings, model, parts, identity, stages, self._scratch, rank)
+            for rank, parts in enumerate(sets)
+        ]
+        together(self.crew, [cell.prepare() for cell in cells])
+        found = [problem for cell in cells for problem in cell.problems]
+        for problem in found:
+            self.tell(problem)
+        temperatures = {cell.parts.name: cell.temperature for cell in cells}
+        others = [
+            {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
+            for cell in cells
+        ]
+        together(self.crew, [answer(cell, moved) for cell, moved in zip(cells, others)])
+        return found
+
+    def write_costs(self) -> None:
+        """Add to the environment record what this session has cost."""
+        path = self.folder / "environment.json"
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        seconds = Counter(before.get("cpu_seconds", {}))
+        seconds.update({**self.clock.seconds})
+        for stage, spent in self.crew.seconds.items():
+            seconds[stage] += spent  # type: ignore[assignment]
+        peaks = dict(before.get("peak_memory_mb_by_stage", {}))
+        for stage, peak in self.crew.peaks.items():
+            peaks[stage] = max(peak, peaks.get(stage, 0.0))
+        record = {
+            **environment(),
+            "cpu_seconds": dict(seconds),
+            "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
+            "sessions": before.get("sessions", 0) + 1,
+            "processes": self.crew.count,
+            "retries": before.get("retries", 0) + self.crew.retries,
+            "peak_memory_mb": max(self.crew.peak_mb, before.get("peak_memory_mb", 0.0)),
+            "peak_memory_mb_by_stage": peaks,
+        }
+        write_if_new(path, dumps(record, indent=1) + "\n")

@@ -1,0 +1,88 @@
+"""The candidates of a grid, method by method, and the fits that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.selection import Candidate
+from semcal.experiment.sweep import candidate_of
+
+__all__ = ["FITTED", "Fits", "candidates_of", "fits_of", "grid_temperatures"]
+
+#: Methods that are fitted to calibration questions.
+FITTED = ("TS", "ATS", "Platt")
+#: Temperatures of TS-grid: 1/2 to 4.
+TEMPERATURES = tuple(2 ** (k / 4) for k in range(-4, 9))
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Candidates that one job fits.
+
+    Attributes
+    ----------
+    method, solver : str
+    losses : tuple of (loss, α)
+    weight_decay : float or None
+    run : int
+        Whose seed it has; 0 where all runs share one fit.
+    """
+
+    method: str
+    solver: str
+    losses: tuple[tuple[str, float | None], ...]
+    weight_decay: float | None
+    run: int
+
+    @property
+    def names(self) -> list[str]:
+        """What the candidates are called."""
+        return [candidate_of(self.method, *point, self.weight_decay).name for point in self.losses]
+
+
+def grid_temperatures() -> Mapping[str, float]:
+    """Name → temperature of the candidates of TS-grid."""
+    return {f"T = {temperature:.3f}": temperature for temperature in TEMPERATURES}
+
+
+def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
+    """Method → its candidates, in the order in which they are tried."""
+    return {method: _candidates(method, settings) for method in settings.methods}
+
+
+def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
+    if method == "TS-grid":
+        return [Candidate(name) for name in grid_temperatures()]
+    if method not in FITTED:
+        return [Candidate(method)]
+    return [
+        candidate_of(method, loss, alpha, decay)
+        for decay in _decays(method, settings)
+        for loss, alpha in settings.fitting.losses
+    ]
+
+
+def _decays(method: str, settings: GridSettings) -> Sequence[float | None]:
+    return (None,) if method == "TS" else settings.fitting.weight_decays
+
+
+def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[Fits]:
+    """The fits of some methods: all losses of TS at once, every candidate of ATS and Platt by itself.
+
+    An exact solution has no seed, so runs that fit anew share it.
+    """
+    losses = settings.fitting.losses
+    found = []
+    for method in (one for one in settings.methods if one in FITTED and one in methods):
+        solver = settings.fitting.solver if method == "TS" else "sgd"
+        runs = settings.runs.count if settings.runs.refit and solver == "sgd" else 1
+        groups = [losses] if method == "TS" else [(point,) for point in losses]
+        found += [
+            Fits(method, solver, group, decay, run)
+            for run in range(runs)
+            for decay in _decays(method, settings)
+            for group in groups
+        ]
+    return found

@@ -1,0 +1,186 @@
+"""What a process that works for a grid holds: models, recalibrators, features, each read when needed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from semcal.engine.equivalence import Equivalence, load_equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.engine.loading import load_model
+from semcal.errors import QuestionError, StoreError
+from semcal.experiment.grid_settings import Model
+from semcal.pipeline.fitting import CalibrationSet, calibration_features
+from semcal.pipeline.prompting import Asking
+from semcal.qa.datasets import Question, load_questions
+from semcal.recalibration import (
+    SE,
+    AnyRecalibrator,
+    Base,
+    Suffixes,
+    Tables,
+    Temperature,
+    fingerprint,
+    from_pretrained,
+    tabulate,
+)
+
+__all__ = ["Calibration", "Shelf", "open_shelf", "questions_of", "row_of"]
+
+Spec = Mapping[str, Any]
+
+
+@dataclass
+class Calibration:
+    """Labelled questions as one model reads them, with their features and tables."""
+
+    asking: Asking
+    labelled: CalibrationSet
+    features: Suffixes
+    tables: Tables | None = None
+
+
+class Shelf:
+    """What jobs of a grid are given.
+
+    One language model is kept at a time, and one set of features.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder, from which recalibrators and calibration questions are read.
+    load_model : callable
+        Gives the language model of a `Model`.
+    load_judge : callable
+        Gives the equivalence of a name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        load_model: Callable[[Model], LanguageModel],
+        load_judge: Callable[[str], Equivalence],
+    ) -> None:
+        self.folder = folder
+        self._load_model = load_model
+        self._load_judge = load_judge
+        self._model: tuple[Model, LanguageModel] | None = None
+        self._judge: tuple[str, Equivalence] | None = None
+        self._recalibrators: dict[str, AnyRecalibrator] = {}
+        self._calibration: tuple[Any, Calibration] | None = None
+
+    def model(self, spec: Spec) -> LanguageModel:
+        """The language model of a job."""
+        wanted = Model(**spec["model"])
+        if self._model is None or self._model[0] != wanted:
+            self._model = self._calibration = None
+            self._recalibrators.clear()
+            gc.collect()  # the old model goes before the new one comes
+            self._model = wanted, self._load_model(wanted)
+        return self._model[1]
+
+    def judge(self, spec: Spec) -> Equivalence:
+        """The equivalence of a job."""
+        name = spec["equivalence"]
+        if self._judge is None or self._judge[0] != name:
+            self._judge = name, self._load_judge(name)
+        return self._judge[1]
+
+    def recalibrator(self, reference: Spec) -> AnyRecalibrator:
+        """What a reference stands for: nothing fitted, a temperature, or what lies in the run folder.
+
+        Raises
+        ------
+        StoreError
+            If what lies there is damaged or another one.
+        """
+        if "temperature" in reference:
+            return Temperature(reference["temperature"])
+        if "folder" not in reference:
+            return {"Base": Base, "SE": SE}[reference["name"]]()
+        wanted = reference["fingerprint"]
+        if wanted not in self._recalibrators:
+            found, _ = from_pretrained(self.folder / reference["folder"])
+            if fingerprint(found) != wanted:
+                raise StoreError(
+                    f"{self.folder / reference['folder']} holds another recalibrator than the one that this "
+                    "run was made with; delete the folder blocks/fit and run the same command again"
+                )
+            self._recalibrators[wanted] = found
+        return self._recalibrators[wanted]
+
+    def calibration(self, spec: Spec) -> Calibration:
+        """The calibration questions of a job; their features are made where they are not there yet."""
+        model = self.model(spec)
+        key = (spec["questions"], spec["data_hash"], spec["features"])
+        if self._calibration is None or self._calibration[0] != key:
+            self._calibration = None
+            asking = Asking(questions_of(spec["few_shot"]))
+            labelled = self.labelled(spec, asking)
+            features = calibration_features(
+                model, labelled, asking=asking, whole=spec["whole"], store=self.folder / spec["features"]
+            )
+            self._calibration = key, Calibration(asking, labelled, features)
+        return self._calibration[1]
+
+    def labelled(self, spec: Spec, asking: Asking) -> CalibrationSet:
+        """The labelled questions of a job without those that do not fit the model."""
+
+        def leave_out(error: QuestionError) -> None:
+            del error  # told by the job that checks all questions
+
+        questions = load_questions(self.folder / spec["questions"], answers_needed=True)
+        return CalibrationSet.of(self.model(spec), questions, asking=asking, on_bad_question=leave_out)
+
+    def tables(self, spec: Spec) -> Tables:
+        """The tables of a job's features, for fits by gradient steps."""
+        found = self.calibration(spec)
+        if found.tables is None:
+            found.tables = tabulate(found.features, self.model(spec).logits)
+        return found.tables
+
+
+def open_shelf(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    nli_device: str | None = None,
+    memory: str | None = None,
+) -> Shelf:
+    """A shelf that loads models by their names; NLI verdicts are shared through a file in the run folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The run folder.
+    device, nli_device : str, optional
+        Where the language model and the NLI model run.
+    memory : str, optional
+        What keys and values of a batch may take, such as "2GB".
+    """
+
+    def load(model: Model) -> LanguageModel:
+        return load_model(
+            model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
+        )
+
+    def judge(name: str) -> Equivalence:
+        return load_equivalence(name, device=nli_device or device, cache=Path(folder) / "verdicts.sqlite")
+
+    return Shelf(Path(folder), load, judge)
+
+
+def row_of(question: Question) -> dict[str, Any]:
+    """What jobs are told of a question."""
+    return replace(question, extra={}).row()
+
+
+def questions_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Question, ...]:
+    """Questions from what `row_of` gave."""
+    return tuple(
+        Question(row["id"], row["question"], tuple(row.get("answers", ())), row.get("context"))
+        for row in rows
+    )

@@ -1,0 +1,145 @@
+"""Stages of a grid: pieces of work whose rows the run folder holds, or that are done now and kept there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from semcal.experiment.grid_jobs import GridJob
+from semcal.experiment.store import Store
+from semcal.pipeline.workers import Plan, Task
+
+__all__ = ["STAGES", "Piece", "Shard", "Stages", "hash_of"]
+
+#: In the order in which each builds on those before it.
+STAGES = (
+    "check",
+    "features",
+    "fit",
+    "diagnose",
+    "sample",
+    "greedy",
+    "cluster",
+    "grade",
+    "select",
+    "measure",
+    "nli",
+)
+Lines = list[str]
+
+
+def hash_of(inputs: Any) -> str:
+    """A hash (32 hex digits) of plain data."""
+    text = json.dumps(inputs, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One block of a stage.
+
+    Attributes
+    ----------
+    inputs : mapping
+        All that its rows depend on.
+    where : mapping
+        What its job needs besides, and its rows do not depend on: names of folders and models.
+    label : mapping
+        What it is a part of: model, dataset, part, block.
+    needs : tuple of Path
+        Files beside the block without which it is done again.
+    """
+
+    inputs: Mapping[str, Any]
+    where: Mapping[str, Any]
+    label: Mapping[str, Any]
+    needs: tuple[Path, ...] = ()
+
+    @property
+    def key(self) -> dict[str, str]:
+        """What names the block."""
+        return {"inputs": hash_of(self.inputs)}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A share of the blocks: of every `of` that follow one another the one at `number` (from 1)."""
+
+    number: int
+    of: int
+
+    def holds(self, place: int) -> bool:
+        """Whether the block at a place (from 0) is in it."""
+        return place % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+@dataclass
+class Stages:
+    """The blocks of a run folder, and what is missing of them.
+
+    Attributes
+    ----------
+    store : Store
+    shard : Shard or None
+        None does everything.
+    step : callable
+        Told of every block that is there.
+    missing : Counter
+        Blocks of other shards that are not there, by stage.
+    """
+
+    store: Store
+    shard: Shard | None = None
+    step: Callable[[str], None] = lambda _stage: None
+    missing: Counter[str] = field(default_factory=Counter)
+
+    def rows(
+        self, stage: str, pieces: Sequence[Piece | None], rank: int, *, everyone: bool = False
+    ) -> Plan[list[Lines | None]]:
+        """The rows of each piece; None for a piece of another shard that is not there, and for None.
+
+        `everyone` is for what each shard needs whole: it begins with its own share, and takes what it finds.
+        """
+        found = [None if piece is None else self._find(stage, piece) for piece in pieces]
+        wanted = [i for i, piece in enumerate(pieces) if piece is not None and found[i] is None]
+        own = [i for i in wanted if self.shard is None or self.shard.holds(i)]
+        others = [i for i in wanted if i not in set(own)]
+        now = [*own, *others] if everyone else own
+        made: list[Lines] = yield [self._task(stage, pieces[i], rank) for i in now]
+        for i, lines in zip(now, made):
+            found[i] = lines
+        for i in [] if everyone else others:
+            piece = pieces[i]
+            assert piece is not None
+            found[i] = self._find(stage, piece)
+            self.missing[stage] += found[i] is None
+        return found
+
+    def _find(self, stage: str, piece: Piece) -> Lines | None:
+        if not all(path.exists() for path in piece.needs):
+            return None
+        lines = self.store.find_lines(stage, piece.key)
+        if lines is not None:
+            self.step(stage)
+        return lines
+
+    def _task(self, stage: str, piece: Piece | None, rank: int) -> Task[Any]:
+        assert piece is not None
+        inputs = json.dumps({**piece.inputs, **piece.where}, ensure_ascii=False, allow_nan=False)
+        block = self.store.path(stage, piece.key).relative_to(self.store.root)
+        shared = self.shard is not None and all(path.exists() for path in piece.needs)
+        job = GridJob(stage, inputs, str(block) if shared else None)
+        return Task(job, stage, partial(self._keep, stage, piece), rank)
+
+    def _keep(self, stage: str, piece: Piece, lines: Lines) -> Lines:
+        self.step(stage)
+        return self.store.keep_lines(stage, piece.key, lines, piece.label)
