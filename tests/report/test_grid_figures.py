@@ -23,6 +23,7 @@ from semcal.report.grid_figures.pull import pull_figure
 from semcal.report.grid_figures.scatter import scatter_figure
 from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import selective_figure
+from semcal.semantics import MEASURES
 
 Results = dict[str, Any]
 MODEL, DATASET = "alpha-1b", "made-up-trivia"
@@ -38,13 +39,14 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
 
-def points(figure: Figure) -> set[tuple[str, str, float, float]]:
-    """(colour, marker, x, y) of every point that is drawn alone."""
+def points(figure: Figure) -> set[tuple[str, float, float]]:
+    """(colour, x, y) of every point of a scatter."""
     return {
-        (to_hex(line.get_color()), line.get_marker(), line.get_xdata()[0], line.get_ydata()[0])
+        (to_hex(colour), x, y)
         for axes in figure.axes
-        for line in axes.lines
-        if len(line.get_xdata()) == 1 and line.get_marker() not in ("|", "_", "None", "")
+        for one in axes.collections
+        if one.get_label() in MEASURES
+        for colour, (x, y) in zip(one.get_facecolors(), one.get_offsets())
     }
 
 
@@ -85,17 +87,12 @@ def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_erro
 ) -> None:
     entries = made_up_results["analyses"]["confidence"]
     figure = scatter_figure(entries, [MODEL], [DATASET])
-    drawn = {(colour, x, y) for colour, _, x, y in points(figure)}
-    assert drawn == {
+    assert points(figure) == {
         (METHOD_COLOURS[entry["method"]], entry["ace"]["mean"], entry["auroc"]["mean"]) for entry in entries
     }
     (axes,) = figure.axes
-    bars = {
-        round(float(np.ptp(segment[:, 0])) / 2, 9)
-        for one in axes.collections
-        for segment in one.get_segments()
-        if np.ptp(segment[:, 0]) > 0
-    }
+    across = axes.collections[0].get_segments()
+    bars = {round(float(np.ptp(segment[:, 0])) / 2, 9) for segment in across}
     assert bars == {round(entry["ace"]["se"], 9) for entry in entries}
 
 
