@@ -10,12 +10,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.grid_candidates import FITTED, Fits, candidates_of, fits_of, grid_temperatures
+from semcal.errors import FitError
+from semcal.experiment.grid_candidates import (
+    FITTED,
+    Fits,
+    candidates_of,
+    fits_of,
+    grid_temperatures,
+    refits_of,
+)
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import recalibrator_folder, slug
 from semcal.experiment.question_sets import Parts, Problem
 from semcal.experiment.shelf import row_of
-from semcal.experiment.stages import Lines, Piece, Stages
+from semcal.experiment.stages import Lines, Piece, Stages, hash_of
 from semcal.pipeline.fitting import data_hash
 from semcal.pipeline.workers import Plan
 from semcal.qa.datasets import Question
@@ -124,6 +132,10 @@ class Cell:
             for row in bad
         ]
 
+        for part in ("validation", "test"):
+            if not self.questions(part):
+                raise FitError(f"no {part} question fits {self.name}; the first reason: {self.problems[0]}")
+
     def questions(self, part: str) -> list[Question]:
         """The questions of a part that fit the model."""
         return [q for q in self.parts.part(part) if (part, q.id) not in self._left_out]
@@ -145,10 +157,22 @@ class Cell:
         return self._root / str(self._calibration_at()["features"]) / "blocks.jsonl"
 
     def _fit(self, methods: Sequence[str]) -> Plan[None]:
-        pieces = [self._fit_piece(fits) for fits in fits_of(self.settings, methods)]
+        yield from self._carry_out(fits_of(self.settings, methods))
+
+    def refit(self, names: Sequence[str]) -> Plan[None]:
+        """Fit candidates anew for the runs after the first, where the settings say so."""
+        yield from self._carry_out(refits_of(self.settings, names))
+
+    def _carry_out(self, fits: Sequence[Fits]) -> Plan[None]:
+        pieces = [self._fit_piece(one) for one in fits]
         found = yield from self.stages.rows("fit", pieces, self.rank, everyone=True)
         for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
             self.fitted[row["candidate"], row["run"]] = row
+
+    def refitted(self, name: str) -> dict[int, float | None]:
+        """Run → T of the fits of a candidate, where there are several."""
+        found = {run: row["temperature"] for (one, run), row in self.fitted.items() if one == name}
+        return dict(sorted(found.items())) if len(found) > 1 else {}
 
     def _fit_piece(self, fits: Fits) -> Piece:
         fitting = self.settings.fitting
@@ -171,7 +195,7 @@ class Cell:
         where = {
             **self._calibration_at(),
             "dataset": self.parts.name,
-            "trainings": f"{self.scratch}/trainings",
+            "trainings": f"{self.scratch}/trainings/{hash_of(inputs)}",
         }
         needs = tuple(self._root / folder / "calibration.json" for folder in folders.values())
         label = self.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
@@ -226,7 +250,6 @@ class Cell:
         fit = self.fitted.get(
             (candidate.name, 0), {"temperature": {"Base": 1.0, "SE": 0.5}.get(candidate.name)}
         )
-        runs = {run: one["temperature"] for (name, run), one in self.fitted.items() if name == candidate.name}
         return {
             "candidate": candidate.name,
             "method": method_of[candidate.name],
@@ -236,7 +259,6 @@ class Cell:
             "parameters": fit.get("parameters", 0),
             "train_nll": fit.get("train_nll", row.get("train_nll")),
             **{key: row[key] for key in ("validation_nll", "top_changed", "order_changed", "classes")},
-            **({"temperature_of_run": [runs[run] for run in sorted(runs)]} if len(runs) > 1 else {}),
         }
 
     # Blocks of questions

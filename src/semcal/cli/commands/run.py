@@ -85,6 +85,8 @@ def command(
 
     settings = read_settings(config, overrides or (), limit=limit)
     folder = out or Path("runs") / config.stem
+    if dry_run:
+        return _plan(settings, folder, as_json=json)
     share = _shard(shard)
     if fresh:
         _forget(folder)
@@ -95,6 +97,22 @@ def command(
     outcome = _carry_out(settings, folder, share, workers, device, nli_device, memory)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
+
+
+def _plan(settings: GridSettings, folder: Path, *, as_json: bool) -> int:
+    from semcal.experiment.forecast import forecast
+
+    plan = forecast(settings)
+    if as_json:
+        typer.echo(dumps(plan.tree()))
+        return 0
+    typer.echo(
+        f"{folder}: {len(settings.models)} models × {len(settings.datasets)} data sets × "
+        f"{len(settings.methods)} methods × {settings.runs.count} runs, preset {settings.preset}"
+    )
+    for line in plan.lines():
+        typer.echo(line)
+    return 0
 
 
 def _forget(folder: Path) -> None:
