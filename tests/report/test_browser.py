@@ -65,9 +65,9 @@ choose("method", "");
 outcome.first = document.querySelector("#pages span").textContent;
 document.querySelector("#pages [name=next]").click();
 outcome.second = document.querySelector("#pages span").textContent;
-document.querySelector(".measures input[value=L-SC]").click();
-outcome.figures = [...document.querySelectorAll("[data-measure]")].filter((part) => !part.hidden)
-  .map((part) => part.dataset.measure);
+document.querySelector(".choices input[value=L-SC]").click();
+outcome.figures = [...document.querySelectorAll("[data-value]")].filter((part) => !part.hidden)
+  .map((part) => part.dataset.value);
 document.title = "outcome" + JSON.stringify(outcome);
 """
 
