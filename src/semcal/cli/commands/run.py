@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Iterator
@@ -228,10 +227,8 @@ def _carry_out(
 
 def _report(folder: Path) -> None:
     """Analyses, tables, figures and the page."""
-    if importlib.util.find_spec("semcal.experiment.analyses") is None:
-        return
-    from semcal.experiment.analyses import analyse  # type: ignore[import-not-found,unused-ignore]
-    from semcal.report.grid import build  # type: ignore[import-not-found,unused-ignore]
+    from semcal.experiment.analyses import analyse
+    from semcal.report.grid import build
 
     analyse(folder)
     say(f"report: {build(folder)}")

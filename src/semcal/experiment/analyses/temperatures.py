@@ -53,5 +53,6 @@ def _by_candidate(fits: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for fit in fits:
         if fit.get("temperature") is not None:
-            found.setdefault(fit["candidate"], []).append(fit["temperature"])
+            of_runs = fit.get("temperature_of_run", [fit["temperature"]])
+            found.setdefault(fit["candidate"], []).extend(of_runs)
     return found
