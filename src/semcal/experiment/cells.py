@@ -103,15 +103,21 @@ class Cell:
         """Check the questions, let the model read the calibration questions, and fit the temperatures."""
         yield from self._check()
         if set(self.settings.methods) & set(FITTED):
-            what = {"questions": len(self.parts.calibration_train)}
-            piece = Piece(
-                self._calibration(),
-                self._calibration_at(),
-                self.label("calibration_train", what),
-                (self._blocks,),
-            )
-            yield from self.stages.rows("features", [piece], self.rank, everyone=True)
+            if self._is_fitted():
+                self.stages.step("features")
+            else:
+                yield from self._features()
             yield from self._fit(["TS"])
+
+    def _is_fitted(self) -> bool:
+        """Whether all fits are there, so that nothing needs the features."""
+        pieces = map(self._fit_piece, fits_of(self.settings, FITTED))
+        return all(self.stages.has("fit", piece) for piece in pieces)
+
+    def _features(self) -> Plan[None]:
+        label = self.label("calibration_train", 0)
+        piece = Piece(self._calibration(), self._calibration_at(), label, (self._blocks,))
+        yield from self.stages.rows("features", [piece], self.rank, everyone=True)
 
     def _check(self) -> Plan[None]:
         given = {name: [row_of(q) for q in self.parts.part(name)] for name in ("validation", "test")}
