@@ -47,6 +47,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
             if "TS" in chosen["methods"]
             else {}
         )
+        yield from cell.refit([*_names(chosen["methods"]), *chain(*map(_names, chosen["by_loss"].values()))])
         passes = _passes(cell, chosen, {name: t for name, (_, t) in moved.items()})
         written = yield from _test(cell, chosen, passes)
     except Incomplete:
@@ -61,13 +62,19 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
         "by_loss": {loss: _with_temperatures(found, fits) for loss, found in chosen["by_loss"].items()},
         "transfer": {name: {"candidate": c, "temperature": t} for c, (name, t) in moved.items()},
         "table": chosen["table"],
-        "fits": fits,
+        "fits": [_with_refits(cell, fit) for fit in fits],
     }
     root = cell.stages.store.root
     for path, lines in written.items():
         write_if_new(root / path, "".join(line + "\n" for line in lines))
     write_if_new(root / selection_path(cell.model.name, cell.parts.name), dumps(content, indent=1) + "\n")
     return True
+
+
+def _with_refits(cell: Cell, fit: Spec) -> Spec:
+    """A fit with the temperature of each run, where runs fit anew."""
+    found = list(cell.refitted(fit["candidate"]).values())
+    return {**fit, "temperature_of_run": found} if found else fit
 
 
 def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence[Spec]) -> Spec:
