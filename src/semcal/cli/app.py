@@ -24,6 +24,7 @@ from semcal.cli.commands import (
     fit,
     grade,
     measure,
+    merge,
     metrics,
     report,
     run,
@@ -110,6 +111,7 @@ for _module in (
     ask,
     fit,
     run,
+    merge,
     status,
     sample,
     cluster,
@@ -120,4 +122,6 @@ for _module in (
     export,
     env,
 ):
-    app.command(name=_module.__name__.rpartition(".")[2])(_guarded(_module.command))
+    app.command(name=_module.__name__.rpartition(".")[2], cls=getattr(_module, "CLASS", None))(
+        _guarded(_module.command)
+    )

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from semcal.engine.equivalence import Equivalence, Triple
+from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
 from semcal.errors import StoreError
 
-__all__ = ["CachedEquivalence"]
+__all__ = ["CachedEquivalence", "add_verdicts"]
 
 #: Marks a file as ours ("smcl" in ASCII) and tells its layout.
 APPLICATION_ID = 0x736D636C
@@ -36,6 +36,11 @@ _FIND = """
 WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
 SELECT question, premise, hypothesis, entails FROM wanted JOIN verdicts USING (question, premise, hypothesis)
 WHERE model = ?
+"""
+_CONTRADICTION = """
+SELECT model, question, premise, hypothesis
+FROM verdicts AS one JOIN other.verdicts AS two USING (model, question, premise, hypothesis)
+WHERE one.entails != two.entails LIMIT 1
 """
 
 
@@ -167,6 +172,28 @@ class CachedEquivalence:
                 f"the verdict cache {self.path} is damaged ({error}); delete it, "
                 "and its verdicts will be computed anew"
             ) from error
+
+
+def add_verdicts(path: Path, other: Path) -> None:
+    """Add the verdicts of another file to one that is made if it is not there.
+
+    Raises
+    ------
+    StoreError
+        If either is damaged, or they contradict each other.
+    """
+    CachedEquivalence(ExactMatch(), other)
+    mine = CachedEquivalence(ExactMatch(), path)
+    with mine._open() as database:
+        database.execute("ATTACH ? AS other", (str(other),))
+        found = database.execute(_CONTRADICTION).fetchone()
+        if found is not None:
+            raise StoreError(
+                f"{path} and {other} contradict each other: {found[0]} on {found[1]!r}, whether {found[2]!r} "
+                f"entails {found[3]!r}; delete the wrong file"
+            )
+        with _writing(database):
+            database.execute("INSERT OR IGNORE INTO verdicts SELECT * FROM other.verdicts")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -11,15 +12,14 @@ from pathlib import Path
 
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.expected import expected_blocks
-from semcal.experiment.grid import QUESTIONS
 from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.paths import selection_path
+from semcal.experiment.paths import QUESTIONS, selection_path
 from semcal.experiment.reading import FILE, read_settings
 from semcal.experiment.stages import STAGES
 from semcal.experiment.store import read_block
 from semcal.registry import check_name
 
-__all__ = ["State", "blocks_in", "forget", "forget_from", "settings_in", "state_of"]
+__all__ = ["State", "blocks_in", "forget", "forget_from", "settings_in", "state_of", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,24 @@ def state_of(folder: Path) -> State:
         done.setdefault((str(model), str(dataset)), Counter())[stage] += 1
     rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
     return State(done, expected, rows, tuple(damaged))
+
+
+def sweep(folder: Path) -> None:
+    """Remove the unfinished files of processes that were killed."""
+    for path in folder.rglob(".*.part"):
+        owner = path.name.removesuffix(".part").rpartition(".")[2]
+        if owner.isdecimal() and not _alive(int(owner)):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def forget_from(folder: Path, stage: str) -> None:

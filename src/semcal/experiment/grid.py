@@ -16,9 +16,10 @@ from semcal.experiment.cell_rows import answer, write_if_new
 from semcal.experiment.cells import Cell
 from semcal.experiment.environment import Clock, environment
 from semcal.experiment.expected import expected_blocks
+from semcal.experiment.folders import sweep
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
-from semcal.experiment.paths import slug
+from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.experiment.shelf import Shelf, row_of
@@ -27,10 +28,8 @@ from semcal.experiment.store import Store
 from semcal.pipeline.workers import Crew, Task, together
 from semcal.records import dumps, write_rows
 
-__all__ = ["QUESTIONS", "Grid", "Outcome"]
+__all__ = ["Grid", "Outcome"]
 
-#: The sizes and hashes of the parts of every data set.
-QUESTIONS = "questions.json"
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -94,6 +93,8 @@ class Grid:
             If a block is damaged, or the data are not those that the folder was begun with.
         """
         claim_folder(self.folder, self.settings)
+        if self.shard is None:  # another shard may be at work in the same folder, on another machine
+            sweep(self.folder)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
         problems = [problem for parts in sets for problem in parts.problems]
         for problem in problems:

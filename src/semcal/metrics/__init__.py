@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from semcal.metrics.calibration import ace, ece, smooth_ece
+from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
+from semcal.metrics.common_resamples import CommonResamples, Contrast, common_resamples
 from semcal.metrics.comparisons import Correlations, RankVolatility, correlations, rank_volatility
 from semcal.metrics.diagrams import ReliabilityDiagram, reliability_diagram
 from semcal.metrics.intervals import (
@@ -30,6 +31,8 @@ __all__ = [
     "SCORE_RECALIBRATORS",
     "BetaCalibration",
     "BrierDecomposition",
+    "CommonResamples",
+    "Contrast",
     "Corp",
     "Correlations",
     "Interval",
@@ -43,11 +46,13 @@ __all__ = [
     "ScoreRecalibrator",
     "SelectiveAccuracy",
     "ace",
+    "ace_in_row_order",
     "aurac",
     "auroc",
     "bootstrap",
     "brier",
     "brier_decomposition",
+    "common_resamples",
     "corp",
     "correlations",
     "ece",

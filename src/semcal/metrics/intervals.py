@@ -228,7 +228,7 @@ def bootstrap(
     (0.0, True)
     """
     table = METRICS if metrics is None else {name: metric_named(name) for name in metrics}
-    bins = _checked(level, resamples, bins)
+    bins = check_options(level, resamples, bins)
     runs = Runs.of(confidence, correct, score, weights=weights)
     rng = np.random.default_rng(seed)
     estimates = runs.estimates(table, bins)
@@ -237,7 +237,7 @@ def bootstrap(
     calibrated = if_calibrated(runs, errors, bins, resamples, rng) if errors else {}
     intervals = {}
     for name, metric in table.items():
-        interval = _interval(name, metric, estimates[name], drawn[name], level)
+        interval = interval_of(name, metric, estimates[name], drawn[name], level)
         if name in calibrated and interval.estimate <= np.quantile(calibrated[name], (1 + level) / 2):
             interval = replace(interval, low=0.0)
         intervals[name] = interval
@@ -310,7 +310,7 @@ def paired_test(
     (True, True)
     """
     chosen = metric_named(metric)
-    bins = _checked(level, resamples, bins)
+    bins = check_options(level, resamples, bins)
     pairs = ((first_confidence, first_correct), (second_confidence, second_correct))
     methods = [Runs.of(*pair, any_score=chosen.ranks) for pair in pairs]
     if methods[0].n != methods[1].n:
@@ -321,7 +321,9 @@ def paired_test(
     a, b = (runs.estimates({metric: chosen}, bins)[metric] for runs in methods)
     drawn = resampled(methods, {metric: chosen}, bins, resamples, np.random.default_rng(seed))
     difference = drawn[0][metric] - drawn[1][metric]
-    interval = _interval(f"{metric} difference", Metric(chosen.rows, least=-np.inf), a - b, difference, level)
+    interval = interval_of(
+        f"{metric} difference", Metric(chosen.rows, least=-np.inf), a - b, difference, level
+    )
     return PairedTest(
         first=a,
         second=b,
@@ -329,13 +331,13 @@ def paired_test(
         low=interval.low,
         high=interval.high,
         standard_error=interval.standard_error,
-        p_value=_p_value(a - b, difference),
+        p_value=p_value_of(a - b, difference),
         level=level,
         resamples=interval.resamples,
     )
 
 
-def _checked(level: float, resamples: int, bins: int) -> int:
+def check_options(level: float, resamples: int, bins: int) -> int:
     """Refuse options that make no sense; the number of bins."""
     if not 0 < level < 1:
         raise UsageError(f"level is {level}; expected a number between 0 and 1, such as 0.95")
@@ -344,7 +346,7 @@ def _checked(level: float, resamples: int, bins: int) -> int:
     return check_bins(bins)
 
 
-def _interval(name: str, metric: Metric, estimate: float, drawn: Floats, level: float) -> Interval:
+def interval_of(name: str, metric: Metric, estimate: float, drawn: Floats, level: float) -> Interval:
     """Bias-corrected interval from the metric's values over resamples."""
     drawn = drawn[~np.isnan(drawn)]
     if np.isnan(estimate) or len(drawn) < 2:
@@ -358,7 +360,7 @@ def _interval(name: str, metric: Metric, estimate: float, drawn: Floats, level: 
     return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(drawn))
 
 
-def _p_value(difference: float, drawn: Floats) -> float:
+def p_value_of(difference: float, drawn: Floats) -> float:
     """Two-sided p-value of a difference from its values over resamples."""
     drawn = drawn[~np.isnan(drawn)]
     if np.isnan(difference) or not len(drawn):

@@ -11,7 +11,7 @@ from typing import Any
 from semcal.records import parse_float
 from semcal.report.run import Run
 
-__all__ = ["explorer_data", "script_json"]
+__all__ = ["as_bit", "as_log", "explorer_data", "script_json"]
 
 #: What may not stand in the text of a script element, or in UTF-8 at all (lone surrogates).
 UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
@@ -77,7 +77,7 @@ def _entry(row: Row, measures: Sequence[str], rules: dict[str, int]) -> list[Any
     return [
         [_cluster(row, index, measures) for index in range(len(row["clusters"]))],
         [row["top_cluster"].get(measure) for measure in measures],
-        [_bit(row["correct"].get(measure)) for measure in measures],
+        [as_bit(row["correct"].get(measure)) for measure in measures],
         [_rounded(row["semantic_entropy"].get(measure)) for measure in measures],
         [None if rule is None else rules.setdefault(rule, len(rules)) for rule in given],
     ]
@@ -88,17 +88,18 @@ def _cluster(row: Row, index: int, measures: Sequence[str]) -> list[Any]:
     known = row.get("log_likelihoods") or [None] * len(row["samples"])
     counts: dict[tuple[str, Any], int] = {}
     for i in row["clusters"][index]:
-        member = (row["samples"][i], _log(known[i]))
+        member = (row["samples"][i], as_log(known[i]))
         counts[member] = counts.get(member, 0) + 1
     parts = [row["confidences"].get(measure) for measure in measures]
     return [
         [[text, log, count] for (text, log), count in counts.items()],
         [None if part is None else _rounded(part[index]) for part in parts],
-        _bit(row["cluster_correct"][index]),
+        as_bit(row["cluster_correct"][index]),
     ]
 
 
-def _log(value: Any) -> float | str | None:
+def as_log(value: Any) -> float | str | None:
+    """A log-likelihood to three decimals; JSON has no infinity."""
     number = parse_float(value)
     if number is None:
         return None
@@ -113,5 +114,6 @@ def _rounded(value: float | None) -> float | int | None:
     return int(short) if short.is_integer() else short
 
 
-def _bit(value: bool | None) -> int | None:
+def as_bit(value: bool | None) -> int | None:
+    """A truth value as 1 or 0, which is shorter."""
     return None if value is None else int(value)

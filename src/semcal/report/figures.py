@@ -161,10 +161,11 @@ def scatter_limits(results: Mapping[str, Any]) -> tuple[tuple[float, float], tup
                     if point.get(key) is not None:
                         error = (point.get("se") or {}).get(key) or 0.0
                         span += [point[key] - error, point[key] + error]
-    return _padded(spans["ace"]), _padded(spans["auroc"])
+    return padded(spans["ace"]), padded(spans["auroc"])
 
 
-def _padded(values: Sequence[float]) -> tuple[float, float]:
+def padded(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of an axis that leave some room around the values."""
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
@@ -217,7 +218,7 @@ def selective_limits(run: Run, set_name: str) -> tuple[float, float]:
             if len(confidence):
                 _, accuracy, error = selective_curve(confidence, correct)
                 values += [float((accuracy - error).min()), float((accuracy + error).max())]
-    low, high = _padded(values)
+    low, high = padded(values)
     return max(0.0, low), min(1.02, high)
 
 

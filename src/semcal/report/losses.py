@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,8 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from semcal.errors import UsageError
-from semcal.recalibration import GradientSteps, TemperatureFit
 from semcal.report.figures import BAND, INK, QUIET, RULE, method_colour, style
+
+if TYPE_CHECKING:
+    from semcal.recalibration import GradientSteps, TemperatureFit
 
 __all__ = ["check_figure_path", "loss_figure", "steps_figure", "write_figure"]
 

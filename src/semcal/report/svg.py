@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from html import escape
 
 from matplotlib.figure import Figure
@@ -32,6 +33,13 @@ FONT = re.compile(r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*;?\s*")
 NOISE = re.compile(
     r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>|\n\s*(?=[<])", re.DOTALL
 )
+#: A path without points, such as an error bar of unknown length, and a group without anything.
+EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
+PATH = re.compile(r'\sd="([^"]*)"')
+#: The space that a path does without: around its letters.
+SPACE = re.compile(r"\s*([MLCQz])\s*")
+GROUP = re.compile(r"<g(?P<of>[^>]*)>|</g>")
+STYLE = re.compile(r' style="([^"]*)"')
 ID = re.compile(r'\s+id="([^"]*)"')
 
 
@@ -54,7 +62,8 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
     used = set(re.findall(r"#([\w-]+)[\")]", text))
     text = ID.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r'xlink:href="#', f'href="#{name}-', text).replace("url(#", f"url(#{name}-")
-    text = TAG.sub(lambda tag: _tag(tag[0]), text)
+    text = TAG.sub(lambda tag: _tag(tag[0]), EMPTY.sub("", text))
+    text = _classed(_ungrouped(text), name)
     box = re.search(r'viewBox="([^"]*)"', text)
     opening = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(label)}">'
     return re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1).strip()
@@ -63,8 +72,35 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 def _tag(tag: str) -> str:
     """A tag with rounded coordinates, the page's colours and the page's font."""
     tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
+    tag = PATH.sub(lambda found: f' d="{SPACE.sub(_letter, found[1]).strip()}"', tag)
     tag = FONT.sub(lambda found: f"font-size: {found[1]}" if found[1] else "", tag)
     return COLOUR.sub(lambda colour: VARIABLES[colour[0]], tag)
+
+
+def _letter(found: re.Match[str]) -> str:
+    return found[1]
+
+
+def _ungrouped(text: str) -> str:
+    """The text without groups that say nothing of what they hold."""
+    kept: list[bool] = []
+
+    def group(found: re.Match[str]) -> str:
+        if found["of"] is None:
+            return found[0] if kept.pop() else ""
+        kept.append(bool(found["of"].strip()))
+        return found[0] if kept[-1] else ""
+
+    return GROUP.sub(group, text)
+
+
+def _classed(text: str, name: str) -> str:
+    """The text with a class for every style that stands in it twice or more."""
+    counts = Counter(STYLE.findall(text))
+    classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
+    rules = "".join(f".{own}{{{style}}}" for style, own in classes.items())
+    text = STYLE.sub(lambda found: f' class="{classes[found[1]]}"' if found[1] in classes else found[0], text)
+    return re.sub(r"<svg[^>]*>", lambda opening: f"{opening[0]}<style>{rules}</style>", text, count=1)
 
 
 def marker_svg(marker: str) -> str:

@@ -53,20 +53,37 @@ class Cell:
     value : float, optional
         The number behind it, unrounded; None for words and for what is undefined.
     error : float, optional
-        Its standard error over questions.
+        Its standard error, over questions or over runs as the caption says.
     best : bool
         Whether it is the best of its group.
+    interval : (float, float), optional
+        Its 95 % interval over questions.
+    overall : bool
+        Whether it is the best of all groups of its data set, which are shown underlined.
+    tied : bool
+        Whether another of its group shows the same digits and is marked as well.
     """
 
     text: str
     value: float | None = None
     error: float | None = None
     best: bool = False
+    interval: tuple[float, float] | None = None
+    overall: bool = False
+    tied: bool = False
 
     @property
     def error_text(self) -> str:
         """The standard error as it is shown, "" where there is none."""
         return "" if self.error is None else f"±{self.error:.3f}"
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as it is shown, with as many digits as the number; "" where there is none."""
+        if self.interval is None:
+            return ""
+        digits = len(self.text.rstrip("*)").partition(".")[2])
+        return f"[{', '.join(number(end, digits).text for end in self.interval)}]"
 
 
 @dataclass(frozen=True)
@@ -290,7 +307,10 @@ def markdown(table: Table) -> str:
 
 def _markdown_cell(cell: Cell) -> str:
     text = _escaped(cell.text)
-    return f"{f'**{text}**' if cell.best else text} {cell.error_text}".rstrip()
+    text = f"<u>{text}</u>" if cell.overall else text
+    text = f"**{text}**" if cell.best else text
+    parts = (f"{text}{'⁼' if cell.tied else ''}", cell.error_text, cell.interval_text)
+    return " ".join(part for part in parts if part)
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`semcal report`: the page of a run, made again from what the run has stored."""
+"""`semcal report`: the report of a run, made again from what the run has stored."""
 
 from __future__ import annotations
 
@@ -15,23 +15,47 @@ __all__ = ["command"]
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as semcal demo writes.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, such as semcal run or semcal demo writes.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to write the report of semcal run; RUN by default."),
+    ] = None,
     figures: Annotated[
-        bool, typer.Option("--figures", help="Also write the figures as PDF and PNG.")
+        bool,
+        typer.Option("--figures", help="For semcal demo: also write the figures as PDF and PNG."),
     ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
-    """Write report.html of a run folder from its stored samples; no model is needed."""
+    """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
+    from semcal.experiment.finished import is_grid_run
+
+    paths = _grid_report(run, out) if is_grid_run(run) else _page(run, out, figures=figures)
+    typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
+    return 0
+
+
+def _grid_report(run: Path, out: Path | None) -> list[Path]:
+    """Everything again from the samples of a run of the grid."""
+    from semcal.experiment.analyses import analyse
+    from semcal.report.grid import build
+
+    analyse(run, out)
+    return [(out or run) / "results.json", build(run, out)]
+
+
+def _page(run: Path, out: Path | None, *, figures: bool) -> list[Path]:
+    """The page of a run of `semcal demo`."""
     from semcal.report import build, save_figures
 
     if not (run / "results.json").is_file():
         raise UsageError(
-            f"{run} is no run folder: it has no results.json; make one with `semcal demo --out {run}`"
+            f"{run} is no run folder: it has neither settings.yaml nor results.json; make one with "
+            f"`semcal run` or `semcal demo --out {run}`"
         )
-    paths = [build(run)]
-    if figures:
-        paths += save_figures(run)
-    typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
-    return 0
+    if out is not None:
+        raise UsageError("--out is for runs of semcal run; the page of semcal demo lies beside its samples")
+    return [build(run), *(save_figures(run) if figures else [])]

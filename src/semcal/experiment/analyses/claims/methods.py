@@ -1,0 +1,139 @@
+"""Claims that one method is better than another, by paired tests pooled over models, data sets, measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from semcal.experiment.analyses.claims.verdicts import OPEN, Claim, all_of, positive, undecidable
+from semcal.experiment.analyses.contrasts import benefit, measures_of, pooled_benefit, tested
+from semcal.experiment.analyses.scores import GridScores
+
+__all__ = ["METHOD_CLAIMS", "MethodClaim", "method_claim"]
+
+RULE = (
+    "The benefit of TS ({quantity}) is pooled over models, data sets and measures, paired by question. "
+    "Against each of {others} its 95 % interval over questions must lie above 0; if it lies below +0.005 "
+    "against one, the claim does not hold; else, or where one was not run, it is not decidable here."
+)
+WORDS = {
+    "ace": "lower ACE",
+    "auroc": "higher AUROC of the confidence",
+    "SE_conf": "higher AUROC of −entropy, SE_conf",
+    "gain": "larger AURAC − accuracy",
+}
+
+
+@dataclass(frozen=True)
+class MethodClaim:
+    """A claim that TS is better than some methods in one quantity."""
+
+    key: str
+    claim: str
+    source: str
+    quantity: str
+    others: tuple[str, ...]
+
+
+METHOD_CLAIMS = (
+    MethodClaim(
+        "calibration",
+        "TS improves semantic calibration over the base model at temperature 1 (Base) and 0.5 (SE).",
+        "section 5.1",
+        "ace",
+        ("Base", "SE"),
+    ),
+    MethodClaim(
+        "discrimination",
+        "TS improves discrimination over Base and SE.",
+        "section 5.1",
+        "auroc",
+        ("Base", "SE"),
+    ),
+    MethodClaim(
+        "calibration, expressive methods",
+        "TS is better calibrated than ATS and Platt.",
+        "section 5.1",
+        "ace",
+        ("ATS", "Platt"),
+    ),
+    MethodClaim(
+        "discrimination, expressive methods",
+        "TS discriminates better than ATS and Platt.",
+        "section 5.1",
+        "auroc",
+        ("ATS", "Platt"),
+    ),
+    MethodClaim(
+        "semantic entropy",
+        "TS improves semantic entropy as a score over Base and SE.",
+        "section 5.2",
+        "SE_conf",
+        ("Base", "SE"),
+    ),
+    MethodClaim(
+        "selective accuracy",
+        "TS makes accuracy rise faster as unsure answers are rejected.",
+        "section 5.3",
+        "gain",
+        ("Base", "SE", "ATS", "Platt"),
+    ),
+)
+
+
+def method_claim(scores: GridScores, claim: MethodClaim) -> Claim:
+    """Judge one claim that TS is better than others."""
+    others = [name for name in claim.others if name in scores.run.methods]
+    rule = RULE.format(quantity=WORDS[claim.quantity], others=" and ".join(claim.others))
+    told = (claim.key, claim.claim, claim.source, rule)
+    pooled = {
+        other: found
+        for other in others
+        if "TS" in scores.run.methods
+        for found in [pooled_benefit(scores, claim.quantity, "TS", other)]
+        if found is not None
+    }
+    if not pooled:
+        return undecidable(*told, lacking="TS, or none of the methods to compare it with")
+    evidence = {
+        "pooled": {other: tested(contrast) for other, contrast in pooled.items()},
+        "by_dataset": _by_dataset(scores, claim.quantity, list(pooled)),
+        "cells": {other: _cells(scores, claim.quantity, other) for other in pooled},
+    }
+    verdicts = [positive(pooled[other]) if other in pooled else OPEN for other in claim.others]
+    return Claim(*told, all_of(verdicts), _because(evidence, claim.quantity), evidence)
+
+
+def _by_dataset(scores: GridScores, quantity: str, others: Sequence[str]) -> list[dict[str, Any]]:
+    rows = []
+    for dataset in scores.run.datasets:
+        pairs = [pair for pair in scores.run.pairs if pair[1] == dataset]
+        for other in others:
+            found = pooled_benefit(scores, quantity, "TS", other, pairs=pairs)
+            if found is not None:
+                rows.append({"dataset": dataset, "against": other, **tested(found)})
+    return rows
+
+
+def _cells(scores: GridScores, quantity: str, other: str) -> dict[str, int]:
+    """In how many (model, data set, measure) TS is shown to be better, to be worse, and neither."""
+    counts = {"better": 0, "worse": 0, "neither": 0}
+    for model, dataset in scores.run.pairs:
+        pair = scores.pair(model, dataset)
+        for measure in measures_of(pair, scores):
+            found = benefit(quantity, pair, measure, "TS", other).interval()
+            counts["better" if found.low > 0 else "worse" if found.high < 0 else "neither"] += 1
+    return counts
+
+
+def _because(evidence: dict[str, Any], quantity: str) -> str:
+    parts = []
+    for other, found in evidence["pooled"].items():
+        low, high = found["interval"]
+        cells = evidence["cells"][other]
+        parts.append(
+            f"against {other} {found['value']:+.3f} [{low:+.3f}, {high:+.3f}], better in {cells['better']}"
+            f" and worse in {cells['worse']} of {sum(cells.values())} cells"
+        )
+    return f"Benefit of TS ({WORDS[quantity]}): {'; '.join(parts)}."

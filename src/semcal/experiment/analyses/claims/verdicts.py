@@ -1,0 +1,90 @@
+"""A claim of the paper, its verdict on a run, and the rules that verdicts are made by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from semcal.metrics import Contrast
+
+__all__ = ["FAILS", "HOLDS", "MARGIN", "OPEN", "Claim", "all_of", "positive", "undecidable"]
+
+HOLDS, FAILS, OPEN = "holds", "does not", "not decidable here"
+#: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
+MARGIN = 0.005
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim and what became of it.
+
+    Attributes
+    ----------
+    key : str
+        A short name.
+    claim : str
+        What the paper says, in a sentence.
+    source : str
+        Where it says so.
+    rule : str
+        When the claim holds, when it does not, and when that cannot be decided.
+    verdict : str
+        "holds", "does not" or "not decidable here".
+    because : str
+        The figures that decided, in a sentence.
+    evidence : dict
+        The numbers behind it.
+    """
+
+    key: str
+    claim: str
+    source: str
+    rule: str
+    verdict: str
+    because: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def positive(contrast: Contrast, *, margin: float = MARGIN) -> str:
+    """Whether a value is above 0, by its 95 % interval over questions.
+
+    It holds when the interval lies above 0; it does not when the interval lies below `margin`, so that not
+    even a small benefit is compatible with the data; otherwise the data do not decide.
+
+    Examples
+    --------
+    >>> drawn = np.linspace(-0.01, 0.01, 100)
+    >>> [positive(Contrast(value, value + drawn)) for value in (0.02, 0.004, -0.006, -0.02)]
+    ['holds', 'not decidable here', 'does not', 'does not']
+    """
+    found = contrast.interval()
+    if np.isnan(found.low):
+        return OPEN
+    if found.low > 0:
+        return HOLDS
+    return FAILS if found.high < margin else OPEN
+
+
+def all_of(verdicts: Sequence[str]) -> str:
+    """A claim of several parts holds when all do, and does not when one does not.
+
+    Examples
+    --------
+    >>> all_of(["holds", "not decidable here"]), all_of(["holds", "does not", "not decidable here"])
+    ('not decidable here', 'does not')
+    """
+    if FAILS in verdicts:
+        return FAILS
+    return OPEN if OPEN in verdicts or not verdicts else HOLDS
+
+
+def undecidable(key: str, claim: str, source: str, rule: str, *, lacking: str) -> Claim:
+    """A claim that this run says nothing about, and what would be needed."""
+    return Claim(key, claim, source, rule, OPEN, f"The run has no {lacking}.")

@@ -1,0 +1,107 @@
+"""The rows of a run as arrays: each file is read once, and no row is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.errors import StoreError
+from semcal.experiment.finished import FinishedRun
+from semcal.qa.refusals import is_refusal
+
+__all__ = ["Columns", "read_columns"]
+
+Floats = NDArray[np.float64]
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """N test questions under one candidate in one run.
+
+    Attributes
+    ----------
+    ids : tuple of N str
+    confidence, correct, entropy : dict of str to ndarray of float64, shape (N,)
+        By measure; NaN where the measure is null. Correctness is 0 or 1, entropies are in nats.
+    greedy : tuple of N str
+        The greedy answers.
+    greedy_correct : ndarray of float64, shape (N,)
+    beam_correct : ndarray of float64, shape (N,), or None
+        Where beams were made.
+    correct_nli : dict of str to ndarray of float64, shape (N,), or None
+        Correctness by entailment, by measure, where it was asked for.
+    rules : dict of str to Counter
+        By measure how often each rule decided.
+    distinct, meanings : float
+        Distinct answers and meanings of a question, mean over questions.
+    refusals : float
+        Share of the draws that refuse to answer.
+    """
+
+    ids: tuple[str, ...]
+    confidence: dict[str, Floats]
+    correct: dict[str, Floats]
+    entropy: dict[str, Floats]
+    greedy: tuple[str, ...]
+    greedy_correct: Floats
+    beam_correct: Floats | None
+    correct_nli: dict[str, Floats] | None
+    rules: dict[str, Counter[str]]
+    distinct: float
+    meanings: float
+    refusals: float
+
+
+def read_columns(
+    run: FinishedRun, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None
+) -> Columns:
+    """Read the rows of one candidate and run.
+
+    Raises
+    ------
+    StoreError
+        As `FinishedRun.rows`; also if a confidence is no number.
+    """
+    rows = run.rows(model, dataset, candidate, number, draws=draws)
+    try:
+        return _columns(rows, run.measures)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        path = run.samples_path(model, dataset, candidate, number, draws=draws)
+        raise StoreError(
+            f"{path} holds something that is no measured row ({error}): delete it and run `semcal run` again"
+        ) from error
+
+
+def _columns(rows: Rows, measures: Sequence[str]) -> Columns:
+    draws = Counter(text for row in rows for text in row["samples"])
+    return Columns(
+        ids=tuple(str(row["id"]) for row in rows),
+        confidence=_by_measure(rows, "confidence", measures),
+        correct=_by_measure(rows, "correct", measures),
+        entropy=_by_measure(rows, "semantic_entropy", measures),
+        greedy=tuple(row["greedy"] for row in rows),
+        greedy_correct=np.array([row["greedy_correct"] for row in rows], dtype=np.float64),
+        beam_correct=_flat(rows, "beam_correct"),
+        correct_nli=_by_measure(rows, "correct_nli", measures) if "correct_nli" in rows[0] else None,
+        rules={name: Counter(str(row["rule"].get(name)) for row in rows) for name in measures},
+        distinct=float(np.mean([len(set(row["samples"])) for row in rows])),
+        meanings=float(np.mean([len(row["clusters"]) for row in rows])),
+        refusals=sum(count for text, count in draws.items() if is_refusal(text)) / draws.total(),
+    )
+
+
+def _by_measure(rows: Rows, key: str, measures: Sequence[str]) -> dict[str, Floats]:
+    """NaN for null; [N] a measure."""
+    return {name: np.array([row[key].get(name) for row in rows], dtype=np.float64) for name in measures}
+
+
+def _flat(rows: Rows, key: str) -> Floats | None:
+    if not all(key in row for row in rows):
+        return None
+    return np.array([row[key] for row in rows], dtype=np.float64)

@@ -1,0 +1,131 @@
+"""TS against every other method: paired tests for every data set and measure, and pooled over them.
+
+Methods are compared on the same questions and runs. Models share the resamples of a data set's questions,
+data sets have resamples of their own, so that contrasts can be pooled over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from semcal.experiment.analyses.cells import PairScores
+from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.finished import Pair
+from semcal.metrics import Contrast
+
+__all__ = ["QUANTITIES", "Quantity", "benefit", "paired_tests", "pooled_benefit", "tested"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What two methods are compared in: its value, and whether more of it is better."""
+
+    value: Callable[[PairScores, str, str], Contrast]
+    larger_is_better: bool
+
+
+def _metric(name: str) -> Callable[[PairScores, str, str], Contrast]:
+    return lambda pair, method, measure: pair.resampled.contrast((method, measure), name)
+
+
+def _entropy(variant: str) -> Callable[[PairScores, str, str], Contrast]:
+    return lambda pair, method, measure: pair.entropies.contrast((method, measure, variant), "auroc")
+
+
+def _gain(pair: PairScores, method: str, measure: str) -> Contrast:
+    key = (method, measure)
+    return pair.resampled.contrast(key, "aurac") - pair.resampled.contrast(key, "accuracy")
+
+
+QUANTITIES = {
+    "ace": Quantity(_metric("ace"), False),
+    "brier": Quantity(_metric("brier"), False),
+    "auroc": Quantity(_metric("auroc"), True),
+    "accuracy": Quantity(_metric("accuracy"), True),
+    "SE_conf": Quantity(_entropy("SE_conf"), True),
+    "SE_vanilla": Quantity(_entropy("SE_vanilla"), True),
+    "gain": Quantity(_gain, True),
+}
+
+
+def paired_tests(scores: GridScores, method: str = "TS") -> list[dict[str, Any]]:
+    """Compare a method with each other one.
+
+    Returns
+    -------
+    list of dict
+        {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of
+        the method less that of the other, with its 95 % interval and two-sided p-value over questions;
+        `better` is true or false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy.
+        Empty without the method.
+    """
+    if method not in scores.run.methods:
+        return []
+    return [
+        {
+            "model": model,
+            "dataset": dataset,
+            "measure": measure,
+            "quantity": name,
+            "method": method,
+            "against": other,
+            **_row(quantity, pair, measure, method, other),
+        }
+        for model, dataset in scores.run.pairs
+        for pair in [scores.pair(model, dataset)]
+        for other in scores.run.methods
+        if other != method
+        for name, quantity in QUANTITIES.items()
+        for measure in measures_of(pair, scores)
+    ]
+
+
+def benefit(quantity: str, pair: PairScores, measure: str, method: str, other: str) -> Contrast:
+    """How much better `method` is than `other`: above 0 is better, whichever way the quantity counts."""
+    chosen = QUANTITIES[quantity]
+    difference = chosen.value(pair, method, measure) - chosen.value(pair, other, measure)
+    return difference if chosen.larger_is_better else difference * -1.0
+
+
+def pooled_benefit(
+    scores: GridScores, quantity: str, method: str, other: str, *, pairs: Sequence[Pair] | None = None
+) -> Contrast | None:
+    """The mean of `benefit` over measures and over (model, data set); None where there is nothing."""
+    parts = [
+        benefit(quantity, pair, measure, method, other)
+        for model, dataset in (scores.run.pairs if pairs is None else pairs)
+        for pair in [scores.pair(model, dataset)]
+        for measure in measures_of(pair, scores)
+    ]
+    known = [part for part in parts if not np.isnan(part.value)]
+    return Contrast.mean(known) if known else None
+
+
+def tested(contrast: Contrast) -> dict[str, Any]:
+    """{value, interval, p} of a contrast."""
+    found = contrast.interval()
+    return {"value": found.estimate, "interval": [found.low, found.high], "p": contrast.p_value()}
+
+
+def measures_of(pair: PairScores, scores: GridScores) -> list[str]:
+    """The measures that are defined for the pair."""
+    return [name for name in scores.run.measures if any(measure == name for _, measure in pair.cells)]
+
+
+def _row(quantity: Quantity, pair: PairScores, measure: str, method: str, other: str) -> dict[str, Any]:
+    difference = quantity.value(pair, method, measure) - quantity.value(pair, other, measure)
+    if np.isnan(difference.value):
+        return {"difference": None, "interval": None, "p": None, "better": None}
+    found = tested(difference)
+    low, high = found["interval"]
+    apart = low > 0 or high < 0
+    return {
+        "difference": found["value"],
+        "interval": found["interval"],
+        "p": found["p"],
+        "better": (found["value"] > 0) == quantity.larger_is_better if apart else None,
+    }

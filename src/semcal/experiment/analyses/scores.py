@@ -1,0 +1,121 @@
+"""The scores of a finished run: what every analysis starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from semcal.errors import StoreError
+from semcal.experiment.analyses.cells import Key, PairScores, Rules, cells_of
+from semcal.experiment.analyses.columns import Columns, read_columns
+from semcal.experiment.finished import FinishedRun, Pair
+
+__all__ = ["GridScores"]
+
+
+class GridScores:
+    """The scores of a finished run; files are read, and resamples drawn, when they are first asked for.
+
+    Parameters
+    ----------
+    run : FinishedRun
+    """
+
+    def __init__(self, run: FinishedRun) -> None:
+        self.run = run
+        self._columns: dict[tuple[Any, ...], Columns] = {}
+        self._pairs: dict[Pair, PairScores] = {}
+        self._by_draws: dict[Pair, dict[int, PairScores]] = {}
+
+    def columns(
+        self, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None
+    ) -> Columns:
+        """The rows of one candidate and run as arrays."""
+        key = (model, dataset, candidate, number, None if draws == self.run.m else draws)
+        if key not in self._columns:
+            self._columns[key] = read_columns(self.run, model, dataset, candidate, number=number, draws=draws)
+        return self._columns[key]
+
+    def pair(self, model: str, dataset: str) -> PairScores:
+        """The scores of one model on one data set."""
+        if (model, dataset) not in self._pairs:
+            self._pairs[model, dataset] = self.scored(model, dataset, self._chosen(model, dataset))
+        return self._pairs[model, dataset]
+
+    def by_draws(self, model: str, dataset: str, *, resamples: int) -> dict[int, PairScores]:
+        """The scores at each number of draws, on the runs that have them all; none if there is m alone."""
+        if (model, dataset) not in self._by_draws:
+            self._by_draws[model, dataset] = self._at_all_draws(model, dataset, resamples)
+        return self._by_draws[model, dataset]
+
+    def _at_all_draws(self, model: str, dataset: str, resamples: int) -> dict[int, PairScores]:
+        chosen = self._chosen(model, dataset)
+        names = sorted(set(chosen.values()))
+        numbers = set.intersection(*(set(self.run.draws_of(model, dataset, name)) for name in names))
+        if len(numbers) < 2:
+            return {}
+        counts = [len(self.runs_of(model, dataset, name, draws=draws)) for name in names for draws in numbers]
+        how = {"resamples": resamples, "runs": min(counts)}
+        return {draws: self.scored(model, dataset, chosen, draws=draws, **how) for draws in sorted(numbers)}
+
+    def runs_of(self, model: str, dataset: str, candidate: str, *, draws: int | None = None) -> list[Columns]:
+        """The columns of every run that there is at a number of draws."""
+        numbers = [
+            number
+            for number in range(self.run.runs)
+            if draws in (None, self.run.m)
+            or self.run.samples_path(model, dataset, candidate, number, draws=draws).exists()
+        ]
+        return [self.columns(model, dataset, candidate, number, draws=draws) for number in numbers]
+
+    def scored(
+        self,
+        model: str,
+        dataset: str,
+        candidates: Mapping[Key, str],
+        *,
+        draws: int | None = None,
+        resamples: int | None = None,
+        runs: int | None = None,
+    ) -> PairScores:
+        """Score some (label, measure) → candidate on the questions that all have in common.
+
+        With `draws` at another number of draws than m, with `runs` on so many of the runs alone.
+        """
+        columns = {
+            key: self.runs_of(model, dataset, name, draws=draws)[:runs] for key, name in candidates.items()
+        }
+        _check_same_questions(self.run, model, dataset, list(columns.values()))
+        rules = self._rules(dataset, resamples)
+        cells, counts = cells_of(columns, rules.vanilla)
+        return PairScores(cells=cells, n=int(counts.sum()), undefined=int((~counts).sum()), rules=rules)
+
+    def _rules(self, dataset: str, resamples: int | None) -> Rules:
+        """The data set's place is part of the seed: resamples of different questions are independent."""
+        settings = self.run.settings
+        return Rules(
+            bins=self.run.bins,
+            ace=settings["evaluation"].get("ace", "sound"),
+            auroc_one_class=settings["evaluation"].get("auroc_one_class"),
+            vanilla=settings.get("grading", {}).get("vanilla", "greedy"),
+            resamples=resamples or self.run.resamples,
+            seed=(self.run.seed, self.run.datasets.index(dataset)),
+        )
+
+    def _chosen(self, model: str, dataset: str) -> dict[Key, str]:
+        """(method, measure) → the candidate in use."""
+        return {
+            (method, measure): self.run.choice(model, dataset, method, measure)["candidate"]
+            for method in self.run.methods
+            for measure in self.run.measures
+        }
+
+
+def _check_same_questions(
+    run: FinishedRun, model: str, dataset: str, columns: Sequence[Sequence[Columns]]
+) -> None:
+    if len({one.ids for runs in columns for one in runs}) > 1:
+        raise StoreError(
+            f"the sample files of {model} on {dataset} in {run.folder} hold different questions, or the same "
+            "in another order: delete them and run `semcal run` again"
+        )

@@ -1,0 +1,242 @@
+"""A finished run of the grid, read back from its folder: settings, selections, rows as they are asked for.
+
+Analyses, tables, figures and the page know a run through this alone, so no model is needed for any of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from semcal.errors import InputError, StoreError
+from semcal.experiment.paths import rows_path, selection_path
+from semcal.records import Row, read_rows
+from semcal.semantics import MEASURES
+
+__all__ = ["FinishedRun", "is_grid_run", "read_finished"]
+
+Rows = list[dict[str, Any]]
+Pair = tuple[str, str]
+
+#: What every row of a sample file holds.
+ROW_KEYS = frozenset(
+    {
+        *("id", "question", "answers", "samples", "clusters", "top_cluster", "greedy", "greedy_correct"),
+        *("confidences", "confidence", "semantic_entropy", "correct", "rule"),
+    }
+)
+AGAIN = "run `semcal run` again, which makes what is missing"
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A run folder of the grid.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the run lies.
+    settings : mapping
+        The content of settings.yaml.
+    selections : mapping
+        (model, data set) → the content of its file under selection/.
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+    selections: Mapping[Pair, Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def preset(self) -> str:
+        """The preset that the settings came from."""
+        return str(self.settings["preset"])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return int(self.settings["seed"])
+
+    @property
+    def models(self) -> list[str]:
+        """The models, in the order of the settings."""
+        return [entry["name"] for entry in self.settings["models"]]
+
+    @property
+    def datasets(self) -> list[str]:
+        """The data sets, in the order of the settings."""
+        return [entry["name"] for entry in self.settings["datasets"]]
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, in the order of the settings."""
+        return list(self.settings["methods"])
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """The measures that every selection chose something for, in the paper's order."""
+        return [
+            name
+            for name in MEASURES
+            if all(name in chosen for one in self.selections.values() for chosen in one["methods"].values())
+        ]
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return int(self.settings["runs"]["count"])
+
+    @property
+    def m(self) -> int:
+        """Draws per question."""
+        return int(self.settings["sampling"]["m"])
+
+    @property
+    def bins(self) -> int:
+        """Bins of ACE and ECE."""
+        return int(self.settings["evaluation"]["bins"])
+
+    @property
+    def resamples(self) -> int:
+        """Bootstrap resamples of the questions."""
+        return int(self.settings["evaluation"]["resamples"])
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Every (model, data set), the data sets of one model together."""
+        return [(model, dataset) for model in self.models for dataset in self.datasets]
+
+    @property
+    def problems(self) -> int:
+        """How many rows of the data were refused."""
+        return len(self.refused())
+
+    def refused(self) -> Rows:
+        """The rows of the data that were refused: {dataset, line, reason}."""
+        path = self.folder / "problems.jsonl"
+        return _rows(path) if path.exists() else []
+
+    def open_book(self, dataset: str) -> bool:
+        """Whether the questions of a data set have a passage."""
+        return bool(self.selections[self.models[0], dataset]["open_book"])
+
+    def choice(self, model: str, dataset: str, method: str, measure: str) -> Mapping[str, Any]:
+        """What a method uses for a measure: its candidate, that one's settings, and measure_alpha."""
+        found: Mapping[str, Any] = self.selections[model, dataset]["methods"][method][measure]
+        return found
+
+    def samples_path(
+        self, model: str, dataset: str, candidate: str, run: int, *, draws: int | None = None
+    ) -> Path:
+        """Where rows lie; with `draws`, those of another number of draws than m."""
+        return self.folder / rows_path(model, dataset, candidate, run, None if draws == self.m else draws)
+
+    def rows(
+        self, model: str, dataset: str, candidate: str, run: int = 0, *, draws: int | None = None
+    ) -> Rows:
+        """Read the test rows of one candidate and run, in the data set's order.
+
+        Parameters
+        ----------
+        model, dataset, candidate : str
+        run : int
+        draws : int, optional
+            The number of draws, if not m (figure 6).
+
+        Raises
+        ------
+        StoreError
+            If the file is missing, damaged, or holds another number of questions than the selection says.
+        """
+        path = self.samples_path(model, dataset, candidate, run, draws=draws)
+        if not path.is_file():
+            raise StoreError(f"{path} is missing: {AGAIN}")
+        rows = _rows(path)
+        expected = self.selections[model, dataset]["sizes"]["test"]
+        if len(rows) != expected:
+            raise StoreError(
+                f"{path} holds {len(rows)} questions, expected {expected}: delete it and {AGAIN}"
+            )
+        for line, row in enumerate(rows, start=1):
+            if not row.keys() >= ROW_KEYS:
+                lacking = ", ".join(sorted(ROW_KEYS - row.keys()))
+                raise StoreError(f"{path}, line {line} lacks {lacking}: delete the file and {AGAIN}")
+        return rows
+
+    def draws_of(self, model: str, dataset: str, candidate: str, run: int = 0) -> list[int]:
+        """The numbers of draws for which there are rows of a candidate and run, ascending."""
+        folder = self.samples_path(model, dataset, candidate, run).parent
+        found = [re.fullmatch(rf"run{run}(?:\.n(\d+))?\.jsonl", path.name) for path in folder.glob("run*")]
+        return sorted(int(match[1] or self.m) for match in found if match)
+
+
+def is_grid_run(folder: Path) -> bool:
+    """Whether a folder is that of a run of the grid (and not, say, that of `semcal demo`)."""
+    return (folder / "settings.yaml").is_file()
+
+
+def read_finished(folder: Path) -> FinishedRun:
+    """Read settings and selections of a run folder; rows are read when they are asked for.
+
+    Parameters
+    ----------
+    folder : Path
+        As `semcal run` leaves it.
+
+    Raises
+    ------
+    InputError
+        If there is no settings.yaml: not the folder of a run.
+    StoreError
+        If the settings or a selection are missing or damaged; the message names the file.
+    """
+    folder = Path(folder)
+    if not is_grid_run(folder):
+        raise InputError(f"no settings.yaml in {folder}: give a folder that `semcal run` has made")
+    settings = _settings(folder / "settings.yaml")
+    run = FinishedRun(folder, settings, {})
+    return FinishedRun(folder, settings, {pair: _selection(run, *pair) for pair in run.pairs})
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is damaged ({error}): run `semcal run` again") from error
+    needed = {"preset", "seed", "models", "datasets", "methods", "runs", "sampling", "evaluation"}
+    if not isinstance(found, dict) or not found.keys() >= needed:
+        lacking = sorted(needed - (found.keys() if isinstance(found, dict) else set()))
+        raise StoreError(f"{path} lacks {', '.join(lacking)}: run `semcal run` again")
+    return found
+
+
+def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
+    path = run.folder / selection_path(model, dataset)
+    if not path.is_file():
+        raise StoreError(f"{path} is missing: {AGAIN}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # UnicodeDecodeError is one as well
+        raise StoreError(f"{path} is damaged ({error}): delete it and {AGAIN}") from error
+    lacking = [key for key in ("sizes", "open_book", "methods") if key not in found]
+    if lacking or not found["methods"].keys() >= set(run.methods):
+        what = ", ".join(lacking) or "some of the run's methods"
+        raise StoreError(f"{path} lacks {what}: delete it and {AGAIN}")
+    return dict(found)
+
+
+def _rows(path: Path) -> Rows:
+    return list(_undamaged(path))
+
+
+def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
+    for row in read_rows(path):
+        if not isinstance(row, Row):
+            raise StoreError(f"{path} is damaged ({row}): delete it and {AGAIN}")
+        yield row.data

@@ -1,0 +1,47 @@
+"""The whole report of a grid run, from its folder: tables, and beside them figures and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from semcal.experiment.finished import read_finished
+from semcal.report.grid_figures import GridFigure, grid_figures, write_files
+from semcal.report.grid_page import write_page
+from semcal.report.grid_results import read_results
+from semcal.report.grid_tables.writing import write_tables
+
+__all__ = ["build"]
+
+
+def build(folder: Path, out: Path | None = None) -> Path:
+    """Write the tables, the figures and the page of a run whose results.json is there.
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder.
+    out : Path, optional
+        Where results.json lies and everything is written; the run folder by default.
+
+    Returns
+    -------
+    Path
+        The page, report.html.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `read_finished`; also if results.json is missing, damaged or of another schema.
+    """
+    target = Path(folder) if out is None else Path(out)
+    run, results = read_finished(Path(folder)), read_results(target)
+    write_tables(run, results, target / "tables")
+    return write_page(run, results, _written(grid_figures(run, results), target / "figures"), target)
+
+
+def _written(figures: Iterator[GridFigure], folder: Path) -> Iterator[GridFigure]:
+    """The figures, each written to its files as it goes by, so that it is drawn only once."""
+    for figure in figures:
+        write_files(figure, folder)
+        yield figure

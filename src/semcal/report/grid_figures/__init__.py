@@ -1,0 +1,153 @@
+"""The figures of a grid run (analyses.md, figures 1 to 10), from results.json and the stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.paths import slug
+from semcal.report.grid_figures.counts import count_figure
+from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
+from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
+from semcal.report.grid_figures.pull import pull_figure
+from semcal.report.grid_figures.scatter import scatter_figure
+from semcal.report.grid_figures.schematic import schematic_figure
+from semcal.report.grid_figures.selective import PAPER, selective_figure
+from semcal.report.grid_results import read_results
+from semcal.report.losses import write_figure
+
+__all__ = ["CAPTIONS", "GridFigure", "grid_figures", "save_grid_figures", "write_files"]
+
+Entry = Mapping[str, Any]
+
+CAPTIONS = {
+    "1": "One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and whether it is "
+    "right (✓) or wrong (✗). It was picked because the fitted temperature helps it much.",
+    "2": "How the seven measures come from the answers to one question of this run, sampled under Base.",
+    "3": "ACE against AUROC of every method (colour) and measure (marker): mean and standard error over "
+    "runs. Closer to the top left is better.",
+    "4": "Accuracy of the rest when the least confident questions are rejected: mean and standard error over "
+    "runs.",
+    "5": "The same for all measures.",
+    "6": "ACE and AUROC against the number of sampled answers, all cut from one sampling of the largest "
+    "number; what was fitted and chosen stays as it was. Bars: standard error over runs, where there are "
+    "several.",
+    "7a": "As figure 3, with every method fitted by NLL and chosen anew: mean and standard deviation over "
+    "runs.",
+    "7b": "The same with every method fitted by selective smoothing.",
+    "8": "The exact prompts of the first test questions.",
+    "9": "Confidence in the top meaning of each question, all runs together; the line is the median.",
+    "10": "Pearson correlation between the measures' confidences, all runs together.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class GridFigure:
+    """One figure of a grid run.
+
+    Attributes
+    ----------
+    number : str
+        As in analyses.md: "1" to "10", with a letter where one figure has parts.
+    name : str
+        Of its files, without suffix.
+    of : tuple of str
+        The model, or the model and the data set, that it shows; empty where it shows all.
+    figure : Figure
+    """
+
+    number: str
+    name: str
+    of: tuple[str, ...]
+    figure: Figure
+
+    @property
+    def caption(self) -> str:
+        """What it shows."""
+        return CAPTIONS[self.number]
+
+
+def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridFigure]:
+    """Draw every figure for which there is something to draw, one at a time.
+
+    Parameters
+    ----------
+    run : FinishedRun
+    results : mapping
+        The content of its results.json.
+    """
+    for number, subject, of, figure in _drawn(run, results["analyses"]):
+        if figure is not None:
+            digits = f"{number:0>{2 if number.isdigit() else 3}}"
+            yield GridFigure(number, "+".join([f"figure-{digits}-{subject}", *map(slug, of)]), of, figure)
+
+
+def _drawn(
+    run: FinishedRun, analyses: Mapping[str, Sequence[Entry]]
+) -> Iterator[tuple[str, str, tuple[str, ...], Figure | None]]:
+    """(number, subject, what it shows, figure)."""
+    models, datasets, measures = run.models, run.datasets, run.measures
+    yield "1", "pull", (), pull_figure(run, models[0], datasets[0])
+    yield "2", "schematic", (), schematic_figure(run, models[0], datasets[0])
+    yield "3", "scatter", (), scatter_figure(analyses["confidence"], models, datasets)
+    for model in models:
+        curves = _of(analyses["selective"], model)
+        shown = [name for name in PAPER if name in measures]
+        yield "4", "selective", (model,), selective_figure(curves, datasets, shown)
+        yield "5", "selective", (model,), selective_figure(curves, datasets, measures)
+    for pair in run.pairs:
+        counted = _of(analyses["generations"], *pair)
+        yield "6", "generations", pair, count_figure(counted, measures) if counted else None
+    for number, loss in (("7a", "NLL"), ("7b", "SS")):
+        points = [entry for entry in analyses["losses"] if entry["loss"] == loss]
+        yield number, loss, (), scatter_figure(points, models, datasets, error="sd") if points else None
+    prompts = prompts_of(analyses["prompts"])
+    yield "8", "prompts", (), prompt_figure(prompts) if prompts else None
+    for pair in run.pairs:
+        spread = _of(analyses["distributions"], *pair)
+        related = _of(analyses["correlations"], *pair)
+        yield "9", "distributions", pair, distribution_figure(spread, measures) if spread else None
+        yield "10", "correlations", pair, correlation_figure(related) if related else None
+
+
+def _of(entries: Sequence[Entry], model: str, dataset: str | None = None) -> list[Entry]:
+    return [
+        entry
+        for entry in entries
+        if entry["model"] == model and (dataset is None or entry["dataset"] == dataset)
+    ]
+
+
+def save_grid_figures(folder: Path, out: Path | None = None) -> list[Path]:
+    """Write the figures of a grid run as PDF and PNG.
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder.
+    out : Path, optional
+        Where results.json lies and `figures/` is written; the run folder by default.
+
+    Returns
+    -------
+    list of Path
+        The files; the same run gives the same bytes.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `read_finished` and `read_results`.
+    """
+    target = Path(folder) if out is None else Path(out)
+    drawn = grid_figures(read_finished(Path(folder)), read_results(target))
+    return [path for figure in drawn for path in write_files(figure, target / "figures")]
+
+
+def write_files(figure: GridFigure, folder: Path) -> list[Path]:
+    """Write one figure as PDF and PNG."""
+    return [write_figure(figure.figure, folder / f"{figure.name}.{suffix}") for suffix in ("pdf", "png")]

@@ -1,0 +1,183 @@
+"""report.html of a grid run: claims, tables, figures, every test question; one file, no network, no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from semcal.errors import StoreError
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.records import writing
+from semcal.report.explorer import script_json
+from semcal.report.grid_explorer import Explorer, explorer_blocks
+from semcal.report.grid_figures import GridFigure, grid_figures
+from semcal.report.grid_headline import headline, headline_table
+from semcal.report.grid_results import read_results
+from semcal.report.grid_sections import Section, claims_html, sections_of
+from semcal.report.grid_tables import grid_tables
+from semcal.report.html import asset, fill, html_list, html_table, html_text, script_hash
+from semcal.report.tables import Cell, Column, Table, deviation_table
+
+__all__ = ["build_page", "grid_page", "write_page"]
+
+Results = Mapping[str, Any]
+
+#: Refused rows that the page names; all of them stand in problems.jsonl.
+NAMED = 200
+
+
+def build_page(folder: Path, out: Path | None = None) -> Path:
+    """Write report.html of a grid run.
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder.
+    out : Path, optional
+        Where results.json lies and the page is written; the run folder by default.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `read_finished` and `read_results`.
+    """
+    target = Path(folder) if out is None else Path(out)
+    run, results = read_finished(Path(folder)), read_results(target)
+    return write_page(run, results, grid_figures(run, results), target)
+
+
+def write_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure], folder: Path) -> Path:
+    """Write the page with some figures into a folder."""
+    target = folder / "report.html"
+    with writing(target) as handle:
+        handle.write(grid_page(run, results, figures))
+    return target
+
+
+def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure]) -> str:
+    """Return the page of a run as text; the same run gives the same text."""
+    explorer = explorer_blocks(run)
+    script = asset("explorer.js", "grid_page.js")
+    environment = _environment(run)
+    sections = sections_of(results, figures, grid_tables(results))
+    parts = {
+        "version": escape(str((environment.get("versions") or {}).get("semcal", ""))),
+        "title": html_text(f"{run.folder.resolve().name} – semcal report"),
+        "heading": html_text(f"Semantic uncertainty of {_listed(run.models)}"),
+        "facts": html_text(_facts(run, results)),
+        "links": "\n".join(_links(sections)),
+        "headline": html_text(headline(results)),
+        "summary": html_table(headline_table(results)),
+        "claims": claims_html(results["claims"]),
+        "sections": "\n\n".join(_section(section, markup) for section, markup in sections),
+        "explorer_note": html_text(_explorer_note(run, explorer)),
+        "explorer": asset("explorer.html").rstrip(),
+        "settings": _settings(run, results, environment),
+        "style": asset("page.css", "grid_page.css"),
+        "script": script,
+        "script_hash": script_hash(script),
+        "data": script_json(explorer.head),
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="{name}">{block}</script>'
+            for name, block in explorer.blocks.items()
+        ),
+    }
+    return fill(asset("grid_page.html"), parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names as words: "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _facts(run: FinishedRun, results: Results) -> str:
+    sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
+    asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
+    runs = "one run" if run.runs == 1 else f"{run.runs} runs"
+    rows = "1 row" if results["problems"] == 1 else f"{results['problems']} rows"
+    refused = f" Refused: {rows} of the data." if results["problems"] else ""
+    return (
+        f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
+        f"{run.preset}, seed {run.seed}.{refused}"
+    )
+
+
+def _section(section: Section, markup: str) -> str:
+    note = f'<p class="note">{html_text(section.note)}</p>\n' if section.note else ""
+    return (
+        f'<section id="{section.name}" aria-labelledby="{section.name}-title">\n'
+        f'<h2 id="{section.name}-title">{html_text(section.title)}</h2>\n{note}{markup}\n</section>'
+    )
+
+
+def _links(sections: Iterable[tuple[Section, str]]) -> Iterable[str]:
+    named = [(section.name, section.title) for section, _ in sections]
+    for name, title in [
+        ("overview", "Overview"),
+        ("claims", "Claims"),
+        *named,
+        ("explorer", "Questions"),
+        ("settings", "Settings"),
+    ]:
+        yield f'<a href="#{name}">{html_text(title)}</a>'
+
+
+def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
+    """What of the run the table of questions holds."""
+    held = "Every run is here." if len(explorer.runs) == run.runs > 1 else ""
+    if len(explorer.runs) < run.runs:
+        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large."
+    return (
+        "Every test question with its sampled answers, their meanings and what each measure made of them. "
+        "Measures disagree where one selects a right answer and another a wrong one, or their confidences "
+        f"are 0.5 or more apart. {held}"
+    ).rstrip()
+
+
+# ---- Settings ---------------------------------------------------------------------------------------------
+
+
+def _environment(run: FinishedRun) -> dict[str, Any]:
+    """What is recorded of versions, machine and times; empty where nothing is."""
+    path = run.folder / "environment.json"
+    if not path.is_file():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # UnicodeDecodeError is one as well
+        raise StoreError(f"{path} is damaged ({error}): delete it; it holds no results") from error
+    return found
+
+
+def _settings(run: FinishedRun, results: Results, environment: Mapping[str, Any]) -> str:
+    settings = (run.folder / "settings.yaml").read_text(encoding="utf-8")
+    tables = [deviation_table(results), _problem_table(run)]
+    parts = [
+        *(html_table(table) for table in tables if table is not None),
+        f"<h3>Settings</h3>\n<pre>{html_text(settings)}</pre>",
+        html_list("Environment", environment) if environment else "",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _problem_table(run: FinishedRun) -> Table | None:
+    """The rows of the data that were refused, the first of them by name; None where all were taken."""
+    rows = run.refused()
+    if not rows:
+        return None
+    more = f" (the first {NAMED} of {len(rows)}; all stand in problems.jsonl)" if len(rows) > NAMED else ""
+    keys = ("dataset", "line", "reason")
+    return Table(
+        "problems",
+        f"Rows of the data that were refused, and why{more}",
+        (Column("Data set"), Column("Line"), Column("Reason")),
+        tuple(tuple(Cell(str(row.get(key, ""))) for key in keys) for row in rows[:NAMED]),
+    )

@@ -1,0 +1,26 @@
+"""The tables of a grid run as plain data, made from results.json alone, and written in three formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from semcal.report.grid_tables.further_tables import further_tables
+from semcal.report.grid_tables.paper_tables import paper_tables
+from semcal.report.published import published_tables
+from semcal.report.tables import Table, deviation_table
+
+__all__ = ["grid_tables"]
+
+
+def grid_tables(results: Mapping[str, Any]) -> list[Table]:
+    """Every table of a run: the paper's in its order, published numbers beside ours, and what goes beyond.
+
+    Parameters
+    ----------
+    results : mapping
+        The content of results.json (schema 2).
+    """
+    deviations = deviation_table(results)
+    beyond = [*further_tables(results), *([deviations] if deviations else [])]
+    return [*paper_tables(results), *published_tables(results), *beyond]

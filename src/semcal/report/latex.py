@@ -1,0 +1,159 @@
+"""Tables as LaTeX (booktabs) in the paper's layout: metrics above measures, data sets beside methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from semcal.report.tables import Cell, Table
+
+__all__ = ["escaped", "latex"]
+
+#: A table with an entry longer than this is one of words, whose lines are broken.
+WORDS = 40
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "α": r"$\alpha$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "⁼": "$^{=}$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "²": "$^{2}$",
+}
+
+
+def escaped(text: str) -> str:
+    r"""Text that LaTeX prints as it is.
+
+    Examples
+    --------
+    >>> print(escaped("SE_conf & 95 % of {x}"))
+    SE\_conf \& 95 \% of \{x\}
+    """
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+def latex(table: Table, *, intervals: bool = False) -> str:
+    r"""Return the table as a `table*` environment; it needs booktabs, multirow and graphicx.
+
+    Parameters
+    ----------
+    table : Table
+    intervals : bool
+        Show the intervals over questions in place of the errors; without any interval the table is empty of
+        them and shows numbers alone.
+
+    Examples
+    --------
+    >>> from semcal.report.tables import Cell, Column, Table
+    >>> small = Table("t", "Two methods", (Column("Method"), Column("E-SC", "ACE")),
+    ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))
+    >>> print(latex(small))
+    \begin{table*}[t]
+    \centering
+    \caption{Two methods}
+    \label{tab:t}
+    \resizebox{\textwidth}{!}{%
+    \begin{tabular}{lc}
+    \toprule
+     & \multicolumn{1}{c}{ACE} \\
+    \cmidrule(lr){2-2}
+    Method & E-SC \\
+    \midrule
+    TS & $\mathbf{0.064}_{\pm 0.012}$ \\
+    \bottomrule
+    \end{tabular}}
+    \end{table*}
+    """
+    words = any(len(cell.text) > WORDS for row in table.rows for cell in row)
+    lines = [
+        r"\begin{table*}[t]",
+        r"\centering",
+        rf"\caption{{{escaped(table.caption)}}}",
+        rf"\label{{tab:{table.name}}}",
+        *([] if words else [r"\resizebox{\textwidth}{!}{%"]),
+        rf"\begin{{tabular}}{{{_wrapped(table) if words else _centred(table)}}}",
+        r"\toprule",
+        *_header(table),
+        r"\midrule",
+        *_body(table, intervals),
+        r"\bottomrule",
+        r"\end{tabular}" if words else r"\end{tabular}}",
+        r"\end{table*}",
+    ]
+    return "\n".join(lines)
+
+
+def _centred(table: Table) -> str:
+    return "l" * table.heads + "c" * (len(table.columns) - table.heads)
+
+
+def _wrapped(table: Table) -> str:
+    """Columns as wide as their longest entries are long, within limits, 0.9 of the text together."""
+    longest = [max(len(row[i].text) for row in table.rows) for i in range(len(table.columns))]
+    shares = [min(max(length, 8), 100) for length in longest]
+    return "".join(rf"p{{{0.9 * share / sum(shares):.2f}\textwidth}}" for share in shares)
+
+
+def _header(table: Table) -> list[str]:
+    titles = " & ".join(escaped(column.title) for column in table.columns)
+    if not any(column.group for column in table.columns):
+        return [rf"{titles} \\"]
+    cells, rules, place = [], [], 1
+    for group, columns in groupby(table.columns, key=lambda column: column.group):
+        width = len(list(columns))
+        if group:
+            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{escaped(group)}}}")
+            rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
+        else:
+            cells += [""] * width
+        place += width
+    return [rf"{' & '.join(cells)} \\", " ".join(rules), rf"{titles} \\"]
+
+
+def _body(table: Table, intervals: bool) -> list[str]:
+    """The rows; where two or more columns name them, those of one first name together."""
+    if table.heads < 2:
+        return [_row(row, table.heads, intervals) for row in table.rows]
+    lines: list[str] = []
+    for _, group in groupby(table.rows, key=lambda row: row[0].text):
+        rows = list(group)
+        lines += [r"\midrule"] if lines else []
+        name = escaped(rows[0][0].text)
+        first = rf"\multirow{{{len(rows)}}}{{*}}{{{name}}}" if len(rows) > 1 else name
+        for i, row in enumerate(rows):
+            lines.append(f"{first if i == 0 else ''} & {_row(row[1:], table.heads - 1, intervals)}")
+    return lines
+
+
+def _row(cells: Sequence[Cell], heads: int, intervals: bool) -> str:
+    shown = [
+        escaped(cell.text) if i < heads or cell.value is None else _number(cell, intervals)
+        for i, cell in enumerate(cells)
+    ]
+    return rf"{' & '.join(shown)} \\"
+
+
+def _number(cell: Cell, intervals: bool) -> str:
+    """A number as the paper prints it; what stands around its digits goes outside."""
+    text = escaped(cell.text).replace("$", "").replace(r"\_", "")
+    text = rf"\underline{{{text}}}" if cell.overall else text
+    text = rf"\mathbf{{{text}}}" if cell.best else text
+    tied = "^{=}" if cell.tied else ""
+    if intervals:
+        ends = cell.interval_text.replace("−", "-")
+        return f"${text}{tied}{rf'~{ends}' if ends else ''}$"
+    error = "" if cell.error is None else rf"_{{\pm {cell.error:.3f}}}"
+    return f"${text}{error}{tied}$"

@@ -1,0 +1,66 @@
+"""Stored verdicts of entailment (verdicts.sqlite of a run), read and never written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from semcal.errors import StoreError
+
+__all__ = ["StoredVerdicts"]
+
+_FIND = "SELECT premise, hypothesis, entails FROM verdicts WHERE model = ? AND question = ?"
+
+
+class StoredVerdicts:
+    """The verdicts of a run by question; none where there is no file.
+
+    Parameters
+    ----------
+    path : Path
+        As `CachedEquivalence` writes it.
+
+    Raises
+    ------
+    StoreError
+        If the file is damaged or something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: sqlite3.Connection | None = None
+        self._models: list[str] = []
+
+    def __enter__(self) -> StoredVerdicts:
+        if self._path.is_file():
+            self._database = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+            self._models = [str(name) for (name,) in self._rows("SELECT DISTINCT model FROM verdicts")]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def among(self, question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
+        """[premise, hypothesis, entails, premise, …] for the normal forms of a question, by their numbers."""
+        rows = [row for model in self._models for row in self._rows(_FIND, model, question)]
+        return [
+            item
+            for premise, hypothesis, entails in rows
+            if premise in forms and hypothesis in forms
+            for item in (numbers[str(premise)], numbers[str(hypothesis)], int(entails))
+        ]
+
+    def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        assert self._database is not None
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self._path} cannot be read ({error}): it is no file of verdicts, or damaged; "
+                "delete it and run `semcal run` again"
+            ) from error

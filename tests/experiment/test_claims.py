@@ -1,0 +1,294 @@
+"""Verdicts on made-up runs where they are known: every claim is seen to hold and seen not to."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_grid import HEATS, Grid, write_grid
+
+from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.agreement import agreement
+from semcal.experiment.analyses.cells import Cell, PairScores, Rules
+from semcal.experiment.analyses.claims import judge, metrics_agree
+from semcal.experiment.analyses.claims.components import components
+from semcal.experiment.analyses.claims.draws import draws_claim
+from semcal.experiment.analyses.claims.measures_differ import correlations_claim, grading_claim
+from semcal.experiment.analyses.claims.metrics_agree import independence_claim, metrics_claim
+from semcal.experiment.analyses.claims.open_book import open_book_claim
+from semcal.experiment.analyses.claims.tokens import filler_claim, order_claim
+from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN
+from semcal.experiment.analyses.distributions import correlations
+from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.volatility import volatility
+from semcal.experiment.finished import read_finished
+
+#: The model is four times sharper than its knowledge, and TS takes that back.
+SHARP: dict[str, Any] = {"overconfidence": 4.0, "heats": {"TS NLL": 4.0, "TS SS 0.25": 4.0}}
+#: The model is calibrated as it is, and TS makes it sharper.
+SPOILT: dict[str, Any] = {"overconfidence": 1.0, "heats": {"TS NLL": 0.3, "TS SS 0.25": 0.3}}
+#: All methods are alike.
+ALIKE: dict[str, Any] = {
+    "overconfidence": 2.0,
+    "heats": dict.fromkeys(HEATS, 1.0),
+}
+BY_METHOD = (
+    "calibration",
+    "discrimination",
+    "calibration, expressive methods",
+    "discrimination, expressive methods",
+    "semantic entropy",
+    "selective accuracy",
+)
+
+
+def scores_of(folder: Path, **world: Any) -> GridScores:
+    small: dict[str, Any] = {
+        "models": ("m",),
+        "datasets": {"d": False},
+        "counts": (),
+        "runs": 2,
+        "n": 150,
+    }
+    return GridScores(read_finished(write_grid(folder, Grid(**small | world))))
+
+
+def verdicts(scores: GridScores) -> dict[str, str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        analyses = {
+            "volatility": volatility(scores),
+            "correlations": correlations(scores),
+            "agreement": agreement(scores),
+        }
+        return {claim.key: claim.verdict for claim in judge(scores, analyses)}
+
+
+@pytest.fixture(scope="module")
+def sharp(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
+    return scores_of(tmp_path_factory.mktemp("sharp"), **SHARP)
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
+    return scores_of(tmp_path_factory.mktemp("spoilt"), **SPOILT)
+
+
+def test_ts_is_better_where_it_takes_overconfidence_back(sharp: GridScores) -> None:
+    found = verdicts(sharp)
+    assert {key: found[key] for key in BY_METHOD} == dict.fromkeys(BY_METHOD, HOLDS)
+
+
+def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: GridScores) -> None:
+    found = verdicts(spoilt)
+    assert {key: found[key] for key in BY_METHOD} == dict.fromkeys(BY_METHOD, FAILS)
+
+
+def test_few_questions_leave_methods_undecided(tmp_path: Path) -> None:
+    found = verdicts(scores_of(tmp_path, n=20, overconfidence=2.0, heats={"TS NLL": 1.3, "TS SS 0.25": 1.3}))
+    assert found["calibration"] == found["discrimination"] == OPEN
+
+
+def test_methods_that_are_alike_have_no_benefit_and_no_component(tmp_path: Path) -> None:
+    found = verdicts(scores_of(tmp_path, **ALIKE, flips=0.0))
+    assert found["calibration"] == found["discrimination"] == FAILS
+    assert found["method against measure"] == FAILS
+
+
+def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: GridScores) -> None:
+    assert verdicts(sharp)["method against measure"] == HOLDS
+
+
+def test_components_are_those_of_the_analysis_of_variance() -> None:
+    rng = np.random.default_rng(0)
+    i, j = 5, 7
+    table = rng.normal(size=(i, 1)) + 0.3 * rng.normal(size=(1, j)) + 0.05 * rng.normal(size=(i, j))
+    mean = table.mean()
+    rows = sum(j * (table[a].mean() - mean) ** 2 for a in range(i)) / (i - 1)
+    columns = sum(i * (table[:, b].mean() - mean) ** 2 for b in range(j)) / (j - 1)
+    rest = sum(
+        (table[a, b] - table[a].mean() - table[:, b].mean() + mean) ** 2 for a in range(i) for b in range(j)
+    ) / ((i - 1) * (j - 1))
+    found = components(table)
+    assert [float(part) for part in found] == pytest.approx([(rows - rest) / j, (columns - rest) / i])
+
+
+@pytest.mark.parametrize("greedy_is_worse", [True, False])
+def test_the_answer_of_the_surest_meaning_against_a_greedy_one(tmp_path: Path, greedy_is_worse: bool) -> None:
+    """Greedy answers whose correctness has nothing to do with the entropy; or entropy that knows it best."""
+    scores = scores_of(tmp_path, n=80, methods=("Base",), overconfidence=2.0)
+    for path in scores.run.folder.glob("samples/*/*/*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for k, row in enumerate(rows):
+            row["greedy_correct"] = k % 2 == 0 if greedy_is_worse else row["semantic_entropy"]["E-SC"] < 0.4
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert verdicts(scores)["SE_conf"] == (HOLDS if greedy_is_worse else FAILS)
+
+
+def drawn_pair(gap: float, order: float) -> PairScores:
+    """Two thousand questions: confidences too high by `gap`, that rank the better the higher `order`."""
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(0.3, 0.7, size=(1, 2000))
+    spread = chance + order * (rng.random((1, 2000)) < 0.5) * 0.2
+    correct = (rng.random((1, 2000)) < spread).astype(float)
+    cell = Cell(np.clip(spread + gap, 0, 1), correct, spread, correct)
+    return PairScores({("TS", "E-SC"): cell}, 2000, 0, Rules(15, "sound", None, "greedy", 100, (0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("gaps", "orders", "expected"),
+    [
+        ({5: 0.2, 10: 0.05, 15: 0.04, 25: 0.03}, {}, HOLDS),
+        ({5: 0.03, 10: 0.05, 15: 0.1, 25: 0.2}, {}, FAILS),
+        ({5: 0.2, 10: 0.19, 15: 0.18, 25: 0.03}, {}, FAILS),
+        ({5: 0.2, 10: 0.05, 15: 0.04, 25: 0.03}, {25: 3.0}, FAILS),
+        ({5: 0.2, 10: 0.05}, {}, OPEN),
+    ],
+)
+def test_gains_with_the_number_of_draws(gaps, orders, expected: str) -> None:
+    by_draws = {("m", "d"): {k: drawn_pair(gap, orders.get(k, 0.0)) for k, gap in gaps.items()}}
+    assert draws_claim(by_draws).verdict == expected
+    assert draws_claim({}).verdict == OPEN
+
+
+def open_book_scores(folder: Path, **change: Any) -> GridScores:
+    """TS answers as Base does; a confidence becomes what `change`, by method, makes of (p, correct)."""
+    heats = {"TS NLL": 1.0, "TS SS 0.25": 1.0}
+    scores = scores_of(folder, datasets={"d": True}, methods=("Base", "TS"), overconfidence=1.0, heats=heats)
+    for method, of in change.items():
+        for path in scores.run.folder.glob(f"samples/*/*/{method}*/*.jsonl"):
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            for row in rows:
+                correct = row["correct"]
+                row["confidence"] = {name: of(p, correct[name]) for name, p in row["confidence"].items()}
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"TS": lambda p, correct: 0.5 * p + 0.25 * correct}, HOLDS),  # ranks well, underconfident
+        ({"TS": lambda _, correct: 0.01 + 0.98 * correct}, FAILS),  # gains in calibration as well
+        ({"TS": lambda p, _: 1.0 - p / 2}, FAILS),  # ranks the wrong way round
+        ({}, FAILS),  # no gain at all
+    ],
+)
+def test_gains_on_an_open_book_set(tmp_path: Path, change: Any, expected: str) -> None:
+    scores = open_book_scores(tmp_path, **change)
+    assert open_book_claim(scores, calibrated_at=1.0).verdict == expected
+    assert open_book_claim(scores, calibrated_at=0.0).verdict == OPEN
+
+
+def with_fits(scores: GridScores, change: Any) -> GridScores:
+    for selection in scores.run.selections.values():
+        for fit in selection["fits"]:
+            change(fit)
+    return scores
+
+
+def better_training_of_ts(fit: dict[str, Any]) -> None:
+    fit["train_nll"] = 0.5 if fit["method"] == "TS" else 0.7
+
+
+def content_alone(fit: dict[str, Any]) -> None:
+    if fit["method"] == "ATS":
+        for name, one in fit["classes"].items():
+            one["nll"] = 0.1 if name == "content" else 1.1
+
+
+def no_classes(fit: dict[str, Any]) -> None:
+    fit["classes"] = {}
+
+
+def test_ats_overfits_filler_where_it_saves_there_and_loses_in_meaning(tmp_path: Path) -> None:
+    assert filler_claim(scores_of(tmp_path, **SHARP)).verdict == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [(better_training_of_ts, FAILS), (content_alone, FAILS), (no_classes, OPEN)]
+)
+def test_ats_does_not_overfit_filler_when_a_part_fails(tmp_path: Path, change: Any, expected: str) -> None:
+    scores = with_fits(scores_of(tmp_path, n=40, **SHARP), change)
+    assert filler_claim(scores).verdict == expected
+
+
+def test_ats_does_not_overfit_filler_where_it_is_better_in_meaning(spoilt: GridScores) -> None:
+    found = filler_claim(spoilt)
+    assert found.evidence["parts"][:2] == [HOLDS, HOLDS]
+    assert found.evidence["parts"][2] != HOLDS
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "expected"),
+    [("TS", 0.0, HOLDS), ("TS", 1e-6, FAILS), ("ATS", 1e-6, FAILS), ("Platt", 0.0, FAILS)],
+)
+def test_the_order_of_tokens(tmp_path: Path, method: str, value: float, expected: str) -> None:
+    def change(fit: dict[str, Any]) -> None:
+        if fit["method"] == method:
+            fit |= {"top_changed": value, "order_changed": value}
+
+    assert order_claim(with_fits(scores_of(tmp_path, n=20), change)).verdict == expected
+
+
+def test_the_order_of_tokens_is_open_without_platt(tmp_path: Path) -> None:
+    assert order_claim(scores_of(tmp_path, n=20, methods=("Base", "TS", "ATS"))).verdict == OPEN
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(0.79, HOLDS), (0.81, FAILS), (float("nan"), OPEN)])
+def test_metrics_agree_when_ranks_move_less_than_half_as_by_chance(sharp, mean: float, expected: str) -> None:
+    rows = [{"metrics": ["ace", name], "mean": mean, "chance": 1.6} for name in ("mcb", "ece")]
+    assert metrics_claim(sharp, rows).verdict == expected
+
+
+def test_independence_is_judged_by_computing_it(sharp: GridScores, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert independence_claim(sharp).verdict == HOLDS
+    monkeypatch.setattr(metrics_agree, "ece", lambda *_: 0.0)
+    assert independence_claim(sharp).verdict == FAILS
+
+
+def correlated(**means: float) -> list[dict[str, Any]]:
+    return [{"method": name, "mean": mean, "least": mean - 0.1} for name, mean in means.items()]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (correlated(Base=0.95, SE=0.96, TS=0.7), HOLDS),
+        (correlated(Base=0.95, SE=0.74, TS=0.7), FAILS),
+        (correlated(Base=0.7, SE=0.7, TS=0.95), FAILS),
+        (correlated(Base=0.95, SE=0.96), OPEN),
+    ],
+)
+def test_measures_differ_more_under_ts(rows: list[dict[str, Any]], expected: str) -> None:
+    assert correlations_claim(rows).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "expected"), [(0.91, 2000, HOLDS), (0.8, 2000, FAILS), (0.87, 100, OPEN), (0.9, 0, OPEN)]
+)
+def test_gradings_agree(share: float, n: int, expected: str) -> None:
+    rows = [{"model": "m", "dataset": "d", "measure": "E-SC", "n": n, "agreement": share}]
+    assert grading_claim(rows).verdict == expected
+
+
+def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None:
+    analyses = {"volatility": volatility(sharp), "correlations": correlations(sharp), "agreement": []}
+    claims = judge(sharp, analyses)
+    assert len({claim.key for claim in claims}) == len(claims) == 16
+    for claim in claims:
+        assert claim.verdict in (HOLDS, FAILS, OPEN)
+        assert min(len(claim.claim), len(claim.rule), len(claim.because)) > 20
+        assert (claim.verdict == OPEN) or claim.evidence
+
+
+def test_the_documentation_states_every_rule_as_it_is(sharp: GridScores) -> None:
+    analyses: dict[str, Any] = {"volatility": [], "correlations": [], "agreement": []}
+    page = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text(encoding="utf-8")
+    for claim in judge(sharp, analyses):
+        assert claim.claim in page
+        assert claim.rule in page

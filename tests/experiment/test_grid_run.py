@@ -1,0 +1,227 @@
+"""A grid from fakes: what stands in its run folder, and that every way of making it gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import mill_grid as mills
+import pytest
+
+from semcal.errors import StoreError, UsageError
+from semcal.experiment.folders import forget_from, state_of
+from semcal.experiment.merging import merge
+from semcal.experiment.question_sets import load_parts
+from semcal.experiment.stages import Shard
+from semcal.pipeline.workers import Workers
+from semcal.semantics import MEASURES, confidences
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+SMALL = ("methods=[Base, TS]", "sampling.counts=[6]")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A finished run of four methods on two data sets."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert mills.run(folder, mills.settings(folder)).complete
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """A finished run of two methods."""
+    folder = tmp_path_factory.mktemp("small")
+    assert mills.run(folder, mills.settings(folder, *SMALL)).complete
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def selection(folder: Path, model: str = "one", dataset: str = "mill") -> dict[str, Any]:
+    return json.loads((folder / "selection" / model / f"{dataset}.json").read_text())
+
+
+def test_rows_follow_from_their_samples(whole: Path) -> None:
+    settings = mills.settings(whole)
+    test = load_parts(settings.datasets[0]).test
+    chosen = selection(whole)
+    for method, choices in chosen["methods"].items():
+        for measure, choice in choices.items():
+            folder = choice["candidate"].replace(" ", "_")
+            found = rows(whole / "samples" / "one" / "mill" / folder / "run1.jsonl")
+            assert [row["id"] for row in found] == [question.id for question in test]
+            assert {(row["model"], row["dataset"], row["candidate"], row["run"]) for row in found} == {
+                ("one", "mill", choice["candidate"], 1)
+            }
+            (again,) = confidences(
+                [row["clusters"] for row in found],
+                [row["log_likelihoods"] for row in found],
+                measures=(measure,),
+                t_alpha=choice["measure_alpha"] or 0.5,
+                g_alpha=choice["measure_alpha"] or 0.5,
+            ).values()
+            assert [row["confidence"][measure] for row in found] == pytest.approx(
+                again.confidence.tolist(), abs=1e-12
+            ), (method, measure)
+    assert set(chosen["methods"]["Platt"]) == set(MEASURES)
+
+
+def test_fewer_draws_are_the_first_of_more(whole: Path) -> None:
+    folder = whole / "samples" / "one" / "mill" / "Base"
+    counts = {2: "run0.n2", 4: "run0", 6: "run0.n6"}
+    draws = {
+        count: [row["samples"] for row in rows(folder / f"{name}.jsonl")] for count, name in counts.items()
+    }
+    assert {len(samples) for samples in draws[6]} == {6}
+    for count, found in draws.items():
+        assert found == [samples[:count] for samples in draws[6]]
+    assert not (folder / "run1.n6.jsonl").exists()
+
+
+def test_only_what_was_chosen_is_asked_the_test_questions(whole: Path) -> None:
+    chosen = selection(whole)
+    tables = [chosen["methods"], *chosen["by_loss"].values()]
+    wanted = {choice["candidate"] for table in tables for of in table.values() for choice in of.values()}
+    wanted |= {one["candidate"] for one in chosen["transfer"].values()}
+    asked = {path.name for path in (whole / "samples" / "one" / "mill").iterdir()}
+    assert asked == {name.replace(" ", "_") for name in wanted}
+    (moved,) = chosen["transfer"].items()
+    assert moved[0] == "barn"
+    (fit,) = [fit for fit in selection(whole, "one", "barn")["fits"] if fit["candidate"] == "TS NLL"]
+    assert moved[1]["temperature"] == fit["temperature"]
+
+
+def test_the_answers_to_test_questions_choose_nothing(small: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    settings = mills.settings(data, *SMALL)
+    for dataset in settings.datasets:
+        test = {question.id for question in load_parts(dataset).test}
+        path = Path(dataset.source)
+        changed = [{**row, "answers": ["Bo"] if row["id"] in test else row["answers"]} for row in rows(path)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    assert mills.run(tmp_path / "run", settings).complete
+    before, after = selection(small), selection(tmp_path / "run")
+    assert after["table"] == before["table"]
+    correct = [rows(folder / "samples/one/mill/Base/run0.jsonl") for folder in (small, tmp_path / "run")]
+    assert [row["correct"] for row in correct[0]] != [row["correct"] for row in correct[1]]
+
+
+def test_another_seed_draws_other_answers(small: Path, tmp_path: Path) -> None:
+    mills.run(tmp_path, mills.settings(small, *SMALL, "seed=1"))
+    name = "samples/one/mill/Base/run1.jsonl"
+    draws = [[row["samples"] for row in rows(folder / name)] for folder in (small, tmp_path)]
+    assert draws[0] != draws[1]
+
+
+@pytest.mark.slow
+def test_two_models_share_nothing_but_the_questions(small: Path, tmp_path: Path) -> None:
+    two = "models=[{name: one, path: one}, {name: two, path: two}]"
+    mills.run(tmp_path, mills.settings(small, *SMALL, two))
+    assert mills.contents(small).items() <= mills.contents(tmp_path).items()
+    names = [tmp_path / "samples" / model / "mill" / "Base" / "run0.jsonl" for model in ("one", "two")]
+    assert [row["samples"] for row in rows(names[0])] != [row["samples"] for row in rows(names[1])]
+
+
+def test_three_shards_put_together_are_the_serial_run(whole: Path, tmp_path: Path) -> None:
+    settings = mills.settings(whole)
+    shards = [tmp_path / f"shard{number}" for number in (1, 2, 3)]
+    for number, folder in enumerate(shards, 1):
+        outcome = mills.run(folder, settings, shard=Shard(number, 3))
+        assert (outcome.complete, outcome.missing["sample"] > 0) == (False, True)
+    merged = tmp_path / "merged"
+    assert merge(merged, shards).refused == ()
+    for number, folder in enumerate(shards, 1):
+        shutil.rmtree(folder)
+        shutil.copytree(merged, folder)
+        assert not mills.run(folder, settings, shard=Shard(number, 3)).complete
+    assert merge(merged, shards).refused == ()
+    missing = state_of(merged).missing()
+    assert {stage for stage, count in missing.items() if count} == set()
+    assert mills.run(merged, settings).complete
+    assert mills.contents(merged) == mills.contents(whole)
+    assert state_of(merged).complete
+
+
+def test_shards_that_share_a_folder_need_no_merge(small: Path, tmp_path: Path) -> None:
+    settings = mills.settings(small, *SMALL)
+    for turn in (1, 2):
+        outcomes = [mills.run(tmp_path, settings, shard=Shard(number, 2)) for number in (1, 2)]
+        assert [outcome.complete for outcome in outcomes] == [turn == 2] * 2
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_bytes_of_one(small: Path, tmp_path: Path) -> None:
+    with Workers(mills.Shelves(tmp_path), 2) as crew:
+        mills.run(tmp_path, mills.settings(small, *SMALL), crew=crew)
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
+def test_a_finished_run_needs_no_model_and_no_features(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "work")
+    shutil.rmtree(tmp_path / "samples")
+    for method in ("sample_runs", "features", "greedy", "beam", "score", "logits"):
+        monkeypatch.setattr(f"semcal.engine.fakes.FakeLanguageModel.{method}", None)
+    mills.run(tmp_path, mills.settings(small, *SMALL))
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
+@pytest.mark.parametrize("stage", ["sample", "cluster", "measure"])
+def test_a_stage_is_done_again_to_the_same_bytes(stage: str, small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    forget_from(tmp_path, stage)
+    assert not state_of(tmp_path).complete
+    assert state_of(tmp_path).missing()["fit"] == 0
+    mills.run(tmp_path, mills.settings(small, *SMALL))
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
+@pytest.mark.parametrize("damage", ["edit", "cut"])
+def test_a_damaged_block_is_named_and_refused(damage: str, small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    block = sorted((tmp_path / "blocks" / "sample").iterdir())[1]
+    text = block.read_text()
+    block.write_text(text.replace("Ana", "Eva", 1) if damage == "edit" else text[: len(text) // 2])
+    assert [block.name in reason for reason in state_of(tmp_path).damaged] == [True]
+    with pytest.raises(StoreError, match=block.name):
+        mills.run(tmp_path, mills.settings(small, *SMALL))
+    merged = merge(tmp_path / "merged", [tmp_path])
+    assert [block.name in reason for reason in merged.refused] == [True]
+
+
+def test_blocks_that_contradict_each_other_are_named(small: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(small, tmp_path / name)
+    block = next((tmp_path / "a" / "blocks" / "grade").iterdir())
+    other = sorted((tmp_path / "a" / "blocks" / "sample").iterdir())[0]
+    block.write_bytes(other.read_bytes())
+    merged = merge(tmp_path / "b", [tmp_path / "a"])
+    assert [block.name in reason for reason in merged.refused] == [True]
+    assert merged.copied == 0
+
+
+def test_other_settings_and_other_questions_are_refused(small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path / "run")
+    data = tmp_path / "data"
+    data.mkdir()
+    with pytest.raises(UsageError, match="other settings"):
+        mills.run(tmp_path / "run", mills.settings(small, *SMALL, "sampling.m=3"))
+    settings = mills.settings(small, *SMALL)
+    path = Path(settings.datasets[0].source)
+    before = path.read_text()
+    path.write_text(before.replace("Ana", "Eva"))
+    try:
+        with pytest.raises(StoreError, match="begun with other questions of mill"):
+            mills.run(tmp_path / "run", settings)
+    finally:
+        path.write_text(before)
