@@ -14,7 +14,7 @@ from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_explorer import Explorer, explorer_blocks
 from semcal.report.grid_figures import GridFigure, grid_figures
-from semcal.report.grid_headline import headline, headline_table
+from semcal.report.grid_headline import facts, headline, headline_table
 from semcal.report.grid_results import read_results
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
@@ -72,7 +72,7 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
         "version": escape(str((environment.get("versions") or {}).get("semcal", ""))),
         "title": html_text(f"{run.folder.resolve().name} – semcal report"),
         "heading": html_text(f"Semantic uncertainty of {_listed(run.models)}"),
-        "facts": html_text(_facts(run, results)),
+        "facts": html_text(facts(run, results)),
         "links": "\n".join(_links(sections)),
         "headline": html_text(headline(results)),
         "summary": html_table(headline_table(results)),
@@ -96,18 +96,6 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
 def _listed(names: Sequence[str]) -> str:
     """The names as words: "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _facts(run: FinishedRun, results: Results) -> str:
-    sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
-    asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
-    runs = "one run" if run.runs == 1 else f"{run.runs} runs"
-    rows = "1 row" if results["problems"] == 1 else f"{results['problems']} rows"
-    refused = f" Refused: {rows} of the data." if results["problems"] else ""
-    return (
-        f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
-        f"{run.preset}, seed {run.seed}.{refused}"
-    )
 
 
 def _section(section: Section, markup: str) -> str:
