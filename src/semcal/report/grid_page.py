@@ -120,14 +120,15 @@ def _links(sections: Iterable[tuple[Section, str]]) -> Iterable[str]:
 
 def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
     """What of the run the table of questions holds."""
-    held = "Every run is here." if len(explorer.runs) == run.runs > 1 else ""
+    held = "Every run is here" if run.runs > 1 else "It is the one run"
     if len(explorer.runs) < run.runs:
-        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large."
+        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large"
+    size = sum(map(len, explorer.blocks.values())) / 1e6
     return (
         "Every test question with its sampled answers, their meanings and what each measure made of them. "
         "Measures disagree where one selects a right answer and another a wrong one, or their confidences "
-        f"are 0.5 or more apart. {held}"
-    ).rstrip()
+        f"are 0.5 or more apart. {held}; the questions take {size:.1f} MB of the page."
+    )
 
 
 # ---- Settings ---------------------------------------------------------------------------------------------
