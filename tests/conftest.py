@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from made_up_grid import Grid, write_grid
+
+from semcal.experiment.analyses import analyse
 
 # A shell that starts the tests in the background makes them deaf to Ctrl-C, and so all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -25,3 +30,25 @@ def semcal_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("set SEMCAL_DATA to the folder of development data")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def grid_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A made-up run of the grid: two models, two data sets, five methods, three runs; do not change it."""
+    return write_grid(tmp_path_factory.mktemp("grid") / "run")
+
+
+@pytest.fixture(scope="session")
+def grid_results(grid_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What results.json of that run holds."""
+    folder = tmp_path_factory.mktemp("results")
+    analyse(grid_folder, folder)
+    found: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return found
+
+
+@pytest.fixture
+def own_grid(tmp_path: Path) -> Path:
+    """A run of the grid, of one model and one data set, for one test to change."""
+    grid = Grid(models=("alpha-1b",), datasets={"made-up-trivia": False}, runs=2, n=12, counts=())
+    return write_grid(tmp_path / "run", grid)

@@ -124,12 +124,12 @@ def test_preset_reference_measures_ace_in_row_order_and_one_class_as_a_half(tmp_
     assert cells(analyse(all_right))["Base"]["auroc"]["mean"] == 0.5
 
 
-def test_refits_of_every_run_are_read_from_the_fits(tmp_path: Path) -> None:
+def test_a_refitted_temperature_has_a_mean_and_an_error_over_runs(tmp_path: Path) -> None:
     folder = write_grid(tmp_path, Grid(**SMALL))
     path = folder / "selection/alpha-1b/made-up-trivia.json"
     selection = json.loads(path.read_text())
-    first = selection["fits"][0]
-    selection["fits"].append(first | {"run": 1, "temperature": 2.4})
+    (fit,) = [one for one in selection["fits"] if one["candidate"] == "TS NLL"]
+    fit["temperature_of_run"] = [2.0, 2.4]
     path.write_text(json.dumps(selection))
     (row,) = analyse(folder)["analyses"]["refits"]
     assert row["candidate"] == "TS NLL"

@@ -16,7 +16,6 @@ from scipy import stats
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.volatility import chance_volatility
 from semcal.experiment.paths import slug
 from semcal.metrics import bootstrap, paired_test
@@ -30,11 +29,9 @@ CELLS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def results(grid_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("results")
-    analyse(grid_folder, folder)
-    return json.loads((folder / "results.json").read_text())
+@pytest.fixture
+def results(grid_results: dict[str, Any]) -> dict[str, Any]:
+    return grid_results
 
 
 def row_of(results: dict[str, Any], analysis: str, **named: Any) -> dict[str, Any]:

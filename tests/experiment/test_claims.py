@@ -284,3 +284,11 @@ def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None
         assert claim.verdict in (HOLDS, FAILS, OPEN)
         assert min(len(claim.claim), len(claim.rule), len(claim.because)) > 20
         assert (claim.verdict == OPEN) or claim.evidence
+
+
+def test_the_documentation_states_every_rule_as_it_is(sharp: GridScores) -> None:
+    analyses: dict[str, Any] = {"volatility": [], "correlations": [], "agreement": []}
+    page = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text(encoding="utf-8")
+    for claim in judge(sharp, analyses):
+        assert claim.claim in page
+        assert claim.rule in page

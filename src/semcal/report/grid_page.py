@@ -14,6 +14,7 @@ from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_explorer import Explorer, explorer_blocks
 from semcal.report.grid_figures import GridFigure, grid_figures
+from semcal.report.grid_headline import headline, headline_table
 from semcal.report.grid_results import read_results
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
@@ -73,6 +74,8 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
         "heading": html_text(f"Semantic uncertainty of {_listed(run.models)}"),
         "facts": html_text(_facts(run, results)),
         "links": "\n".join(_links(sections)),
+        "headline": html_text(headline(results)),
+        "summary": html_table(headline_table(results)),
         "claims": claims_html(results["claims"]),
         "sections": "\n\n".join(_section(section, markup) for section, markup in sections),
         "explorer_note": html_text(_explorer_note(run, explorer)),
@@ -99,7 +102,8 @@ def _facts(run: FinishedRun, results: Results) -> str:
     sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
     asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
     runs = "one run" if run.runs == 1 else f"{run.runs} runs"
-    refused = f" {results['problems']} rows of the data were refused." if results["problems"] else ""
+    rows = "1 row" if results["problems"] == 1 else f"{results['problems']} rows"
+    refused = f" Refused: {rows} of the data." if results["problems"] else ""
     return (
         f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
         f"{run.preset}, seed {run.seed}.{refused}"
@@ -116,7 +120,13 @@ def _section(section: Section, markup: str) -> str:
 
 def _links(sections: Iterable[tuple[Section, str]]) -> Iterable[str]:
     named = [(section.name, section.title) for section, _ in sections]
-    for name, title in [("claims", "Claims"), *named, ("explorer", "Questions"), ("settings", "Settings")]:
+    for name, title in [
+        ("overview", "Overview"),
+        ("claims", "Claims"),
+        *named,
+        ("explorer", "Questions"),
+        ("settings", "Settings"),
+    ]:
         yield f'<a href="#{name}">{html_text(title)}</a>'
 
 

@@ -36,9 +36,9 @@ def pull_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     Returns
     -------
     Figure or None
-        For print. Among the questions of run 0 with few meanings that TS gets right (if any), the one whose
-        squared error of confidence falls most from SE to TS. None where the run lacks one of the methods or
-        the measure.
+        For print. Among the questions of run 0 with few meanings, those that TS gets right first, the one
+        whose squared error of confidence falls most from SE to TS. None where no question fits, or the run
+        lacks one of the methods or the measure.
     """
     if not {"SE", "TS"} <= set(run.methods) or MEASURE not in run.measures:
         return None
@@ -46,7 +46,9 @@ def pull_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
         run.rows(model, dataset, run.choice(model, dataset, name, MEASURE)["candidate"])
         for name in ("SE", "TS")
     ]
-    before, after = max(zip(*pair, strict=True), key=lambda rows: (_gain(*rows), rows[0]["id"]))
+    before, after = max(zip(*pair, strict=True), key=lambda rows: (_worth(*rows), rows[0]["id"]))
+    if not _worth(before, after)[0]:
+        return None
     asked = wrapped(before["question"], 62)
     figure = Figure(
         figsize=(3.25, 1.15 + 0.14 * len(asked) + 0.17 * (_bars(before) + _bars(after))), layout="constrained"
@@ -60,13 +62,13 @@ def pull_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     return figure
 
 
-def _gain(before: Row, after: Row) -> float:
-    """How much the squared error falls, and 1 more where TS is right; −2 if it fits no figure."""
-    if before["confidence"][MEASURE] is None or after["confidence"][MEASURE] is None:
-        return -2.0
-    if not 1 < len(after["clusters"]) <= SHOWN:
-        return -2.0
-    return _error(before) - _error(after) + bool(after["correct"][MEASURE])
+def _worth(before: Row, after: Row) -> tuple[bool, bool, float]:
+    """How well a question shows what T does: few meanings, TS right, and much less squared error."""
+    known = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
+    if not known or not 1 < len(after["clusters"]) <= SHOWN:
+        return False, False, 0.0
+    gain = _error(before) - _error(after)
+    return True, gain > 0 and bool(after["correct"][MEASURE]), gain
 
 
 def _error(row: Row) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from semcal.experiment.analyses.claims.verdicts import Claim, all_of, positive, undecidable
+from semcal.experiment.analyses.claims.verdicts import OPEN, Claim, all_of, positive, undecidable
 from semcal.experiment.analyses.contrasts import benefit, measures_of, pooled_benefit, tested
 from semcal.experiment.analyses.scores import GridScores
 
@@ -15,7 +15,7 @@ __all__ = ["METHOD_CLAIMS", "MethodClaim", "method_claim"]
 RULE = (
     "The benefit of TS ({quantity}) is pooled over models, data sets and measures, paired by question. "
     "Against each of {others} its 95 % interval over questions must lie above 0; if it lies below +0.005 "
-    "against one, the claim does not hold; else it is not decidable here."
+    "against one, the claim does not hold; else, or where one was not run, it is not decidable here."
 )
 WORDS = {
     "ace": "lower ACE",
@@ -101,12 +101,8 @@ def method_claim(scores: GridScores, claim: MethodClaim) -> Claim:
         "by_dataset": _by_dataset(scores, claim.quantity, list(pooled)),
         "cells": {other: _cells(scores, claim.quantity, other) for other in pooled},
     }
-    return Claim(
-        *told,
-        all_of([positive(one) for one in pooled.values()]),
-        _because(evidence, claim.quantity),
-        evidence,
-    )
+    verdicts = [positive(pooled[other]) if other in pooled else OPEN for other in claim.others]
+    return Claim(*told, all_of(verdicts), _because(evidence, claim.quantity), evidence)
 
 
 def _by_dataset(scores: GridScores, quantity: str, others: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,0 +1,72 @@
+"""`semcal report`: everything of a finished run again, from its samples and without a model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from invoking import semcal
+from made_up_run import write_run
+
+from semcal.report import grid
+
+NO_FIGURES = """
+import sys
+from semcal.report import grid
+grid.grid_figures = lambda *_: iter(())
+from semcal.cli.commands.report import command
+code = command(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
+loaded = [name for name in ("torch", "transformers", "safetensors") if name in sys.modules]
+print(code, loaded)
+"""
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time, and have tests of their own."""
+    monkeypatch.setattr(grid, "grid_figures", lambda *_: iter(()))
+
+
+def test_a_run_of_the_grid_is_reported_into_its_folder(own_grid: Path, without_figures: None) -> None:
+    code, (found,), _ = semcal("report", own_grid, "--json")
+    assert code == 0
+    assert found["files"] == [str(own_grid / "results.json"), str(own_grid / "report.html")]
+    results = json.loads((own_grid / "results.json").read_text())
+    assert (results["schema"], results["models"], results["problems"]) == (2, ["alpha-1b"], 0)
+    assert (own_grid / "tables" / "03-main-alpha-1b.tex").is_file()
+
+
+def test_out_writes_elsewhere_and_leaves_the_run_as_it_was(own_grid, tmp_path, without_figures: None) -> None:
+    before = sorted(own_grid.rglob("*"))
+    code, _, _ = semcal("report", own_grid, "--out", tmp_path / "there", "--json")
+    assert code == 0
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {"results.json", "tables", "report.html"}
+    assert sorted(own_grid.rglob("*")) == before
+
+
+def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_FIGURES, str(own_grid)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_a_damaged_file_is_named(own_grid: Path, without_figures: None) -> None:
+    path = next(own_grid.glob("samples/*/*/TS_NLL/run1.jsonl"))
+    path.write_text(path.read_text()[:-9])
+    code, rows, complaint = semcal("report", own_grid, "--json")
+    assert (code, rows) == (1, [])
+    assert "TS_NLL/run1.jsonl is damaged" in complaint
+    assert not (own_grid / "results.json").exists()
+
+
+def test_the_page_of_a_demo_is_made_as_ever(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "demo", sets=("made-up-trivia",), measures=("E-SC",), n=12)
+    code, (found,), _ = semcal("report", folder, "--json")
+    assert (code, found["files"]) == (0, [str(folder / "report.html")])
+    code, _, complaint = semcal("report", folder, "--out", tmp_path / "there", "--json")
+    assert code == 2
+    assert "--out is for runs of semcal run" in complaint

@@ -1,0 +1,193 @@
+"""Tables of a grid run: the paper's layout, marks that agree with the numbers, and files that hold them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semcal.experiment.finished import read_finished
+from semcal.report.grid_tables import grid_tables
+from semcal.report.grid_tables.writing import csv_text, write_tables
+from semcal.report.layout import mark, over_runs_cell
+from semcal.report.tables import Table, markdown, number
+
+MEASURES = ["E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"]
+
+
+@pytest.fixture
+def tables(grid_results: dict[str, Any]) -> dict[str, Table]:
+    return {table.name: table for table in grid_tables(grid_results)}
+
+
+def value(results: dict[str, Any], analysis: str, metric: str, **where: str) -> dict[str, Any]:
+    (row,) = [
+        row for row in results["analyses"][analysis] if all(row[key] == name for key, name in where.items())
+    ]
+    return row[metric]
+
+
+def test_every_table_of_the_paper_is_there(tables: dict[str, Table]) -> None:
+    by_model = ("03-main", "04-entropy-short", "05-entropy-conf", "06-entropy-vanilla", "08-brier")
+    by_model += ("09-ace-mcb", "10-ace-ece")
+    expected = {f"{name}-{model}" for name in by_model for model in ("alpha-1b", "beta_2b")}
+    expected |= {"01-splits", "02-accuracies", "07-temperatures", "11-volatility-mcb", "13-agreement"}
+    assert expected <= set(tables)
+
+
+def test_the_main_table_has_the_papers_rows_and_columns(tables: dict[str, Table]) -> None:
+    table = tables["03-main-alpha-1b"]
+    assert [column.title for column in table.columns] == ["Data set", "Method", *MEASURES, *MEASURES]
+    assert [column.group for column in table.columns] == ["", "", *["ACE"] * 7, *["AUROC"] * 7]
+    assert [row[1].text for row in table.rows] == ["Base", "SE", "TS", "Platt", "ATS"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "analysis", "metrics"),
+    [
+        ("03-main", "confidence", ("ace", "auroc")),
+        ("08-brier", "confidence", ("brier",)),
+        ("09-ace-mcb", "confidence", ("ace", "mcb")),
+        ("10-ace-ece", "confidence", ("ace", "ece")),
+        ("05-entropy-conf", "entropy", ("SE_conf",)),
+        ("06-entropy-vanilla", "entropy", ("SE_vanilla",)),
+    ],
+)
+def test_cells_hold_the_numbers_of_the_analysis(tables, grid_results, name, analysis, metrics) -> None:
+    for row in tables[f"{name}-beta_2b"].rows:
+        where = {"model": "beta/2b", "dataset": row[0].text, "method": row[1].text}
+        for i, (metric, measure) in enumerate((x, y) for x in metrics for y in MEASURES):
+            found = value(grid_results, analysis, metric, **where, measure=measure)
+            cell = row[2 + i]
+            assert (cell.value, cell.error) == (found["mean"], found["se"])
+            assert cell.interval == (tuple(found["interval"]) if found["interval"] else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "larger"), [("03-main", None), ("08-brier", False), ("06-entropy-vanilla", True)]
+)
+def test_the_best_of_each_measure_and_data_set_is_marked(tables, name: str, larger: bool | None) -> None:
+    table = tables[f"{name}-alpha-1b"]
+    for dataset in ("made-up-trivia", "made-up-reading"):
+        rows = [row for row in table.rows if row[0].text == dataset]
+        for i, column in enumerate(table.columns[2:9], start=2):
+            wanted = column.group == "AUROC" if larger is None else larger
+            shown = [float(row[i].text) for row in rows]
+            best = max(shown) if wanted else min(shown)
+            assert [row[i].best for row in rows] == [number == best for number in shown]
+            assert [row[i].tied for row in rows] == [
+                number == best and shown.count(best) > 1 for number in shown
+            ]
+
+
+def test_the_best_of_a_data_set_is_underlined_in_each_panel(tables: dict[str, Table]) -> None:
+    table = tables["04-entropy-short-alpha-1b"]
+    for dataset in ("made-up-trivia", "made-up-reading"):
+        rows = [row for row in table.rows if row[0].text == dataset]
+        for panel in (range(2, 6), range(6, 10)):
+            shown = {float(row[i].text): row[i].overall for row in rows for i in panel}
+            assert [number for number, overall in shown.items() if overall] == [max(shown)]
+    assert not any(cell.overall for row in tables["03-main-alpha-1b"].rows for cell in row)
+
+
+def test_the_vanilla_table_says_where_the_greedy_answer_differs(tables, grid_results) -> None:
+    rows = {(row[0].text, row[1].text): row[-1].value for row in tables["06-entropy-vanilla-alpha-1b"].rows}
+    assert rows["made-up-trivia", "TS"] == 0.0
+    assert rows["made-up-trivia", "Platt"] == value(
+        grid_results,
+        "entropy",
+        "greedy_differs",
+        model="alpha-1b",
+        dataset="made-up-trivia",
+        method="Platt",
+        measure="E-SC",
+    )
+
+
+def test_ties_are_what_shows_the_same_digits() -> None:
+    marked = mark([number(x) for x in (0.3004, 0.2996, 0.2994)], larger=True)
+    assert [(cell.best, cell.tied) for cell in marked] == [(True, True), (True, True), (False, False)]
+    assert mark([number(0.5), number(None)], larger=True) == [number(0.5), number(None)]
+
+
+def test_what_is_undefined_is_a_dash() -> None:
+    assert over_runs_cell(None).text == "–"
+    assert over_runs_cell({"mean": None, "se": None, "interval": None}).text == "–"
+
+
+def test_one_run_shows_no_standard_error() -> None:
+    cell = over_runs_cell({"mean": 0.25, "se": None, "interval": [0.2, 0.3]})
+    assert (cell.text, cell.error_text, cell.interval_text) == ("0.250", "", "[0.200, 0.300]")
+
+
+def test_csv_holds_every_number_unrounded(tables: dict[str, Table]) -> None:
+    table = tables["03-main-alpha-1b"]
+    read = list(csv.DictReader(io.StringIO(csv_text(table))))
+    for row, cells in zip(read, table.rows, strict=True):
+        assert (row["Data set"], row["Method"]) == (cells[0].text, cells[1].text)
+        for column, cell in zip(table.columns[2:], cells[2:], strict=True):
+            name = f"{column.group} {column.title}"
+            assert float(row[name]) == cell.value
+            assert float(row[f"{name} se"]) == cell.error
+            assert (float(row[f"{name} low"]), float(row[f"{name} high"])) == cell.interval
+
+
+def test_markdown_of_every_table_has_as_many_cells_as_columns(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        for line in markdown(table).split("\n"):
+            assert line.replace("\\|", "").count("|") == len(table.columns) + 1
+
+
+def test_claims_stand_in_a_table_with_their_verdicts(tables, grid_results) -> None:
+    shown = [(row[0].text, row[2].text) for row in tables["claims"].rows]
+    assert shown == [(claim["claim"], claim["verdict"]) for claim in grid_results["claims"]]
+
+
+def test_paired_tables_mark_what_is_better_and_bracket_what_is_worse(tables, grid_results) -> None:
+    rows = [row for row in grid_results["analyses"]["paired"] if row["quantity"] == "ace"]
+    better = sum(row["better"] is True for row in rows)
+    worse = sum(row["better"] is False for row in rows)
+    cells = [cell for row in tables["paired-ace"].rows for cell in row[3:]]
+    assert sum(cell.best for cell in cells) == better
+    assert sum(cell.text.startswith("(") for cell in cells) == worse
+    assert worse > 0
+
+
+def test_all_tables_are_written_three_times_and_the_audit_once(
+    grid_folder, grid_results, tmp_path: Path
+) -> None:
+    written = write_tables(read_finished(grid_folder), grid_results, tmp_path / "tables")
+    tables = grid_tables(grid_results)
+    assert {path.name for path in written} == {
+        *(f"{table.name}.{suffix}" for table in tables for suffix in ("md", "csv", "tex")),
+        "12-audit.csv",
+    }
+    assert all(path.stat().st_size for path in written)
+    sheet = list(csv.DictReader(io.StringIO((tmp_path / "tables" / "12-audit.csv").read_text())))
+    assert len(sheet) == 40
+    assert set(sheet[0]) > {"id", "question", "clusters", "human: every cluster one meaning"}
+
+
+def test_a_run_of_one_method_without_runs_or_draws_still_has_its_tables(own_grid: Path) -> None:
+    results = {
+        "models": ["m"],
+        "datasets": ["d"],
+        "methods": ["Base"],
+        "measures": ["E-SC"],
+        "m": 10,
+        "claims": [],
+        "deviations": [],
+        "analyses": {
+            name: []
+            for name in (
+                *("splits", "base_accuracies", "confidence", "entropy", "temperatures", "volatility"),
+                *("agreement", "paired", "transfer", "refits", "answers", "deciding_rules"),
+            )
+        },
+    }
+    results["analyses"]["base_accuracies"] = [{"model": "m", "dataset": "d", "greedy": None, "beam": None}]
+    tables = {table.name: table for table in grid_tables(results)}
+    assert [cell.text for cell in tables["03-main-m"].rows[0]] == ["d", "Base", "–", "–"]

@@ -1,0 +1,107 @@
+"""Tables as LaTeX: what a compiler would stumble over is looked for in every table of a run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from semcal.report.grid_tables import grid_tables
+from semcal.report.latex import escaped, latex
+from semcal.report.tables import Cell, Column, Table
+
+COMMANDS = {
+    *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),
+    *("bottomrule", "cmidrule", "multicolumn", "multirow", "mathbf", "underline", "pm", "alpha", "times"),
+    *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow"),
+}
+
+
+def table(text: str, **cell: Any) -> Table:
+    row = (Cell("TS"), Cell(text, **cell))
+    return Table("t", "Two methods", (Column("Method"), Column("E-SC", "ACE")), (row,))
+
+
+def check_form(text: str) -> None:
+    """Braces, dollars and environments close; commands are known; rows have as many cells as columns."""
+    bare = re.sub(r"\\[{}$&%#_]", "", text)
+    depth = 0
+    for character in bare:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert bare.count("$") % 2 == 0
+    opened: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", bare):
+        if kind == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert not opened
+    assert set(re.findall(r"\\([A-Za-z]+)", text)) <= COMMANDS
+    outside = "".join(re.split(r"\$[^$]*\$", re.sub(r"\\(label|begin|cmidrule)\S*\{[^}]*\}", "", bare)))
+    assert not re.search(r"[_^#]|(?<!!\}\{)%", outside)
+    assert outside.isascii() or not re.search("[−±×αβ≥⁼–…²]", outside)
+
+
+def check_rows(text: str) -> None:
+    for tabular in re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.DOTALL):
+        first, *lines = tabular.split("\n")
+        columns = first[len(r"\begin{tabular}{") : -1]
+        width = len(re.sub(r"p\{[^}]*\}", "p", columns))
+        for line in lines:
+            if line.endswith(r"\\"):
+                cells = re.split(r"(?<!\\)&", line)
+                spans = [int(span) for span in re.findall(r"\\multicolumn\{(\d+)\}", line)]
+                assert len(cells) - len(spans) + sum(spans) == width, line
+        for begin, end in re.findall(r"\\cmidrule\(lr\)\{(\d+)-(\d+)\}", tabular):
+            assert 1 <= int(begin) <= int(end) <= width
+
+
+def test_every_table_of_a_run_has_form(grid_results: dict[str, Any]) -> None:
+    for made in grid_tables(grid_results):
+        for intervals in (False, True):
+            text = latex(made, intervals=intervals)
+            check_form(text)
+            check_rows(text)
+
+
+@pytest.mark.parametrize("name", ["a_b & c% $d$ #1 {e} ~ ^ \\", "α × β ≥ …"])
+def test_odd_names_are_escaped(name: str) -> None:
+    text = latex(Table(name and "t", name, (Column(name), Column(name, name)), ((Cell(name), Cell(name)),)))
+    check_rows(text)
+    assert text.count(escaped(name)) == 6
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (r"\caption{a_b}", "bare underscore"),
+        (r"\caption{a", "brace"),
+        ("$a", "dollar"),
+        (r"\begin{table}\end{tabular}", "environment"),
+        (r"\foo{}", "command"),
+        ("5 % of", "comment"),
+    ],
+)
+def test_the_check_of_form_sees_what_is_broken(broken: str, why: str) -> None:
+    with pytest.raises(AssertionError):
+        check_form(broken)
+
+
+def test_numbers_are_marked_as_the_paper_marks_them() -> None:
+    assert r"$\mathbf{0.064}_{\pm 0.012}$" in latex(table("0.064", value=0.064, error=0.012, best=True))
+    assert r"$\mathbf{\underline{0.9}}$" in latex(table("0.9", value=0.9, best=True, overall=True))
+    assert r"$\mathbf{0.1}^{=}$" in latex(table("0.1", value=0.1, best=True, tied=True))
+    assert "$-0.5$" in latex(table("−0.5", value=-0.5))
+    assert "TS & -- " in latex(table("–"))
+    shown = latex(table("0.06", value=0.064, error=0.01, interval=(-0.05, 0.08)), intervals=True)
+    assert "$0.06~[-0.05, 0.08]$" in shown
+
+
+def test_a_table_of_words_breaks_its_lines() -> None:
+    text = latex(table("words " * 20))
+    check_rows(text)
+    assert r"p{" in text
+    assert "resizebox" not in text

@@ -1,0 +1,163 @@
+"""The published numbers are those of the paper, and stand beside a run on the same models and data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from made_up_grid import Grid, write_grid
+
+from semcal.experiment.analyses import analyse
+from semcal.report.published import TABLES, dataset_in_paper, model_in_paper, published, published_tables
+
+BY_METHOD = [name for name in TABLES if "metric" in published(name)["rows"][0]]
+
+
+@pytest.fixture(scope="session")
+def paper(semcal_data: Path) -> str:
+    path = semcal_data.parent / "paper.tex"
+    if not path.is_file():
+        pytest.skip("the paper's source does not lie beside the development data")
+    return path.read_text(encoding="utf-8")
+
+
+def tabular(paper: str, label: str) -> list[str]:
+    """The lines of the tabular that belongs to a label, which may stand above or below it."""
+    place = paper.index(rf"\label{{{label}}}")
+    table = paper.rindex(r"\begin{table", 0, place)
+    before, after = paper.rfind(r"\begin{tabular}", table, place), paper.find(r"\begin{tabular}", place)
+    start = after if before < 0 else before
+    return paper[start : paper.index(r"\end{tabular}", start)].split(r"\\")
+
+
+def plain(cell: str) -> str:
+    return re.sub(
+        r"\\(multirow|rotatebox|textbf|text|midrule|toprule|bottomrule)|\{\d+\}|\{\*\}|\{90\}|[{}$;\\]",
+        "",
+        cell,
+    ).strip()
+
+
+@pytest.mark.parametrize("name", BY_METHOD)
+def test_every_number_of_a_table_of_methods(paper: str, name: str) -> None:
+    table = published(name)
+    lines = [line.split("&") for line in tabular(paper, table["table"])]
+    header = next(cells for cells in lines if "E-SC" in [plain(cell) for cell in cells])
+    measures = [plain(cell) for cell in header][2:]
+    rows = iter(table["rows"])
+    dataset = ""
+    for cells in lines:
+        numbers = [re.search(r"(\d+\.\d+)\}?_\{\{\\pm (\d+\.\d+)", cell) for cell in cells[2:]]
+        if not numbers or None in numbers:
+            continue
+        dataset = plain(cells[0]) or dataset
+        assert len(numbers) == len(measures)
+        for cell, number, measure in zip(cells[2:], numbers, measures, strict=True):
+            row = next(rows)
+            assert (row["dataset"], row["method"], row["measure"]) == (dataset, plain(cells[1]), measure)
+            assert (row["mean"], row["se"]) == (float(number[1]), float(number[2]))
+            assert row["best"] == ("mathbf" in cell)
+            assert row.get("overall", False) == ("underline" in cell)
+    assert next(rows, None) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["ace-mcb-qwen", "ace-ece-qwen", *(f"main-{m}" for m in ("llama", "qwen", "mistral"))]
+)
+def test_the_first_seven_numbers_of_a_row_are_of_the_first_metric(name: str) -> None:
+    metrics = [row["metric"] for row in published(name)["rows"][:14]]
+    assert metrics == [metrics[0]] * 7 + [metrics[7]] * 7
+    assert metrics[0] == "ace"
+    assert metrics[7] == {"ace-mcb-qwen": "mcb", "ace-ece-qwen": "ece"}.get(name, "auroc")
+
+
+def test_every_temperature(paper: str) -> None:
+    table = published("temperatures")
+    expected = []
+    dataset = ""
+    for line in tabular(paper, table["table"]):
+        cells = [plain(cell) for cell in line.split("&")]
+        if len(cells) == 9 and cells[1] in ("Llama", "Qwen", "Mistral"):
+            dataset = cells[0] or dataset
+            expected += [(dataset, cells[1], float(cell)) for cell in cells[2:]]
+    assert [(row["dataset"], row["model"], row["temperature"]) for row in table["rows"]] == expected
+    assert [row["measure"] for row in table["rows"][:7]] == [
+        "E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"
+    ]  # fmt: skip
+
+
+def test_every_accuracy(paper: str) -> None:
+    table = published("accuracies")
+    rows = [[plain(cell) for cell in line.split("&")] for line in tabular(paper, table["table"])]
+    expected = [
+        (row[0], dataset, float(cell))
+        for row in rows
+        if row[0] in ("Llama", "Qwen", "Mistral")
+        for dataset, cell in zip(("TriviaQA", "NQ", "SQuAD"), row[1:], strict=True)
+    ]
+    found = [(row["model"], row["dataset"], round(100 * row["beam"], 6)) for row in table["rows"]]
+    assert found == expected
+
+
+def test_every_size_of_a_part(paper: str) -> None:
+    table = published("splits")
+    rows = [[plain(cell) for cell in line.split("&")] for line in tabular(paper, table["table"])]
+    sizes = {row[1]: [int(cell) for cell in row[2:]] for row in rows if row[-1].isdigit()}
+    assert [row["calibration_train"] for row in table["rows"]] == sizes["Training"]
+    assert [row["validation"] for row in table["rows"]] == sizes["Validation"]
+    assert [row["test"] for row in table["rows"]] == sizes["Test"]
+
+
+def test_every_change_of_rank(paper: str) -> None:
+    table = published("volatility-qwen")
+    rows = [[plain(cell) for cell in line.split("&")] for line in tabular(paper, table["table"])]
+    expected = [(row[0], float(cell)) for row in rows if re.match(r"\d", row[-1]) for cell in row[1:]]
+    assert [(row["method"], row["volatility"]) for row in table["rows"]] == expected
+
+
+def test_the_audits_are_stated_in_the_text(paper: str) -> None:
+    shares = {row["key"]: row["value"] for row in published("audits")["rows"]}
+    assert re.search(r"clustering accuracy of 94\\%", paper)
+    assert re.search(r"91\\% agreement rate", paper)
+    assert shares == {"clustering accuracy": 0.94, "agreement": 0.91}
+
+
+def published_run(folder: Path, model: str, source: str) -> dict[str, Any]:
+    write_grid(folder, Grid(models=("m",), datasets={"d": False}, counts=(), runs=2, n=15))
+    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    settings["models"][0]["path"] = model
+    settings["datasets"][0]["source"] = source
+    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    return analyse(folder)
+
+
+def test_a_run_on_the_papers_model_and_data_stands_beside_it(tmp_path: Path) -> None:
+    results = published_run(tmp_path, "Qwen/Qwen2.5-7B-Instruct", "nq-open")
+    tables = {table.name: table for table in published_tables(results)}
+    assert {"paper-main-qwen", "paper-entropy-conf", "paper-temperatures", "paper-splits"} <= set(tables)
+    assert not any("llama" in name or "mistral" in name for name in tables)
+    main = tables["paper-main-qwen"]
+    assert len(main.rows) == 5 * 14
+    (row,) = [
+        row for row in main.rows if [cell.text for cell in row[:5]] == ["Qwen", "NQ", "TS", "L-SC", "AUROC"]
+    ]
+    (ours,) = [
+        one["auroc"]["mean"]
+        for one in results["analyses"]["confidence"]
+        if (one["method"], one["measure"]) == ("TS", "L-SC")
+    ]
+    assert (row[5].value, row[5].error) == (0.799, 0.007)
+    assert row[6].value == ours
+    assert row[7].value == pytest.approx(ours - 0.799)
+    temperature = tables["paper-temperatures"].rows[0]
+    assert [cell.text for cell in temperature[-3:]] == ["2.41", "2.00", "−0.41"]
+
+
+def test_other_models_and_data_have_no_published_numbers(tmp_path: Path) -> None:
+    assert published_tables(published_run(tmp_path, "atlas", "atlas-trivia")) == []
+    assert model_in_paper("/models/Ministral-8B-Instruct-2410/") == "Mistral"
+    assert model_in_paper("Qwen2.5-0.5B-Instruct") is None
+    assert dataset_in_paper("triviaqa.jsonl") is None
