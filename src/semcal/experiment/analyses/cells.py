@@ -62,6 +62,8 @@ class Rules:
         The answer of SE_vanilla.
     resamples : int
     seed : tuple of int
+    bootstrapped : tuple of str
+        Metrics that get an interval over questions.
     """
 
     bins: int
@@ -70,6 +72,7 @@ class Rules:
     vanilla: str
     resamples: int
     seed: tuple[int, ...]
+    bootstrapped: tuple[str, ...] = BOOTSTRAPPED
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +118,17 @@ class PairScores:
     def over_runs(self, key: Key, metric: str) -> dict[str, Any]:
         """One metric over runs, with its interval over questions where there is one."""
         odd = metric == "ace" and self.rules.ace == "reference"  # it is no function of a resample
-        interval = None if odd or metric not in BOOTSTRAPPED else self.resampled.interval(key, metric)
+        interval = (
+            None if odd or metric not in self.rules.bootstrapped else self.resampled.interval(key, metric)
+        )
         return over_runs(self.by_run[key][metric], interval)
 
     @cached_property
     def resampled(self) -> CommonResamples[Key]:
-        """The metrics of `BOOTSTRAPPED` on common resamples of the questions."""
+        """The metrics that get an interval, on common resamples of the questions."""
         return metrics.common_resamples(
             {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
-            metrics=BOOTSTRAPPED,
+            metrics=self.rules.bootstrapped,
             bins=self.rules.bins,
             resamples=self.rules.resamples,
             seed=self.rules.seed,
