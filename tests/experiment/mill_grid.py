@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +30,7 @@ def question(name: str, number: int) -> str:
     return f"Who built {name} {number}?"
 
 
-def model_of(which: Model) -> LanguageModel:
+def model_of(which: Model) -> FakeLanguageModel:
     """Sure of one of three answers; each name of a model is sure of others."""
     table = {}
     for name in ("mill", "barn"):
@@ -44,8 +46,31 @@ def judge_of(folder: Path, _: str) -> Equivalence:
     return CachedEquivalence(FakeEquivalence([{"ana", "dr ana"}]), folder / "verdicts.sqlite")
 
 
-def shelf_of(folder: Path) -> Shelf:
-    return Shelf(folder, model_of, partial(judge_of, folder))
+def shelf_of(folder: Path | str) -> Shelf:
+    return Shelf(Path(folder), model_of, partial(judge_of, Path(folder)))
+
+
+class Mortal(FakeLanguageModel):
+    """Kills its process when it is first sampled; the next one lives, for a file tells it of that death."""
+
+    def __init__(self, like: FakeLanguageModel, epitaph: Path) -> None:
+        self.__dict__.update(like.__dict__)
+        self.epitaph = epitaph
+
+    def sample_runs(self, *args: Any, **options: Any) -> Any:
+        if not self.epitaph.exists():
+            self.epitaph.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().sample_runs(*args, **options)
+
+
+def mortal_shelf(folder: Path | str) -> Shelf:
+    folder = Path(folder)
+
+    def load(which: Model) -> LanguageModel:
+        return Mortal(model_of(which), folder / "killed")
+
+    return Shelf(folder, load, partial(judge_of, folder))
 
 
 def write_questions(folder: Path) -> dict[str, str]:

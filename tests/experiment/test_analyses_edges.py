@@ -124,18 +124,17 @@ def test_preset_reference_measures_ace_in_row_order_and_one_class_as_a_half(tmp_
     assert cells(analyse(all_right))["Base"]["auroc"]["mean"] == 0.5
 
 
-def test_refits_of_every_run_are_read_from_their_recalibrators(tmp_path: Path) -> None:
+def test_a_refitted_temperature_has_a_mean_and_an_error_over_runs(tmp_path: Path) -> None:
     folder = write_grid(tmp_path, Grid(**SMALL))
-    path = folder / "recalibrators/alpha-1b/made-up-trivia/TS_NLL/run1/calibration.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"method": "TS", "temperature": 2.4}))
+    path = folder / "selection/alpha-1b/made-up-trivia.json"
+    selection = json.loads(path.read_text())
+    (fit,) = [one for one in selection["fits"] if one["candidate"] == "TS NLL"]
+    fit["temperature_of_run"] = [2.0, 2.4]
+    path.write_text(json.dumps(selection))
     (row,) = analyse(folder)["analyses"]["refits"]
     assert row["candidate"] == "TS NLL"
     assert row["temperature"]["mean"] == pytest.approx(2.2)
     assert row["temperature"]["se"] == pytest.approx(0.2)
-    path.write_text("{}")
-    with pytest.raises(StoreError, match=r"TS_NLL holds no temperature"):
-        analyse(folder)
 
 
 def test_files_with_other_questions_are_refused(own_grid: Path) -> None:

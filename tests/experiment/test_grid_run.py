@@ -164,6 +164,18 @@ def test_two_processes_give_the_bytes_of_one(small: Path, tmp_path: Path) -> Non
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
+def test_a_finished_run_needs_no_model_and_no_features(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "work")
+    shutil.rmtree(tmp_path / "samples")
+    for method in ("sample_runs", "features", "greedy", "beam", "score", "logits"):
+        monkeypatch.setattr(f"semcal.engine.fakes.FakeLanguageModel.{method}", None)
+    mills.run(tmp_path, mills.settings(small, *SMALL))
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
 @pytest.mark.parametrize("stage", ["sample", "cluster", "measure"])
 def test_a_stage_is_done_again_to_the_same_bytes(stage: str, small: Path, tmp_path: Path) -> None:
     shutil.copytree(small, tmp_path, dirs_exist_ok=True)

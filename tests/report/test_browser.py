@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, driven, dump
 from made_up_run import edit_row, write_run
 
 from semcal.report import build
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-logging=stderr",
-    "--dump-dom",
-]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -72,18 +56,6 @@ document.title = "outcome" + JSON.stringify(outcome);
 """
 
 
-def dump(page: Path, profile: Path) -> tuple[str, str]:
-    """The document after its script ran, and what the browser said on its console."""
-    done = subprocess.run(
-        [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", page.as_uri()],
-        capture_output=True,
-        timeout=120,
-        check=True,
-    )
-    said = done.stderr.decode(errors="replace").splitlines()
-    return done.stdout.decode(), "\n".join(line for line in said if "CONSOLE" in line)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_run(
@@ -100,15 +72,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outcome(run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a reader finds; the driver needs the page without its content security policy."""
-    text = re.sub(r"<meta http-equiv[^>]*>", "", build(run).read_text(encoding="utf-8"))
-    page = tmp_path_factory.mktemp("driven") / "page.html"
-    page.write_text(text.replace("</body>", f"<script>{{{DRIVER}}}</script></body>"), encoding="utf-8")
-    dom, said = dump(page, page.parent / "profile")
-    assert said == ""
-    title = re.search(r"<title>outcome(.*?)</title>", dom, re.DOTALL)
-    assert title is not None
-    return json.loads(title[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    """What a reader finds."""
+    page = build(run).read_text(encoding="utf-8")
+    return driven(page, DRIVER, tmp_path_factory.mktemp("driven"))
 
 
 def answers(run: Path) -> list[tuple[str, float, bool]]:

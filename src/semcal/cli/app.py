@@ -122,4 +122,6 @@ for _module in (
     export,
     env,
 ):
-    app.command(name=_module.__name__.rpartition(".")[2])(_guarded(_module.command))
+    app.command(name=_module.__name__.rpartition(".")[2], cls=getattr(_module, "CLASS", None))(
+        _guarded(_module.command)
+    )

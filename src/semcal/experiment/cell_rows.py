@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.experiment.cells import Cell, Incomplete
-from semcal.experiment.grid_candidates import candidates_of
+from semcal.experiment.grid_candidates import candidates_of, grid_temperatures
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Lines, Piece
@@ -47,6 +47,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
             if "TS" in chosen["methods"]
             else {}
         )
+        yield from cell.refit([*_names(chosen["methods"]), *chain(*map(_names, chosen["by_loss"].values()))])
         passes = _passes(cell, chosen, {name: t for name, (_, t) in moved.items()})
         written = yield from _test(cell, chosen, passes)
     except Incomplete:
@@ -57,17 +58,39 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
         "open_book": cell.parts.open_book,
         "sizes": {part: len(cell.questions(part)) for part in ("calibration_train", "validation", "test")},
         "prompt": cell.prompt,
-        "methods": chosen["methods"],
-        "by_loss": chosen["by_loss"],
+        "methods": _with_temperatures(chosen["methods"], fits),
+        "by_loss": {loss: _with_temperatures(found, fits) for loss, found in chosen["by_loss"].items()},
         "transfer": {name: {"candidate": c, "temperature": t} for c, (name, t) in moved.items()},
         "table": chosen["table"],
-        "fits": fits,
+        "fits": [_with_refits(cell, fit) for fit in fits],
     }
     root = cell.stages.store.root
     for path, lines in written.items():
         write_if_new(root / path, "".join(line + "\n" for line in lines))
     write_if_new(root / selection_path(cell.model.name, cell.parts.name), dumps(content, indent=1) + "\n")
     return True
+
+
+def _with_refits(cell: Cell, fit: Spec) -> Spec:
+    """A fit with the temperature of each run, where runs fit anew."""
+    found = list(cell.refitted(fit["candidate"]).values())
+    return {**fit, "temperature_of_run": found} if found else fit
+
+
+def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence[Spec]) -> Spec:
+    """Choices by method and measure, each with its one temperature; null where it has none."""
+    known = {
+        "Base": 1.0,
+        "SE": 0.5,
+        **grid_temperatures(),
+        **{one["candidate"]: one["temperature"] for one in fits},
+    }
+    return {
+        method: {
+            measure: {**one, "temperature": known.get(one["candidate"])} for measure, one in of_method.items()
+        }
+        for method, of_method in choices.items()
+    }
 
 
 def write_if_new(path: Path, text: str) -> None:

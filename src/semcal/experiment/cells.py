@@ -10,12 +10,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.grid_candidates import FITTED, Fits, candidates_of, fits_of, grid_temperatures
+from semcal.errors import FitError
+from semcal.experiment.grid_candidates import (
+    FITTED,
+    Fits,
+    candidates_of,
+    fits_of,
+    grid_temperatures,
+    refits_of,
+)
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import recalibrator_folder, slug
 from semcal.experiment.question_sets import Parts, Problem
 from semcal.experiment.shelf import row_of
-from semcal.experiment.stages import Lines, Piece, Stages
+from semcal.experiment.stages import Lines, Piece, Stages, hash_of
 from semcal.pipeline.fitting import data_hash
 from semcal.pipeline.workers import Plan
 from semcal.qa.datasets import Question
@@ -83,7 +91,12 @@ class Cell:
     def frozen(self, **more: Any) -> Spec:
         """What everything that the model does depends on."""
         name = self.parts.name
-        return {"revision": self.identity["revision"], "prompt": self.identity["prompts"][name], **more}
+        return {
+            "revision": self.identity["revision"],
+            "prompt": self.identity["prompts"][name],
+            "memory": self.settings.memory,
+            **more,
+        }
 
     def where(self, **more: Any) -> Spec:
         """Where the model is, and the examples that its prompt is made of."""
@@ -95,15 +108,21 @@ class Cell:
         """Check the questions, let the model read the calibration questions, and fit the temperatures."""
         yield from self._check()
         if set(self.settings.methods) & set(FITTED):
-            what = {"questions": len(self.parts.calibration_train)}
-            piece = Piece(
-                self._calibration(),
-                self._calibration_at(),
-                self.label("calibration_train", what),
-                (self._blocks,),
-            )
-            yield from self.stages.rows("features", [piece], self.rank, everyone=True)
+            if self._is_fitted():
+                self.stages.step("features")
+            else:
+                yield from self._features()
             yield from self._fit(["TS"])
+
+    def _is_fitted(self) -> bool:
+        """Whether all fits are there, so that nothing needs the features."""
+        pieces = map(self._fit_piece, fits_of(self.settings, FITTED))
+        return all(self.stages.has("fit", piece) for piece in pieces)
+
+    def _features(self) -> Plan[None]:
+        label = self.label("calibration_train", 0)
+        piece = Piece(self._calibration(), self._calibration_at(), label, (self._blocks,))
+        yield from self.stages.rows("features", [piece], self.rank, everyone=True)
 
     def _check(self) -> Plan[None]:
         given = {name: [row_of(q) for q in self.parts.part(name)] for name in ("validation", "test")}
@@ -123,6 +142,10 @@ class Cell:
             Problem(self.parts.name, None, f"question {row['id']!r}: {row['reason']}", self.model.name)
             for row in bad
         ]
+
+        for part in ("validation", "test"):
+            if not self.questions(part):
+                raise FitError(f"no {part} question fits {self.name}; the first reason: {self.problems[0]}")
 
     def questions(self, part: str) -> list[Question]:
         """The questions of a part that fit the model."""
@@ -145,10 +168,22 @@ class Cell:
         return self._root / str(self._calibration_at()["features"]) / "blocks.jsonl"
 
     def _fit(self, methods: Sequence[str]) -> Plan[None]:
-        pieces = [self._fit_piece(fits) for fits in fits_of(self.settings, methods)]
+        yield from self._carry_out(fits_of(self.settings, methods))
+
+    def refit(self, names: Sequence[str]) -> Plan[None]:
+        """Fit candidates anew for the runs after the first, where the settings say so."""
+        yield from self._carry_out(refits_of(self.settings, names))
+
+    def _carry_out(self, fits: Sequence[Fits]) -> Plan[None]:
+        pieces = [self._fit_piece(one) for one in fits]
         found = yield from self.stages.rows("fit", pieces, self.rank, everyone=True)
         for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
             self.fitted[row["candidate"], row["run"]] = row
+
+    def refitted(self, name: str) -> dict[int, float | None]:
+        """Run → T of the fits of a candidate, where there are several."""
+        found = {run: row["temperature"] for (one, run), row in self.fitted.items() if one == name}
+        return dict(sorted(found.items())) if len(found) > 1 else {}
 
     def _fit_piece(self, fits: Fits) -> Piece:
         fitting = self.settings.fitting
@@ -171,7 +206,7 @@ class Cell:
         where = {
             **self._calibration_at(),
             "dataset": self.parts.name,
-            "trainings": f"{self.scratch}/trainings",
+            "trainings": f"{self.scratch}/trainings/{hash_of(inputs)}",
         }
         needs = tuple(self._root / folder / "calibration.json" for folder in folders.values())
         label = self.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
@@ -226,7 +261,6 @@ class Cell:
         fit = self.fitted.get(
             (candidate.name, 0), {"temperature": {"Base": 1.0, "SE": 0.5}.get(candidate.name)}
         )
-        runs = {run: one["temperature"] for (name, run), one in self.fitted.items() if name == candidate.name}
         return {
             "candidate": candidate.name,
             "method": method_of[candidate.name],
@@ -236,7 +270,6 @@ class Cell:
             "parameters": fit.get("parameters", 0),
             "train_nll": fit.get("train_nll", row.get("train_nll")),
             **{key: row[key] for key in ("validation_nll", "top_changed", "order_changed", "classes")},
-            **({"temperature_of_run": [runs[run] for run in sorted(runs)]} if len(runs) > 1 else {}),
         }
 
     # Blocks of questions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,7 @@ def fit(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
                 "train_nll": mean_loss_of(model, found.features, recalibrator),
             }
         )
+    shutil.rmtree(shelf.folder / spec["trainings"], ignore_errors=True)
     return rows
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.selection import Candidate
 from semcal.experiment.sweep import candidate_of
 
-__all__ = ["FITTED", "Fits", "candidates_of", "fits_of", "grid_temperatures"]
+__all__ = ["FITTED", "Fits", "candidates_of", "fits_of", "grid_temperatures", "refits_of"]
 
 #: Methods that are fitted to calibration questions.
 FITTED = ("TS", "ATS", "Platt")
@@ -69,20 +69,26 @@ def _decays(method: str, settings: GridSettings) -> Sequence[float | None]:
 
 
 def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[Fits]:
-    """The fits of some methods: all losses of TS at once, every candidate of ATS and Platt by itself.
-
-    An exact solution has no seed, so runs that fit anew share it.
-    """
+    """The fits of some methods in the first run: all losses of TS at once, each candidate of others alone."""
     losses = settings.fitting.losses
-    found = []
-    for method in (one for one in settings.methods if one in FITTED and one in methods):
-        solver = settings.fitting.solver if method == "TS" else "sgd"
-        runs = settings.runs.count if settings.runs.refit and solver == "sgd" else 1
-        groups = [losses] if method == "TS" else [(point,) for point in losses]
-        found += [
-            Fits(method, solver, group, decay, run)
-            for run in range(runs)
-            for decay in _decays(method, settings)
-            for group in groups
-        ]
-    return found
+    return [
+        Fits(method, settings.fitting.solver if method == "TS" else "sgd", group, decay, 0)
+        for method in settings.methods
+        if method in FITTED and method in methods
+        for decay in _decays(method, settings)
+        for group in ([losses] if method == "TS" else [(point,) for point in losses])
+    ]
+
+
+def refits_of(settings: GridSettings, names: Sequence[str]) -> list[Fits]:
+    """The fits of some candidates in the later runs; an exact solution has no seed, so runs share it."""
+    if not settings.runs.refit:
+        return []
+    return [
+        replace(fits, losses=(point,), run=run)
+        for run in range(1, settings.runs.count)
+        for fits in fits_of(settings, FITTED)
+        if fits.solver == "sgd"
+        for point, name in zip(fits.losses, fits.names)
+        if name in names
+    ]

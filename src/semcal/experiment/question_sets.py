@@ -18,6 +18,8 @@ __all__ = ["PARTS", "Parts", "Problem", "built_in_sets", "load_parts", "sizes_of
 
 PARTS = ("calibration_train", "validation", "test")
 
+#: Characters of a question with its passage; a longer one must not become an example in every prompt.
+LONGEST = 1_000_000
 _ATLAS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 _SETS = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:load_set"))
 _SIZES = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:SIZES"))
@@ -142,10 +144,15 @@ def _rows(dataset: DataSet, source: str, split: str | None) -> Iterator[Question
 
 def _good(rows: Iterator[Question | RowError], name: str, bad: list[Problem]) -> Iterator[Question]:
     for row in rows:
-        if isinstance(row, Question):
-            yield row
-        else:
+        if isinstance(row, RowError):
             bad.append(Problem(name, row.line, row.reason))
+        elif (length := len(row.question) + len(row.context or "")) > LONGEST:
+            reason = (
+                f"question {row.id!r}: {length} characters are more than any model reads; cut the passage"
+            )
+            bad.append(Problem(name, None, reason))
+        else:
+            yield row
 
 
 def _built_in(dataset: DataSet) -> Parts:

@@ -124,6 +124,10 @@ class Stages:
             self.missing[stage] += found[i] is None
         return found
 
+    def has(self, stage: str, piece: Piece) -> bool:
+        """Whether a piece is done, as far as can be told without reading it."""
+        return all(path.exists() for path in (*piece.needs, self.store.path(stage, piece.key)))
+
     def _find(self, stage: str, piece: Piece) -> Lines | None:
         if not all(path.exists() for path in piece.needs):
             return None

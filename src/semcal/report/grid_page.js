@@ -165,8 +165,9 @@ function recordDetails(record, k) {
   const { cell, method, entries } = record;
   const candidate = cell.choices[method][k];
   const own = data.measures.filter((_, i) => cell.choices[method][i] === candidate);
-  const caption = `Answers sampled under ${candidate}, which ${method} uses for ${own.join(", ")}: by meaning, ` +
-    "each with its log-likelihood per token; confidence in each meaning";
+  const uses = own.length < data.measures.length ? `, which ${method} uses for ${own.join(", ")}` : "";
+  const caption = `Answers sampled under ${candidate}${uses}: by meaning, each with its log-likelihood per ` +
+    "token; confidence in each meaning. Only meanings that a measure selects were graded";
   const [greedy, right] = [cell.block.texts[entries[k][6]], entries[k][7]];
   const said = el("p", { className: "note" }, `Greedy answer: ${greedy || "empty"} `,
     el("span", { className: rightClass(right) }, rightWord(right)), " · ",
@@ -215,8 +216,8 @@ const started = startExplorer({
   ],
   outcomes: [{ name: "disagree", label: "measures disagree", keeps: disagree }],
   columns: [
-    named("Model", ({ cell }) => cell.model),
-    named("Data set", ({ cell }) => cell.dataset),
+    ...(data.models.length > 1 ? [named("Model", ({ cell }) => cell.model)] : []),
+    ...(data.datasets.length > 1 ? [named("Data set", ({ cell }) => cell.dataset)] : []),
     { name: "Method", key: ({ method }) => data.methods.indexOf(method), by: byNumber,
       cell: ({ method }) => el("td", {}, methodName(method)) },
   ],

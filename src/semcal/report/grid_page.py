@@ -14,6 +14,7 @@ from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_explorer import Explorer, explorer_blocks
 from semcal.report.grid_figures import GridFigure, grid_figures
+from semcal.report.grid_headline import facts, headline, headline_table
 from semcal.report.grid_results import read_results
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
@@ -71,8 +72,10 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
         "version": escape(str((environment.get("versions") or {}).get("semcal", ""))),
         "title": html_text(f"{run.folder.resolve().name} – semcal report"),
         "heading": html_text(f"Semantic uncertainty of {_listed(run.models)}"),
-        "facts": html_text(_facts(run, results)),
+        "facts": html_text(facts(run, results)),
         "links": "\n".join(_links(sections)),
+        "headline": html_text(headline(results)),
+        "summary": html_table(headline_table(results)),
         "claims": claims_html(results["claims"]),
         "sections": "\n\n".join(_section(section, markup) for section, markup in sections),
         "explorer_note": html_text(_explorer_note(run, explorer)),
@@ -95,17 +98,6 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _facts(run: FinishedRun, results: Results) -> str:
-    sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
-    asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
-    runs = "one run" if run.runs == 1 else f"{run.runs} runs"
-    refused = f" {results['problems']} rows of the data were refused." if results["problems"] else ""
-    return (
-        f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
-        f"{run.preset}, seed {run.seed}.{refused}"
-    )
-
-
 def _section(section: Section, markup: str) -> str:
     note = f'<p class="note">{html_text(section.note)}</p>\n' if section.note else ""
     return (
@@ -116,20 +108,27 @@ def _section(section: Section, markup: str) -> str:
 
 def _links(sections: Iterable[tuple[Section, str]]) -> Iterable[str]:
     named = [(section.name, section.title) for section, _ in sections]
-    for name, title in [("claims", "Claims"), *named, ("explorer", "Questions"), ("settings", "Settings")]:
+    for name, title in [
+        ("overview", "Overview"),
+        ("claims", "Claims"),
+        *named,
+        ("explorer", "Questions"),
+        ("settings", "Settings"),
+    ]:
         yield f'<a href="#{name}">{html_text(title)}</a>'
 
 
 def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
     """What of the run the table of questions holds."""
-    held = "Every run is here." if len(explorer.runs) == run.runs > 1 else ""
+    held = "Every run is here" if run.runs > 1 else "It is the one run"
     if len(explorer.runs) < run.runs:
-        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large."
+        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large"
+    size = sum(map(len, explorer.blocks.values())) / 1e6
     return (
         "Every test question with its sampled answers, their meanings and what each measure made of them. "
         "Measures disagree where one selects a right answer and another a wrong one, or their confidences "
-        f"are 0.5 or more apart. {held}"
-    ).rstrip()
+        f"are 0.5 or more apart. {held}; the questions take {size:.1f} MB of the page."
+    )
 
 
 # ---- Settings ---------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +83,7 @@ SECTIONS = (
         tables=("02-accuracies", "02b-selected-accuracies", "answers", "13-agreement", "deciding-rules"),
         note="The sheet for judging the clusters by hand (table 12) stands in tables/audit.csv.",
     ),
-    Section("data", "Data and prompts", tables=("01-splits",)),
+    Section("prompts", "Data and prompts", tables=("01-splits",)),
 )
 #: Shown apart from the sections.
 APART = ("claims", "deviations")
@@ -98,8 +97,8 @@ def sections_of(
     Tables that no section asks for (published numbers beside ours) stand in one of their own at the end.
     """
     drawn: dict[str, dict[tuple[str, ...], str]] = {}
-    for figure in figures:
-        drawn.setdefault(figure.number, {})[figure.of] = _figure(figure)
+    for i, figure in enumerate(figures):
+        drawn.setdefault(figure.number, {})[figure.of] = _figure(figure, f"f{i}")
     named = {table.name: table for table in tables}
     models, shown = results["models"], set(APART)
     found = []
@@ -108,7 +107,7 @@ def sections_of(
         kept = {name: _tables_of(name, models, named) for name in section.tables}
         shown |= {table.name for of_name in kept.values() for table in of_name.values()}
         parts += _tables(section, {name: of_name for name, of_name in kept.items() if of_name})
-        if section.name == "data":
+        if section.name == "prompts":
             parts += _prompts(results["analyses"]["prompts"])
         if parts:
             found.append((section, "\n".join(parts)))
@@ -121,9 +120,8 @@ def sections_of(
 # ---- Figures ----------------------------------------------------------------------------------------------
 
 
-def _figure(figure: GridFigure) -> str:
-    """A figure as wide as in print, with its caption and the names of its files."""
-    name = re.sub(r"[^A-Za-z0-9]", "-", figure.name)
+def _figure(figure: GridFigure, name: str) -> str:
+    """A figure as wide as in print, with its caption; `name` makes its ids its own."""
     caption = html_text(figure.caption)
     label = f"Figure {figure.number}: {figure.caption}"
     width = figure.figure.get_figwidth() * REM_PER_INCH
@@ -185,7 +183,7 @@ def _prompts(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     if not parts:
         return []
     caption = "<p><b>Figure 8.</b> The exact prompt of the first test question.</p>"
-    return [caption + choices("data-8", "model-and-data-set", "Model and data set", parts)]
+    return [caption + choices("prompts-8", "model-and-data-set", "Model and data set", parts)]
 
 
 # ---- Claims -----------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ FONT = re.compile(r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*;?\s*")
 NOISE = re.compile(
     r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>|\n\s*(?=[<])", re.DOTALL
 )
-#: A path without points, such as an error bar of unknown length.
-EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>")
+#: A path without points, such as an error bar of unknown length, and a group without anything.
+EMPTY = re.compile(r"<path(?![^>]* d=)[^>]*/>|<g[^>]*/>")
 PATH = re.compile(r'\sd="([^"]*)"')
 #: The space that a path does without: around its letters.
 SPACE = re.compile(r"\s*([MLCQz])\s*")
@@ -72,7 +72,7 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 def _tag(tag: str) -> str:
     """A tag with rounded coordinates, the page's colours and the page's font."""
     tag = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
-    tag = PATH.sub(lambda found: f' d="{SPACE.sub(_letter, found[1])}"', tag)
+    tag = PATH.sub(lambda found: f' d="{SPACE.sub(_letter, found[1]).strip()}"', tag)
     tag = FONT.sub(lambda found: f"font-size: {found[1]}" if found[1] else "", tag)
     return COLOUR.sub(lambda colour: VARIABLES[colour[0]], tag)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from semcal.cli.console import complain, progress, say
-from semcal.cli.crews import chosen, crew_for
+from semcal.cli.crews import chosen, crew_for, tell_peak
+from semcal.cli.loading import weights_of
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -31,9 +34,24 @@ from semcal.records import dumps
 if TYPE_CHECKING:
     from semcal.experiment.grid import Outcome
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.shelf import Shelf
     from semcal.experiment.stages import Shard
+    from semcal.pipeline.workers import Crew
 
-__all__ = ["command"]
+__all__ = ["CLASS", "command"]
+
+
+class CLASS(TyperCommand):
+    """`--ray` without an address, last or before another option, means a local cluster."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give such a `--ray` its address."""
+        following = [*args[1:], "-"]
+        bare = [one == "--ray" and after.startswith("-") for one, after in zip(args, following)]
+        return super().parse_args(
+            ctx, ["--ray=local" if is_bare else one for one, is_bare in zip(args, bare)]
+        )
+
 
 #: Problems of the data that are told one by one.
 TOLD = 20
@@ -65,6 +83,14 @@ def command(
         str | None,
         typer.Option(metavar="I/N", help="Do the I-th of N shares of the blocks (see semcal merge)."),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="[ADDRESS]",
+            help="Work on a Ray cluster: its address, auto, or (without one, last on the line) a local one.",
+        ),
+    ] = None,
     json: JsonOption = False,
     device: DeviceOption = None,
     nli_device: NliDeviceOption = None,
@@ -83,8 +109,11 @@ def command(
     """
     from semcal.experiment.reading import read_settings
 
-    settings = read_settings(config, overrides or (), limit=limit)
+    given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
+    settings = read_settings(config, given, limit=limit)
     folder = out or Path("runs") / config.stem
+    if dry_run:
+        return _plan(settings, folder, as_json=json)
     share = _shard(shard)
     if fresh:
         _forget(folder)
@@ -92,9 +121,26 @@ def command(
         from semcal.experiment.folders import forget_from
 
         forget_from(folder, start)
-    outcome = _carry_out(settings, folder, share, workers, device, nli_device, memory)
+    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
+    outcome = _carry_out(settings, folder, share, workers, ray, how)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
+
+
+def _plan(settings: GridSettings, folder: Path, *, as_json: bool) -> int:
+    from semcal.experiment.forecast import forecast
+
+    plan = forecast(settings)
+    if as_json:
+        typer.echo(dumps(plan.tree()))
+        return 0
+    typer.echo(
+        f"{folder}: {len(settings.models)} models × {len(settings.datasets)} data sets × "
+        f"{len(settings.methods)} methods × {settings.runs.count} runs, preset {settings.preset}"
+    )
+    for line in plan.lines():
+        typer.echo(line)
+    return 0
 
 
 def _forget(folder: Path) -> None:
@@ -114,33 +160,48 @@ def _shard(text: str | None) -> Shard | None:
     return Shard(int(number), int(of))
 
 
-def _carry_out(
-    settings: GridSettings,
-    folder: Path,
-    share: Shard | None,
-    workers: int | None,
-    device: str | None,
-    nli_device: str | None,
-    memory: str | None,
-) -> Outcome:
-    from semcal.cli.loading import weights_of
-    from semcal.experiment.environment import Clock
-    from semcal.experiment.grid import Grid
+@contextmanager
+def _crew(
+    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
+) -> Iterator[Crew[Shelf]]:
+    """Who does the work: this process, several, or a Ray cluster."""
     from semcal.experiment.shelf import open_shelf
 
-    clock = Clock()
+    if ray is not None:
+        from semcal.experiment.ray_crew import RayCrew
+
+        with RayCrew(ray, folder, dict(how), count=workers) as cluster:
+            say(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
+            yield cluster
+            tell_peak(cluster)
+        return
     sizes = {model.path: weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     shared = chosen(
         workers,
         "run",
-        device=device,
+        device=how["device"],
         blocks=None,
         model=largest,
         equivalence=settings.equivalence,
         at_once=True,
     )
-    load = partial(open_shelf, folder, device=device, nli_device=nli_device, memory=memory)
+    with crew_for(shared, partial(open_shelf, folder, **how), at_once=True) as (crew, _):
+        yield crew
+
+
+def _carry_out(
+    settings: GridSettings,
+    folder: Path,
+    share: Shard | None,
+    workers: int | None,
+    ray: str | None,
+    how: dict[str, Any],
+) -> Outcome:
+    from semcal.experiment.environment import Clock
+    from semcal.experiment.grid import Grid
+
+    clock = Clock()
     told = [0]
 
     def tell(problem: object) -> None:
@@ -150,7 +211,7 @@ def _carry_out(
         elif told[0] == TOLD + 1:
             complain(f"further rows are left out; all of them are in {folder / 'problems.jsonl'}")
 
-    with crew_for(shared, load, at_once=True) as (crew, _):
+    with _crew(settings, folder, workers, ray, how) as crew:
         clock.add({"start": time.process_time()})
         grid = Grid(settings, folder, crew, progress, share, tell, clock)
         try:
@@ -167,10 +228,8 @@ def _carry_out(
 
 def _report(folder: Path) -> None:
     """Analyses, tables, figures and the page."""
-    if importlib.util.find_spec("semcal.experiment.analyses") is None:
-        return
-    from semcal.experiment.analyses import analyse  # type: ignore[import-not-found,unused-ignore]
-    from semcal.report.grid import build  # type: ignore[import-not-found,unused-ignore]
+    from semcal.experiment.analyses import analyse
+    from semcal.report.grid import build
 
     analyse(folder)
     say(f"report: {build(folder)}")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import Any
 
-from semcal.errors import StoreError
 from semcal.experiment.analyses.cells import over_runs
 from semcal.experiment.finished import FinishedRun
-from semcal.experiment.paths import recalibrator_folder
 
 __all__ = ["refits", "temperatures"]
 
@@ -44,25 +42,17 @@ def refits(run: FinishedRun) -> list[dict[str, Any]]:
     Empty where one fit served all runs.
     """
     return [
-        {"model": model, "dataset": dataset, "candidate": fit["candidate"], "temperature": over_runs(found)}
+        {"model": model, "dataset": dataset, "candidate": candidate, "temperature": over_runs(found)}
         for model, dataset in run.pairs
-        for fit in run.selections[model, dataset].get("fits", [])
-        if fit.get("temperature") is not None
-        for found in [[fit["temperature"], *_refitted(run, model, dataset, fit["candidate"])]]
+        for candidate, found in _by_candidate(run.selections[model, dataset].get("fits", [])).items()
         if len(found) > 1
     ]
 
 
-def _refitted(run: FinishedRun, model: str, dataset: str, candidate: str) -> list[float]:
-    """The temperatures of further runs, which lie inside the folder of the first."""
-    paths = [
-        run.folder / recalibrator_folder(model, dataset, candidate, number) / "calibration.json"
-        for number in range(1, run.runs)
-    ]
-    try:
-        return [float(json.loads(path.read_text())["temperature"]) for path in paths if path.is_file()]
-    except (ValueError, TypeError, KeyError) as error:
-        raise StoreError(
-            f"a calibration.json in {paths[0].parent.parent} holds no temperature ({error!r}): delete it "
-            "and run `semcal run` again"
-        ) from error
+def _by_candidate(fits: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for fit in fits:
+        if fit.get("temperature") is not None:
+            of_runs = fit.get("temperature_of_run", [fit["temperature"]])
+            found.setdefault(fit["candidate"], []).extend(of_runs)
+    return found

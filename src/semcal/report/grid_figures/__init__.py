@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.paths import slug
-from semcal.report.figures import style
 from semcal.report.grid_figures.counts import count_figure
 from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
 from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
@@ -84,16 +83,8 @@ def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridF
     """
     for number, subject, of, figure in _drawn(run, results["analyses"]):
         if figure is not None:
-            _settle(figure)
             digits = f"{number:0>{2 if number.isdigit() else 3}}"
             yield GridFigure(number, "+".join([f"figure-{digits}-{subject}", *map(slug, of)]), of, figure)
-
-
-@style()
-def _settle(figure: Figure) -> None:
-    """Lay the figure out once, and not again for every file that it is written to."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
 
 
 def _drawn(

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from semcal.report.figures import METHOD_LINES, RULE, measure_marker, method_colour, style
+from semcal.report.grid_figures.panels import legend_above, panels
 
 __all__ = ["count_figure"]
 
@@ -33,17 +34,23 @@ def count_figure(points: Sequence[Mapping[str, Any]], measures: Sequence[str]) -
     Figure
         For print; bars are standard errors over runs, where there are several.
     """
-    figure = Figure(figsize=(6.75, 2.9), layout="constrained")
-    grid = figure.subplots(2, len(measures), squeeze=False, sharex=True, sharey="row")
+    figure, grid = panels(
+        2,
+        len(measures),
+        panel=(0.76, 0.95),
+        gaps=(0.12, 0.16),
+        margins=(0.58, 0.1, 0.45, 0.46),
+        sharex=True,
+        sharey="row",
+    )
     for row, metric in zip(grid, LABELS):
         for axes, measure in zip(row, measures):
             _draw(axes, [point for point in points if point["measure"] == measure], metric)
         row[0].set_ylabel(LABELS[metric])
     for axes, measure in zip(grid[0], measures):
-        axes.set_title(measure)
-    figure.supxlabel("sampled answers per question", size=8.5)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels) or 1, handlelength=2.6)
+        axes.set_title(measure, pad=4)
+    figure.supxlabel("sampled answers per question", size=8.5, y=0.01)
+    legend_above(figure, grid[0, 0])
     return figure
 
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from semcal.report.figures import INK, method_colour, style
+from semcal.report.grid_figures.panels import panels
 
 __all__ = ["correlation_figure", "distribution_figure"]
 
@@ -35,8 +36,15 @@ def distribution_figure(entries: Sequence[Entry], measures: Sequence[str]) -> Fi
         For print; the line is the median.
     """
     methods = list(dict.fromkeys(entry["method"] for entry in entries))
-    figure = Figure(figsize=(6.75, 0.55 + 0.75 * len(methods)), layout="constrained")
-    grid = figure.subplots(len(methods), len(measures), squeeze=False, sharex=True, sharey=True)
+    figure, grid = panels(
+        len(methods),
+        len(measures),
+        panel=(0.74, 0.52),
+        gaps=(0.12, 0.16),
+        margins=(0.82, 0.1, 0.24, 0.44),
+        sharex=True,
+        sharey=True,
+    )
     for entry in entries:
         if entry["measure"] in measures:
             place = methods.index(entry["method"]), measures.index(entry["measure"])
@@ -44,11 +52,11 @@ def distribution_figure(entries: Sequence[Entry], measures: Sequence[str]) -> Fi
     for axes, method in zip(grid[:, 0], methods):
         axes.set_ylabel(method)
     for axes, measure in zip(grid[0], measures):
-        axes.set_title(measure)
+        axes.set_title(measure, pad=4)
     grid[0, 0].set_ylim(0, None)
     grid[0, 0].set_xlim(0, 1)
-    figure.supxlabel("confidence in the top meaning", size=8.5)
-    figure.supylabel("questions", size=8.5)
+    figure.supxlabel("confidence in the top meaning", size=8.5, y=0.01)
+    figure.supylabel("questions", size=8.5, x=0.008)
     return figure
 
 
@@ -77,8 +85,9 @@ def correlation_figure(entries: Sequence[Entry]) -> Figure:
     """
     matrices = [np.array(entry["matrix"], dtype=np.float64) for entry in entries]
     lowest = min((float(np.nanmin(matrix)) for matrix in matrices if np.isfinite(matrix).any()), default=0.0)
-    figure = Figure(figsize=(0.15 + 2.2 * len(entries), 2.65), layout="constrained")
-    grid = figure.subplots(1, len(entries), squeeze=False)[0]
+    figure, ((*grid,),) = panels(
+        1, len(entries), panel=(2, 2), gaps=(0.1, 0), margins=(0.46, 0.06, 0.24, 0.46)
+    )
     for axes, entry, matrix in zip(grid, entries, matrices):
         _matrix(axes, matrix, entry["measures"], lowest)
         mean = "" if entry["mean"] is None else f", mean {entry['mean']:.2f}"

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from semcal.report.figures import QUIET, RULE, measure_marker, method_colour, padded, style
+from semcal.report.grid_figures.panels import panels
 
 __all__ = ["key_handles", "scatter_figure"]
 
@@ -39,22 +41,34 @@ def scatter_figure(
         Bars: standard error over runs, or standard deviation (figure 7).
     """
     rows, columns = len(datasets), len(models)
-    figure = Figure(figsize=(min(6.75, 0.6 + 2.05 * columns), 0.55 + 1.75 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex="row", sharey="row")
+    lines = {1: 4, 2: 2}.get(columns, 1)
+    figure, grid = panels(
+        rows,
+        columns,
+        panel=(1.95, 1.35),
+        gaps=(0.14, 0.42),
+        margins=(0.58, 0.1, 0.24, 0.48 + 0.19 * lines),
+        sharex="row",
+        sharey="row",
+    )
     for row, dataset in zip(grid, datasets):
         own = [point for point in points if point["dataset"] == dataset]
         for axes, model in zip(row, models):
             _draw(axes, [point for point in own if point["model"] == model], error)
-            axes.set_title(f"{dataset}, {model}", size=8)
+            axes.set_title(f"{dataset}, {model}", size=8, pad=4)
         _scale(row[0], own, error)
         row[0].set_ylabel("AUROC (better →)")
     for axes in grid[-1]:
         axes.set_xlabel("ACE (← better)")
-    lines = {1: 4, 2: 2}.get(columns, 1)
     handles = key_handles(_names(points, "method"), _names(points, "measure"), lines)
     ncols = len(handles) // lines
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=ncols, handletextpad=0, columnspacing=0.8
+        handles=handles,
+        loc="lower center",
+        ncols=ncols,
+        handletextpad=0,
+        columnspacing=0.8,
+        borderaxespad=0.1,
     )
     return figure
 
@@ -83,25 +97,36 @@ def _ends(metric: Mapping[str, Any] | None, error: str) -> tuple[float, float] |
 
 
 def _draw(axes: Axes, points: Sequence[Point], error: str) -> None:
-    for point in points:
-        ace, auroc = _ends(point["ace"], error), _ends(point["auroc"], error)
-        if ace is None or auroc is None:
-            continue
-        axes.errorbar(
-            ace[0],
-            auroc[0],
-            xerr=ace[1],
-            yerr=auroc[1],
-            fmt=measure_marker(point["measure"]),
-            color=method_colour(point["method"]),
-            markersize=4.5,
-            markeredgecolor="white",
-            markeredgewidth=0.3,
-            elinewidth=0.6,
+    """Bars of all points, and over them the points themselves, measure by measure."""
+    known = [
+        (point, ace, auroc)
+        for point in points
+        if (ace := _ends(point["ace"], error)) and (auroc := _ends(point["auroc"], error))
+    ]
+    if not known:
+        axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", va="center", color=QUIET)
+    colours = [method_colour(point["method"]) for point, _, _ in known]
+    across = [[(x - half, y), (x + half, y)] for _, (x, half), (y, _) in known]
+    upwards = [[(x, y - half), (x, y + half)] for _, (x, _), (y, half) in known]
+    axes.add_collection(LineCollection(across, colors=colours, linewidths=0.6, alpha=0.9))
+    axes.add_collection(LineCollection(upwards, colors=colours, linewidths=0.6, alpha=0.9))
+    for measure in _names(points, "measure"):
+        own = [one for one in known if one[0]["measure"] == measure]
+        axes.scatter(
+            [ace[0] for _, ace, _ in own],
+            [auroc[0] for _, _, auroc in own],
+            c=[method_colour(point["method"]) for point, _, _ in own],
+            marker=measure_marker(measure),
+            s=20,
+            edgecolors="white",
+            linewidths=0.3,
             alpha=0.9,
+            zorder=3,
+            label=measure,
         )
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.tick_params(labelsize=7)
     axes.grid(color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from semcal.report.figures import METHOD_LINES, RULE, method_colour, style
+from semcal.report.grid_figures.panels import legend_above, panels
 
 __all__ = ["PAPER", "selective_figure"]
 
@@ -37,8 +38,16 @@ def selective_figure(entries: Sequence[Entry], datasets: Sequence[str], measures
         For print; bars are standard errors over runs, where there are several.
     """
     rows, columns = len(datasets), len(measures)
-    figure = Figure(figsize=(6.75, 0.75 + (1.5 if columns < 5 else 1.2) * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="row")
+    width = 1.36 if columns < 5 else 0.72
+    figure, grid = panels(
+        rows,
+        columns,
+        panel=(width, 1.15),
+        gaps=(0.16, 0.2),
+        margins=(0.8, 0.12, 0.45, 0.46),
+        sharex=True,
+        sharey="row",
+    )
     for row, dataset in zip(grid, datasets):
         for axes, measure in zip(row, measures):
             for entry in entries:
@@ -46,10 +55,10 @@ def selective_figure(entries: Sequence[Entry], datasets: Sequence[str], measures
                     _draw(axes, entry)
         row[0].set_ylabel(f"{dataset}\naccuracy of the rest", size=7.5)
     for axes, measure in zip(grid[0], measures):
-        axes.set_title(measure)
-    figure.supxlabel("% rejected, least confident first", size=8.5)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels) or 1, handlelength=2.6)
+        axes.set_title(measure, pad=4)
+    figure.supxlabel("% rejected, least confident first", size=8.5, y=0.01)
+    figure.align_ylabels(grid[:, 0])
+    legend_above(figure, grid[0, 0])
     return figure
 
 

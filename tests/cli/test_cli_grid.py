@@ -1,0 +1,116 @@
+"""`semcal run`, `status` and `merge` as a user types them, on a world without weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import mill_grid as mills
+import pytest
+import yaml
+from invoking import semcal
+
+from semcal.cli.commands import run as run_command
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+
+def configured(folder: Path) -> Path:
+    """A file of settings beside its data; its models are named like those that come with the package."""
+    settings = mills.settings(folder, "methods=[Base, TS]", "sampling.counts=[6]")
+    tree = {**settings.tree(), "models": [{"name": "one", "path": "atlas"}], "equivalence": "atlas"}
+    path = folder / "grid.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shelf(folder: Path, **_: object):
+        return mills.shelf_of(folder)
+
+    monkeypatch.setattr("semcal.experiment.shelf.open_shelf", shelf)
+    monkeypatch.setattr(run_command, "_report", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Path:
+    return configured(tmp_path_factory.mktemp("config"))
+
+
+def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, (told,), _ = semcal("run", config, "--out", out, "--workers", 1)
+    assert (code, told["complete"], told["problems"], told["missing"]) == (0, True, 0, {})
+    environment = json.loads((out / "environment.json").read_text())
+    stages = {"sample", "cluster", "grade", "select", "measure"}
+    assert stages <= set(environment["cpu_seconds"])
+    assert stages <= set(environment["peak_memory_mb_by_stage"])
+    code, (state,), _ = semcal("status", out)
+    assert (code, state["complete"], state["stages"]["sample"]) == (0, True, [12, 12])
+    block = next((out / "blocks" / "cluster").iterdir())
+    block.write_text(block.read_text()[:-5])
+    code, (state,), stderr = semcal("status", out, "-v")
+    assert (code, state["stages"]["cluster"]) == (1, [11, 12])
+    assert block.name in stderr
+    assert "lacks 1 cluster" in stderr
+    code, _, stderr = semcal("run", config, "--out", out, "--workers", 1)
+    assert (code, block.name in stderr) == (1, True)
+    code, _, _ = semcal("run", config, "--out", out, "--workers", 1, "--from", "cluster", "-q")
+    assert (code, semcal("status", out)[0]) == (0, 0)
+
+
+def test_shards_tell_what_they_wait_for_and_are_merged(config: Path, tmp_path: Path) -> None:
+    for number in (1, 2):
+        code, (told,), stderr = semcal(
+            "run", config, "--out", tmp_path / str(number), "--shard", f"{number}/2", "--workers", 1
+        )
+        assert (code, told["complete"]) == (0, False)
+        assert "semcal merge" in stderr
+    shutil.rmtree(tmp_path / "2" / "blocks" / "grade")
+    code, (told,), _ = semcal("merge", tmp_path / "all", tmp_path / "1", tmp_path / "2")
+    assert (code, told["refused"], told["missing"]["select"]) == (0, [], 2)
+    other = yaml.safe_load((tmp_path / "2" / "settings.yaml").read_text())
+    (tmp_path / "2" / "settings.yaml").write_text(yaml.safe_dump({**other, "seed": 9}))
+    code, _, stderr = semcal("merge", tmp_path / "all", tmp_path / "2")
+    assert (code, "other settings (seed)" in stderr) == (2, True)
+
+
+def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    data = tmp_path / "mill.jsonl"
+    data.write_bytes(data.read_bytes() + b'{"id": "x", "question": ""}\nno JSON\n')
+    code, (told,), stderr = semcal(
+        "run", config, "--out", tmp_path / "run", "--workers", 1, "--set", "methods=[Base]"
+    )
+    assert (code, told["complete"], told["problems"]) == (1, True, 2)
+    assert "left out: mill, line 41: " in stderr
+    assert "left out: mill, line 42: not JSON" in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--set", "samplin.m=3"), "unknown setting 'samplin'; did you mean 'sampling'?"),
+        (("--shard", "3/2"), "--shard 3/2: expected I/N"),
+        (("--from", "clustr"), "unknown stage 'clustr'; did you mean 'cluster'?"),
+    ],
+)
+def test_wrong_usage_is_named(config: Path, tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
+    code, _, stderr = semcal("run", config, "--out", tmp_path / "run", *arguments)
+    assert (code, told in stderr) == (2, True)
+
+
+def test_fresh_leaves_a_folder_of_others_alone(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    code, _, stderr = semcal("run", config, "--out", tmp_path, "--fresh")
+    assert (code, "is no run folder" in stderr) == (2, True)
+    assert (tmp_path / "letter.txt").exists()
+    assert semcal("status", tmp_path)[0] == 2
+
+
+def test_a_dry_run_writes_nothing(config: Path, tmp_path: Path) -> None:
+    code, (plan,), _ = semcal("run", config, "--out", tmp_path / "run", "--dry-run", "--json")
+    assert (code, plan["jobs"]["sample"], plan["questions"]["test"]) == (0, 12, 22)
+    assert not (tmp_path / "run").exists()

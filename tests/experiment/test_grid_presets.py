@@ -1,0 +1,131 @@
+"""Whole grids from fakes under the presets, and with bad rows in the data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mill_grid as mills
+import pytest
+
+from semcal.engine.fakes import FakeLanguageModel
+from semcal.errors import InputError
+from semcal.experiment.forecast import forecast
+from semcal.experiment.reading import read_settings
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.sample import sample_runs, scored_without_passages
+from semcal.qa.datasets import Question
+from semcal.recalibration import SE, Base
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+ONE = ("datasets.1.calibration_train=6", "datasets.1.validation=4", "datasets.1.test=4", "sampling.counts=[]")
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for line in (folder / "samples" / "one" / "mill" / name).read_text().splitlines()
+    ]
+
+
+def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: Path) -> None:
+    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper")
+    assert mills.run(tmp_path, settings).complete
+    chosen = json.loads((tmp_path / "selection/one/mill.json").read_text())
+    platt = chosen["methods"]["Platt"]["E-SC"]["candidate"].replace(" ", "_")
+    folder = tmp_path / "recalibrators" / "one" / "mill" / platt
+    first, second = ((folder / run / "calibration.json").read_text() for run in ("", "run1"))
+    assert json.loads(first)["weights"]["sha256"] != json.loads(second)["weights"]["sha256"]
+    fits = {fit["candidate"]: fit for fit in chosen["fits"]}
+    (ts, *_) = [c["candidate"] for c in chosen["methods"]["TS"].values()]
+    assert len(fits[ts]["temperature_of_run"]) == 2
+    assert "temperature_of_run" not in fits["Base"]
+    found = rows(tmp_path, f"{platt}/run1.jsonl")
+    assert {row["run"] for row in found} == {1}
+
+
+def test_rows_of_the_reference_preset_have_beam_answers_under_each_method(tmp_path: Path) -> None:
+    settings = mills.settings(tmp_path, *ONE, "methods=[Base, SE, TS]", preset="reference")
+    assert mills.run(tmp_path, settings).complete
+    for candidate in ("Base", "SE"):
+        for row in rows(tmp_path, f"{candidate}/run1.jsonl"):
+            assert row["beam_correct"] == row["greedy_correct"] == (row["answers"] == ["Ana"])
+
+
+def test_answers_scored_without_passages_have_the_likelihood_of_the_bare_prompt() -> None:
+    """The fake model reads the question alone, so nothing but the label may change."""
+    model = FakeLanguageModel({"Who?": {"Ana.": 0.7, "Bo said. More": 0.3}})
+    questions = [Question("1", "Who?", context="Somewhere.")]
+    recalibrators = [Base(), SE()]
+    ((*sampled,),) = sample_runs(model, questions, recalibrators=recalibrators, seeds=[3], m=6)
+    again = scored_without_passages(model, questions, sampled, recalibrators=recalibrators, asking=Asking(()))
+    for before, after in zip(sampled, again):
+        (one,), (two,) = before, after
+        assert {draw.likelihood for draw in two.draws} == {"rescored"}
+        assert [draw.text for draw in two.draws] == [draw.text for draw in one.draws]
+        assert [draw.log_likelihood for draw in two.draws] == pytest.approx(
+            [draw.log_likelihood for draw in one.draws], abs=1e-6
+        )
+
+
+BAD = {
+    "no answers": (b'{"id": "x1", "question": "Who?"}', "no answers"),
+    "empty question": (b'{"id": "x2", "question": " ", "answers": ["a"]}', "not empty"),
+    "used id": (b'{"id": "mill0", "question": "Who?", "answers": ["a"]}', "was used in line"),
+    "wrong type": (b'{"id": "x4", "question": 4, "answers": ["a"]}', "must be a text"),
+    "broken UTF-8": (b'{"id": "x5", "question": "\xff", "answers": ["a"]}', "not UTF-8"),
+    "no JSON": (b"x6", "not JSON"),
+    "too long": (
+        b'{"id": "x7", "question": "Who?", "answers": ["a"], "context": "%s"}' % (b"word " * 420_000),
+        "'x7': 2100004 characters are more than any model reads",
+    ),
+}
+
+
+def test_bad_rows_are_told_one_by_one_and_change_nothing_else(tmp_path: Path) -> None:
+    clean, dirty = tmp_path / "clean", tmp_path / "dirty"
+    small = (*ONE, "methods=[Base]", "models=[{name: one, path: one}]")
+    outcomes = []
+    for folder in (clean, dirty):
+        folder.mkdir()
+        settings = mills.settings(folder, *small)
+        path = Path(settings.datasets[0].source)
+        if folder == dirty:
+            path.write_bytes(path.read_bytes() + b"\n".join(line for line, _ in BAD.values()) + b"\n")
+        outcomes.append(mills.run(folder, settings))
+    assert outcomes[0].problems == ()
+    told = [json.loads(line) for line in (dirty / "problems.jsonl").read_text().splitlines()]
+    assert [(one["dataset"], wanted in one["reason"]) for one, (_, wanted) in zip(told, BAD.values())] == [
+        ("mill", True)
+    ] * len(BAD)
+    first = mills.COUNT + 1
+    assert [one["line"] for one in told] == [*range(first, first + 6), None]
+    samples = [
+        {name: text for name, text in mills.contents(folder).items() if name.startswith("samples")}
+        for folder in (clean, dirty)
+    ]
+    assert samples[0] == samples[1]
+
+
+def test_too_few_questions_say_how_many_rows_were_refused(tmp_path: Path) -> None:
+    settings = mills.settings(tmp_path, "datasets.0.test=90")
+    path = Path(settings.datasets[0].source)
+    path.write_bytes(path.read_bytes() + b"x\n")
+    with pytest.raises(InputError, match=r"data set 'mill': 40 different .* \(1 rows were refused"):
+        mills.run(tmp_path / "run", settings)
+
+
+def test_a_forecast_needs_neither_models_nor_data() -> None:
+    settings = read_settings(CONFIGS / "paper.yaml")
+    plan = forecast(settings)
+    assert plan.questions == {"calibration_train": 180_551, "validation": 6000, "test": 6000}
+    assert plan.jobs["sample"] == 9 * (40 + 40)
+    assert plan.jobs["features"] == 9
+    twice = forecast(settings.model_copy(update={"models": settings.models[:1] * 2}))
+    once = forecast(settings.model_copy(update={"models": settings.models[:1]}))
+    assert twice.tokens == once.tokens + once.tokens
+    assert twice.seconds.total() == pytest.approx(2 * once.seconds.total(), rel=1e-3)
+    assert plan.nli_calls < plan.nli_calls_at_most
+    assert any("hours" in line and "H100" in line for line in plan.lines())

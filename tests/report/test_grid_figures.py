@@ -1,0 +1,223 @@
+"""The ten figures of a grid run show the numbers of results.json and of stored rows, byte for byte."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_grid import Grid, write_grid
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.report.figures import METHOD_COLOURS
+from semcal.report.grid_figures import GridFigure, grid_figures, save_grid_figures, write_files
+from semcal.report.grid_figures.counts import count_figure
+from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
+from semcal.report.grid_figures.lettering import drawable
+from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
+from semcal.report.grid_figures.pull import pull_figure
+from semcal.report.grid_figures.scatter import scatter_figure
+from semcal.report.grid_figures.schematic import schematic_figure
+from semcal.report.grid_figures.selective import selective_figure
+from semcal.semantics import MEASURES
+
+Results = dict[str, Any]
+MODEL, DATASET = "alpha-1b", "made-up-trivia"
+
+
+@pytest.fixture(scope="module")
+def run(analysed_grid: Path) -> FinishedRun:
+    return read_finished(analysed_grid)
+
+
+def texts(figure: Figure) -> list[str]:
+    """Everything that is written in a figure's panels."""
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def points(figure: Figure) -> set[tuple[str, float, float]]:
+    """(colour, x, y) of every point of a scatter."""
+    return {
+        (to_hex(colour), x, y)
+        for axes in figure.axes
+        for one in axes.collections
+        if one.get_label() in MEASURES
+        for colour, (x, y) in zip(one.get_facecolors(), one.get_offsets())
+    }
+
+
+def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(analysed_grid: Path) -> None:
+    paths = save_grid_figures(analysed_grid)
+    assert [path.name for path in paths if path.suffix == ".png"] == [
+        "figure-01-pull.png",
+        "figure-02-schematic.png",
+        "figure-03-scatter.png",
+        "figure-04-selective+alpha-1b.png",
+        "figure-05-selective+alpha-1b.png",
+        "figure-06-generations+alpha-1b+made-up-trivia.png",
+        "figure-07a-NLL.png",
+        "figure-07b-SS.png",
+        "figure-08-prompts.png",
+        "figure-09-distributions+alpha-1b+made-up-trivia.png",
+        "figure-10-correlations+alpha-1b+made-up-trivia.png",
+    ]
+    assert len(paths) == 22
+    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 11):
+        content = path.read_bytes()
+        assert content.startswith(head)
+        assert b"Date" not in content
+
+
+def test_the_same_run_gives_the_same_bytes(
+    run: FinishedRun, made_up_results: Results, tmp_path: Path
+) -> None:
+    def written(place: Path) -> list[bytes]:
+        figure = next(one for one in grid_figures(run, made_up_results) if one.number == "1")
+        return [path.read_bytes() for path in write_files(figure, place)]
+
+    assert written(tmp_path / "a") == written(tmp_path / "b")
+
+
+def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_errors(
+    made_up_results: Results,
+) -> None:
+    entries = made_up_results["analyses"]["confidence"]
+    figure = scatter_figure(entries, [MODEL], [DATASET])
+    assert points(figure) == {
+        (METHOD_COLOURS[entry["method"]], entry["ace"]["mean"], entry["auroc"]["mean"]) for entry in entries
+    }
+    (axes,) = figure.axes
+    across = axes.collections[0].get_segments()
+    bars = {round(float(np.ptp(segment[:, 0])) / 2, 9) for segment in across}
+    assert bars == {round(entry["ace"]["se"], 9) for entry in entries}
+
+
+def test_figure_7_has_standard_deviations_and_leaves_out_what_is_undefined(made_up_results: Results) -> None:
+    entries = [dict(one) for one in made_up_results["analyses"]["losses"] if one["loss"] == "NLL"]
+    entries[0]["auroc"] = {"mean": None, "sd": None}
+    figure = scatter_figure(entries, [MODEL], [DATASET], error="sd")
+    assert len(points(figure)) == len({(e["ace"]["mean"], e["auroc"]["mean"]) for e in entries[1:]})
+
+
+def test_a_panel_without_a_point_says_that_it_is_undefined(made_up_results: Results) -> None:
+    entries = [
+        {**one, "auroc": {"mean": None, "se": None}} for one in made_up_results["analyses"]["confidence"]
+    ]
+    assert texts(scatter_figure(entries, [MODEL], [DATASET])) == ["undefined"]
+
+
+def test_selective_accuracy_is_drawn_as_it_was_computed(made_up_results: Results) -> None:
+    entries = made_up_results["analyses"]["selective"]
+    figure = selective_figure(entries, [DATASET], ["L-SC"])
+    wanted = next(one for one in entries if (one["method"], one["measure"]) == ("TS", "L-SC"))
+    lines = {to_hex(line.get_color()): line for line in figure.axes[0].lines if len(line.get_xdata()) == 19}
+    assert set(lines) == {METHOD_COLOURS[name] for name in ("Base", "SE", "TS")}
+    np.testing.assert_array_equal(lines[METHOD_COLOURS["TS"]].get_ydata(), wanted["accuracy"])
+    np.testing.assert_array_equal(lines[METHOD_COLOURS["TS"]].get_xdata(), wanted["rejection"])
+
+
+def test_the_number_of_draws_is_on_one_axis_and_both_metrics_on_the_other(made_up_results: Results) -> None:
+    entries = made_up_results["analyses"]["generations"]
+    upper, lower = count_figure(entries, ["E-SC"]).axes
+    for axes, metric in ((upper, "ace"), (lower, "auroc")):
+        line = next(line for line in axes.lines if to_hex(line.get_color()) == METHOD_COLOURS["SE"])
+        own = [one for one in entries if (one["method"], one["measure"]) == ("SE", "E-SC")]
+        assert list(line.get_xdata()) == [5, 10]
+        assert list(line.get_ydata()) == [one[metric]["mean"] for one in own]
+
+
+def test_histograms_hold_the_shares_and_the_median(made_up_results: Results) -> None:
+    entries = made_up_results["analyses"]["distributions"]
+    figure = distribution_figure(entries, made_up_results["measures"])
+    assert len(figure.axes) == 3 * 7
+    for axes, entry in zip(
+        figure.axes, sorted(entries, key=lambda e: ("Base", "SE", "TS").index(e["method"]))
+    ):
+        np.testing.assert_array_equal(axes.patches[0].get_data().values, entry["share"])
+        assert axes.lines[0].get_xdata()[0] == entry["median"]
+
+
+def test_every_correlation_is_written_in_its_cell(made_up_results: Results) -> None:
+    entries = made_up_results["analyses"]["correlations"]
+    figure = correlation_figure(entries)
+    for axes, entry in zip(figure.axes, entries):
+        written = [float(text.get_text().replace("−", "-")) for text in axes.texts]
+        np.testing.assert_allclose(written, np.ravel(entry["matrix"]), atol=0.00501)
+        assert axes.get_title() == f"{entry['method']}, mean {entry['mean']:.2f}"
+
+
+def test_a_constant_measure_has_dashes_for_correlations(made_up_results: Results) -> None:
+    entry = dict(made_up_results["analyses"]["correlations"][0])
+    entry |= {"matrix": [[math.nan] * 7] * 7, "mean": None}
+    (axes,) = correlation_figure([entry]).axes
+    assert {text.get_text() for text in axes.texts} == {"–"}
+    assert axes.get_title() == "Base"
+
+
+def test_the_pull_figure_has_a_question_that_the_fitted_temperature_helps(run: FinishedRun) -> None:
+    figure = pull_figure(run, MODEL, DATASET)
+    assert figure is not None
+    asked = " ".join(figure.get_suptitle().split())
+    before, after = (
+        next(row for row in run.rows(MODEL, DATASET, name) if row["question"] == asked)
+        for name in ("SE", run.choice(MODEL, DATASET, "TS", "L-SC")["candidate"])
+    )
+    errors = [(row["confidence"]["L-SC"] - row["correct"]["L-SC"]) ** 2 for row in (before, after)]
+    assert errors[0] > errors[1]
+    for axes, row in zip(figure.axes, (before, after)):
+        widths = sorted((bar.get_width() for bar in axes.patches), reverse=True)
+        np.testing.assert_allclose(widths, sorted(row["confidences"]["L-SC"], reverse=True))
+        top = max(axes.patches, key=lambda bar: bar.get_width())
+        assert bool(top.get_hatch()) == (not row["correct"]["L-SC"])
+
+
+def test_a_run_without_the_two_methods_has_no_pull_figure(tmp_path: Path) -> None:
+    grid = Grid(models=(MODEL,), datasets={DATASET: False}, methods=("Base",), runs=1, n=3, counts=())
+    assert pull_figure(read_finished(write_grid(tmp_path / "run", grid)), MODEL, DATASET) is None
+
+
+def test_the_schematic_has_the_statistics_and_distributions_of_its_question(run: FinishedRun) -> None:
+    figure = schematic_figure(run, MODEL, DATASET)
+    assert figure is not None
+    written = texts(figure)
+    row = next(row for row in run.rows(MODEL, DATASET, "Base") if row["question"] == written[0])
+    likelihood = np.exp(row["log_likelihoods"])
+    for cluster in row["clusters"]:
+        s, u = likelihood[cluster].sum(), np.array(row["log_likelihoods"])[cluster]
+        q = likelihood[cluster] / s
+        for value in (s, s / len(cluster), -(q * np.log(q)).sum(), -u.sum()):
+            assert f"{abs(value):.2f}" in written
+    shown = {text for text in written if text.startswith(("0.", "1.00"))}
+    for measure in run.measures:
+        assert {f"{p:.2f}" for p in row["confidences"][measure] if p > 0.17} <= shown
+
+
+def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks() -> None:
+    entries = [
+        {"model": "a", "dataset": "d", "open_book": book, "prompt": f"<s>中 $x_1$\n\nbook: {book}"}
+        for book in (True, False)
+    ]
+    figure = prompt_figure(prompts_of(entries))
+    assert [text.get_text() for text in figure.texts] == [
+        "(a) closed book, d",
+        "<s>□ $x_1$",
+        "",
+        "book: False",
+        "(b) open book, d",
+        "<s>□ $x_1$",
+        "",
+        "book: True",
+    ]
+    figure.draw_without_rendering()
+
+
+def test_letters_that_the_font_has_are_left_alone() -> None:
+    assert drawable("Łódź, Þórr ✓\n") == "Łódź, Þórr ✓\n"
+
+
+def test_a_figure_tells_what_it_shows() -> None:
+    assert GridFigure("3", "figure-03-scatter", (), Figure()).caption.startswith("ACE against AUROC")

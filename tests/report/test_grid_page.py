@@ -1,0 +1,208 @@
+"""report.html of a grid run is one file with the run's tables, figures, claims, problems and questions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_grid import Grid, write_grid
+from read_page import Page
+
+from semcal.errors import StoreError
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.records import read_rows, write_rows
+from semcal.report.grid_explorer import explorer_blocks, packed, unpacked
+from semcal.report.grid_figures import grid_figures
+from semcal.report.grid_page import build_page, grid_page
+from semcal.report.grid_tables import grid_tables
+
+Results = dict[str, Any]
+HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 {{data}}"
+
+
+@pytest.fixture(scope="module")
+def run(analysed_grid: Path) -> FinishedRun:
+    return read_finished(analysed_grid)
+
+
+@pytest.fixture(scope="module")
+def text(run: FinishedRun, made_up_results: Results) -> str:
+    """The page with the first two figures."""
+    return grid_page(run, made_up_results, islice(grid_figures(run, made_up_results), 2))
+
+
+def test_the_page_is_well_formed_with_unique_ids_and_links_that_lead_somewhere(text: str) -> None:
+    page = Page(text)
+    assert page.open == []
+    ids = Counter(value for name, value in page.attributes if name == "id")
+    assert [name for name, count in ids.items() if count > 1] == []
+    links = {value[1:] for name, value in page.attributes if name == "href" and value and value[0] == "#"}
+    assert links <= set(ids)
+    assert (page.tags["title"], page.tags["h1"], page.tags["main"]) == (1, 1, 1)
+
+
+def test_the_page_needs_nothing_from_outside(text: str) -> None:
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "default-src 'none'" in text
+    assert {value for name, value in Page(text).attributes if name == "src"} == set()
+
+
+def test_every_table_stands_on_the_page_with_its_numbers(text: str, made_up_results: Results) -> None:
+    tables = Page(text).tables
+    for table in grid_tables(made_up_results):
+        if table.name == "claims":
+            continue
+        shown = " ".join(cell for row in tables[f"table-{table.name}"] for cell in row)
+        assert all(cell.text in shown for row in table.rows for cell in row)
+
+
+def test_every_claim_has_its_verdict_and_what_decided(text: str, made_up_results: Results) -> None:
+    page = text.replace("&#x27;", "'").replace("&gt;", ">").replace("&lt;", "<")
+    for claim in made_up_results["claims"]:
+        place = page.index(claim["because"])
+        assert f">{claim['verdict']}<" in page[page.rindex("<dt", 0, place) : place]
+
+
+def test_figures_are_drawn_into_the_page_once(text: str) -> None:
+    page = Page(text)
+    assert text.count('class="numbered"') == 2
+    assert page.tags["svg"] == 2
+    assert "Figure 8" in text
+
+
+def test_deviations_settings_and_environment_stand_at_the_end(text: str, made_up_results: Results) -> None:
+    end = text[text.index('id="settings"') :]
+    assert "resamples: 100" in end
+    assert "<dt>versions</dt><dd>semcal 0.1.0</dd>" in end
+    rows = Page(text).tables["table-deviations"][1:]
+    assert len(rows) == len(made_up_results["deviations"])
+
+
+def test_the_explorer_holds_every_row_of_the_chosen_candidates(run: FinishedRun) -> None:
+    explorer = explorer_blocks(run)
+    asked = unpacked(explorer.blocks["questions-0"])
+    for number in range(2):
+        block = unpacked(explorer.blocks[f"block-0-0-{number}"])
+        for candidate, entries in block["candidates"].items():
+            for row, entry, question in zip(run.rows(*run.pairs[0], candidate, number), entries, asked):
+                clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct = entry
+                assert question[:3] == [row["id"], row["question"], row["answers"]]
+                assert [sum(one[2::3]) for one in clusters] == [len(one) for one in row["clusters"]]
+                members = {block["texts"][i] for one in clusters for i in one[::3]}
+                assert members == set(row["samples"])
+                assert top == [row["top_cluster"][m] for m in run.measures]
+                assert correct == [int(row["correct"][m]) for m in run.measures]
+                assert [explorer.head["rules"][i] for i in rule] == [row["rule"][m] for m in run.measures]
+                assert (block["texts"][greedy], greedy_correct) == (row["greedy"], int(row["greedy_correct"]))
+                for k, measure in enumerate(run.measures):
+                    shown = [p / 10_000 for p in confidences[k]]
+                    assert shown == pytest.approx(row["confidences"][measure], abs=5.1e-5)
+                    assert entropy[k] / 10_000 == pytest.approx(row["semantic_entropy"][measure], abs=5.1e-5)
+        forms = {text: block["forms"][i] for text, i in zip(block["texts"], block["form_of"]) if i >= 0}
+        for row in run.rows(*run.pairs[0], "Base", number):
+            assert [forms[text] for text in row["samples"]] == row["normal_forms"]
+
+
+def test_methods_name_the_candidate_of_each_measure(run: FinishedRun) -> None:
+    head = explorer_blocks(run).head
+    assert head["choices"][0][0]["TS"] == [
+        "TS SS 0.25" if measure in ("L-SC", "IC-SC") else "TS NLL" for measure in run.measures
+    ]
+
+
+def test_a_large_run_is_held_as_run_0_alone_and_the_page_says_so(
+    run: FinishedRun, made_up_results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert explorer_blocks(run).runs == [0, 1]
+    assert explorer_blocks(run, small=100).runs == [0]
+    monkeypatch.setattr(
+        "semcal.report.grid_page.explorer_blocks", lambda run: explorer_blocks(run, small=100)
+    )
+    assert "Of the 2 runs the page holds run 0 alone" in grid_page(run, made_up_results, [])
+
+
+def test_the_same_value_is_packed_into_the_same_text() -> None:
+    assert packed({"a": [1, None, "é"]}) == packed({"a": [1, None, "é"]})
+
+
+@pytest.fixture
+def own_grid(tmp_path: Path) -> FinishedRun:
+    """A run of one question for one test to change."""
+    grid = Grid(models=("a",), datasets={"d": False}, methods=("Base", "TS"), runs=1, n=2, counts=())
+    return read_finished(write_grid(tmp_path / "run", grid))
+
+
+def edit(run: FinishedRun, **changed: Any) -> None:
+    path = run.samples_path("a", "d", "Base", 0)
+    first, *rest = [row.data for row in read_rows(path)]
+    write_rows(path, [{**first, **changed}, *rest])
+
+
+def test_markup_in_samples_questions_and_reasons_stays_text(
+    own_grid: FinishedRun, made_up_results: Results
+) -> None:
+    edit(own_grid, question=HOSTILE, samples=[HOSTILE] * 10, greedy=HOSTILE)
+    write_rows(own_grid.folder / "problems.jsonl", [{"dataset": "d", "line": 3, "reason": HOSTILE}])
+    page = Page(grid_page(own_grid, made_up_results, []))
+    assert page.tags["img"] == 0
+    assert page.tags["script"] == 2 + 2
+    assert page.tables["table-problems"][1][:2] == ["d", "3"]
+    block = unpacked(explorer_blocks(own_grid).blocks["block-0-0-0"])
+    assert HOSTILE in block["texts"]
+
+
+def test_null_measures_and_likelihoods_of_zero_are_kept_apart(own_grid: FinishedRun) -> None:
+    row = own_grid.rows("a", "d", "Base")[0]
+    null = {key: {**row[key], "G-SC": None} for key in ("confidences", "confidence", "correct", "rule")}
+    null |= {key: {**row[key], "G-SC": None} for key in ("top_cluster", "semantic_entropy")}
+    edit(own_grid, log_likelihoods=["-inf", *row["log_likelihoods"][1:]], **null)
+    entry = unpacked(explorer_blocks(own_grid).blocks["block-0-0-0"])["candidates"]["Base"][0]
+    assert [log for cluster in entry[0] for log in cluster[1::3]].count("-inf") == 1
+    assert [part[-1] for part in entry[1:6]] == [None] * 5
+
+
+def test_more_refused_rows_than_the_page_names_are_counted(
+    own_grid: FinishedRun, made_up_results: Results
+) -> None:
+    rows = [{"dataset": "d", "line": i, "reason": "no answers"} for i in range(230)]
+    write_rows(own_grid.folder / "problems.jsonl", rows)
+    page = grid_page(own_grid, made_up_results, [])
+    assert len(Page(page).tables["table-problems"]) == 1 + 200
+    assert "the first 200 of 230; all stand in problems.jsonl" in page
+
+
+@pytest.mark.parametrize("name", ["environment.json", "verdicts.sqlite"])
+def test_a_damaged_file_is_named(name: str, own_grid: FinishedRun, made_up_results: Results) -> None:
+    (own_grid.folder / name).write_text("{ no", encoding="utf-8")
+    with pytest.raises(StoreError, match=name):
+        grid_page(own_grid, made_up_results, [])
+
+
+def test_a_folder_without_results_is_told_how_to_get_them(own_grid: FinishedRun) -> None:
+    with pytest.raises(StoreError, match="semcal report"):
+        build_page(own_grid.folder)
+
+
+def test_the_scripts_never_turn_text_into_markup() -> None:
+    for name in ("explorer.js", "grid_page.js"):
+        script = files("semcal.report").joinpath(name).read_text(encoding="utf-8")
+        for dangerous in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+        ):
+            assert dangerous not in script
+
+
+def test_the_head_is_plain_json(text: str) -> None:
+    head = json.loads(Page(text).scripts[0])
+    assert head["models"] == ["alpha-1b"]
