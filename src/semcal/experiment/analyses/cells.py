@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -166,6 +166,8 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         found = metrics.mean_and_standard_error(values)
+    if len(set(values)) == 1 < len(values):  # no rounding where nothing varies
+        found = replace(found, mean=float(values[0]), standard_error=0.0)
     ends = None if interval is None else [_null_if_nan(interval.low), _null_if_nan(interval.high)]
     return {
         "mean": _null_if_nan(found.mean),
