@@ -91,7 +91,12 @@ class Cell:
     def frozen(self, **more: Any) -> Spec:
         """What everything that the model does depends on."""
         name = self.parts.name
-        return {"revision": self.identity["revision"], "prompt": self.identity["prompts"][name], **more}
+        return {
+            "revision": self.identity["revision"],
+            "prompt": self.identity["prompts"][name],
+            "memory": self.settings.memory,
+            **more,
+        }
 
     def where(self, **more: Any) -> Spec:
         """Where the model is, and the examples that its prompt is made of."""

@@ -102,9 +102,10 @@ class Grid:
         self._claim_questions(sets)
         steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
         stages = Stages(Store(self.folder), self.shard)
-        with self.progress("run", steps * len(self.settings.models)) as update:
+        total = steps * len(self.settings.models)
+        with self.progress("run", total) as update:
             done = count(1)
-            stages.step = lambda _stage: update(next(done))
+            stages.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
             for model in self.settings.models:
                 problems += self._carry_out(model, sets, stages)
         if problems:

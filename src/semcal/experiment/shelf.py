@@ -148,7 +148,7 @@ def open_shelf(
     *,
     device: str | None = None,
     nli_device: str | None = None,
-    memory: str | None = None,
+    memory: str | int | None = None,
 ) -> Shelf:
     """A shelf that loads models by their names; NLI verdicts are shared through a file in the run folder.
 
@@ -158,7 +158,7 @@ def open_shelf(
         The run folder.
     device, nli_device : str, optional
         Where the language model and the NLI model run.
-    memory : str, optional
+    memory : str or int, optional
         What keys and values of a batch may take, such as "2GB".
     """
 
