@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError
-from semcal.experiment.cell_rows import answer, write_if_new
+from semcal.experiment.cell_fits import prepare
+from semcal.experiment.cell_rows import answer
 from semcal.experiment.cells import Cell
 from semcal.experiment.environment import Clock, environment
 from semcal.experiment.expected import expected_blocks
@@ -24,7 +25,7 @@ from semcal.experiment.question_sets import Parts, Problem, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.experiment.shelf import Shelf, row_of
 from semcal.experiment.stages import Shard, Stages
-from semcal.experiment.store import Store
+from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.workers import Crew, Task, together
 from semcal.records import dumps, write_rows
 
@@ -146,7 +147,7 @@ class Grid:
             Cell(self.settings, model, parts, identity, stages, self._scratch, rank)
             for rank, parts in enumerate(sets)
         ]
-        together(self.crew, [cell.prepare() for cell in cells])
+        together(self.crew, [prepare(cell) for cell in cells])
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
             self.tell(problem)
