@@ -10,7 +10,7 @@ from typing import Any
 import mill_grid as mills
 import pytest
 
-from semcal.errors import StoreError, UsageError
+from semcal.errors import SemcalWarning, StoreError, UsageError
 from semcal.experiment.folders import forget_from, state_of
 from semcal.experiment.merging import merge
 from semcal.experiment.question_sets import load_parts
@@ -208,6 +208,15 @@ def test_blocks_that_contradict_each_other_are_named(small: Path, tmp_path: Path
     merged = merge(tmp_path / "b", [tmp_path / "a"])
     assert [block.name in reason for reason in merged.refused] == [True]
     assert merged.copied == 0
+
+
+def test_going_on_with_another_version_is_warned_of(small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "environment.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "versions": {**record["versions"], "torch": "1.0"}}))
+    with pytest.warns(SemcalWarning, match="begun with torch 1.0, now 2"):
+        mills.run(tmp_path, mills.settings(small, *SMALL))
 
 
 def test_other_settings_and_other_questions_are_refused(small: Path, tmp_path: Path) -> None:
