@@ -17,6 +17,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from time import thread_time
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +27,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
-from semcal.engine import CausalLanguageModel, Generation, Prompt, sampling
+from semcal.engine import CausalLanguageModel, Generation, Prompt, standing
 from semcal.engine.closing import Closing
 from semcal.engine.distributions import Distributions
 from semcal.engine.language_model import Cut
@@ -79,18 +80,22 @@ class Clock:
 
         return run
 
-    def last_of(self, advance: Callable[..., Any]) -> Callable[..., Any]:
-        """Drawing goes on from a token once less than there are steps; then it is for the likelihoods."""
-        calls = iter(range(1, STEPS + 1))
-        return lambda *args: (self.timed(advance) if next(calls) == STEPS else advance)(*args)
+    def beyond(self, steps: int, job: Callable[..., Any]) -> Callable[..., Any]:
+        """Drawing does it so often; once more is for the likelihoods."""
+        calls = count()
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return (self.timed(job) if next(calls) == steps else job)(*args, **kwargs)
+
+        return run
 
     @contextmanager
     def around(self) -> Iterator[None]:
         kinds = [Distributions, *Distributions.__subclasses__()]
         places = [(kind, "at") for kind in kinds if "at" in vars(kind)]
-        places += [(Closing, name) for name in ("rescored", "lacking", "beyond")] + [(sampling, "_noted")]
-        places.append((sampling._Draws, "note"))
-        patches = [patch.object(sampling, "advance", self.last_of(sampling.advance))]
+        places += [(Closing, name) for name in ("rescored", "lacking", "beyond")]
+        patches = [patch.object(standing, "advance", self.beyond(STEPS - 1, standing.advance))]
+        patches.append(patch.object(standing, "chosen_by", self.beyond(STEPS, standing.chosen_by)))
         patches += [patch.object(of, name, self.timed(getattr(of, name))) for of, name in places]
         for one in patches:
             one.start()
@@ -131,6 +136,7 @@ def results() -> list[dict[str, Any]]:
         [draws] = model.sample(asked, recalibrators=[Base()], m=M, max_new_tokens=STEPS, cut=cutting)
         return draws, (len(ran), sum(ran))
 
+    sample(None)  # the shared prefix runs and is kept
     draws, before = sample(None)
     cases: dict[str, Cut] = {"whole": whole, "as drawn": as_drawn, "cut behind the second word": cut}
     spent: dict[str, list[float]] = {name: [] for name in (*cases, "plain")}

@@ -69,11 +69,12 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=level, bos_token="w1", eos_token=f"w{END}")
 
 
-def judge() -> tuple[BertForSequenceClassification, Any]:
-    """A random cross-encoder of base size."""
+def judge(**shape: int) -> tuple[BertForSequenceClassification, Any]:
+    """A random cross-encoder, of base size unless its shape says otherwise."""
     torch.manual_seed(2)
     labels = {0: "not_entailment", 1: "entailment"}
-    config = BertConfig(vocab_size=VOCABULARY, id2label=labels, label2id={v: k for k, v in labels.items()})
+    numbers = {name: label for label, name in labels.items()}
+    config = BertConfig(vocab_size=VOCABULARY, id2label=labels, label2id=numbers, **shape)
     model = BertForSequenceClassification(config).eval().requires_grad_(False)
     vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
     vocabulary |= {f"w{i}": i for i in range(4, VOCABULARY)}

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.sampling import tokenizer
+from benchmarks.sampling import forget, tokenizer
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.recalibration import (
     ATS,
@@ -137,7 +137,12 @@ def reading(model: LlamaForCausalLM) -> Callable[[], object]:
     prompts = [Prompt(str(i), shared + tokens(PROMPT)) for i in range(QUESTIONS)]
     answers = [[tokens(ANSWER)] for _ in prompts]
     language_model = CausalLanguageModel(model, tokenizer(), name="110M")
-    return lambda: language_model.features(prompts, answers, whole=True)
+
+    def read() -> object:
+        forget(language_model)
+        return language_model.features(prompts, answers, whole=True)
+
+    return read
 
 
 def peak_above(job: Callable[[], object]) -> float | None:

@@ -106,6 +106,7 @@ def test_cut_answers_run_nothing() -> None:
             PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut
         )
 
+    sample(None)()  # so that the prefix has run
     plain = LLAMA.of(sample(None))
     for count in range(STEPS):
         assert LLAMA.of(sample(at_token(model, count))) == plain

@@ -22,10 +22,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama tied": ("llama", {"tied": True}),
     "mistral": ("mistral", {}),
-    "mistral tied": ("mistral", {"tied": True}),
     "mistral sliding": ("mistral", {"sliding_window": 9}),
     "qwen2": ("qwen2", {}),
-    "qwen2 tied": ("qwen2", {"tied": True}),
     "qwen2 sliding": ("qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
     "gpt2": ("gpt2", {}),
     "gpt2 untied": ("gpt2", {"tied": False}),
@@ -141,7 +139,7 @@ def small_vocabulary(family: str, seed: int) -> CausalLanguageModel:
 
 
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
-@pytest.mark.parametrize("num_beams", [1, 3, 4])
+@pytest.mark.parametrize("num_beams", [1, 4])
 def test_beam_answers_are_those_of_transformers_generate(family: str, num_beams: int) -> None:
     prompts = [Prompt(f"q{i}", (5, 6, 7, *(5 + (i * j) % 7 for j in range(i + 1)))) for i in range(8)]
     config = GenerationConfig(

@@ -147,6 +147,23 @@ def test_neither_batches_nor_parts_of_a_pass_move_a_draw(
             assert [draw.token_ids for draw in other] == [draw.token_ids for draw in draws]
 
 
+@variants
+def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two questions enter at every step, so that trees of all depths grow side by side."""
+    prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(6)]
+    options: dict[str, Any] = {"recalibrators": [Base()], "m": 3, "max_new_tokens": 5}
+    [together] = language_model(variant).sample(prompts, **options)
+    monkeypatch.setattr("semcal.engine.admission.Queue.entering", lambda queue, *_, **__: min(2, len(queue)))
+    [found] = language_model(variant).sample(prompts, **options)
+    for prompt, draws, others in zip(prompts, found, together, strict=True):
+        assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in others]
+        for draw in set(draws):
+            expected = plain_log_probs(variant, prompt.token_ids, draw.token_ids, 1.0)
+            np.testing.assert_allclose(draw.token_log_probs, expected, rtol=0, atol=1e-4)
+
+
 def test_a_model_with_a_mask_of_its_own_runs_in_the_plain_way_and_says_so() -> None:
     """Attention sinks are a tensor that the layers add: not a level's business."""
     from transformers import GptOssConfig, GptOssForCausalLM

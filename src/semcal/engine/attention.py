@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from semcal.engine.kernels import Kernel, sound_kernel
+
 __all__ = ["Part", "Rule", "attend", "attend_causally", "merged"]
 
 _SCORES = 2**21  # attention scores that exist at a time where no fused kernel keeps them in cache
-_FUSED: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rule: Rule, visible: Tenso
     `visible` (broadcast to (B, H, Q, K)) says which keys a query sees; by default all. A query that sees none
     has a mass so low that the part counts for nothing beside any other.
     """
-    if visible is None and _fusible(query, value, rule):
-        return Part(*_fused(query, key, value, rule, causal=False))
+    if visible is None and (kernel := _fused(query, value, rule)):
+        return Part(*kernel(query, key, value, rule.scaling, False))
     step = max(1, _SCORES // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
     if step >= query.shape[2]:
         return _attend(query, key, value, rule, visible)
@@ -87,22 +87,19 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rule: Rule, visible: Tenso
 def attend_causally(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> Part:
     """Part of tokens that each see themselves and those before, in order (B, H, n, D)."""
     count = query.shape[2]
-    if _fusible(query, value, rule) and (rule.window is None or rule.window >= count):
-        return Part(*_fused(query, key, value, rule, causal=True))
+    if (rule.window is None or rule.window >= count) and (kernel := _fused(query, value, rule)):
+        return Part(*kernel(query, key, value, rule.scaling, True))
     visible = torch.ones((count, count), dtype=torch.bool, device=query.device).tril()
     if rule.window is not None:
         visible = visible.triu(1 - rule.window)
     return attend(query, key, value, rule, visible)
 
 
-def _fusible(query: Tensor, value: Tensor, rule: Rule) -> bool:
-    on_cpu = _FUSED is not None and query.device.type == "cpu"
-    return on_cpu and rule.softcap is None and query.shape[-1] == value.shape[-1]
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, rule: Rule, *, causal: bool) -> tuple[Tensor, Tensor]:
-    gathered, mass = _FUSED(query, key, value, 0.0, causal, scale=rule.scaling)
-    return gathered, mass
+def _fused(query: Tensor, value: Tensor, rule: Rule) -> Kernel | None:
+    """The kernel that serves, if there is one."""
+    if rule.softcap is not None or query.shape[-1] != value.shape[-1]:
+        return None
+    return sound_kernel(query.device, query.dtype, query.shape[-1])
 
 
 def _rows(visible: Tensor | None, start: int, end: int) -> Tensor | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from semcal.engine.forest import Forest
 from semcal.engine.language_model import Prompt
 from semcal.engine.network import Network
-from semcal.engine.planting import planted
 from semcal.errors import QuestionError
-from semcal.recalibration import ATS
 
-__all__ = ["batches", "common_prefix", "misfits", "overspent", "shared_length"]
+__all__ = ["batches", "common_prefix", "misfits", "overspent", "shared_length", "sizes"]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -66,54 +63,35 @@ def overspent(
             )
 
 
-def batches(
-    network: Network,
-    prompts: Sequence[Prompt],
-    *,
-    room: Sequence[int],
-    budget: int,
-    shared: int | None = None,
-    riders: Sequence[ATS] = (),
-) -> Iterator[tuple[list[int], Forest]]:
-    """Cut prompts into batches of like length; each comes with a forest that holds the prefix of all.
+def sizes(network: Network, prompts: Sequence[Prompt], *, room: Sequence[int], shared: int) -> list[int]:
+    """How many tokens each question holds for itself, behind a prefix of `shared` and with so much room."""
+    own = shared if network.copied else 0  # the plain way holds a copy of the prefix for each question
+    return [len(prompt.token_ids) - own + extra for prompt, extra in zip(prompts, room)]
+
+
+def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
+    """Cut questions into batches of like size.
 
     Parameters
     ----------
-    network : Network
-        The model.
-    prompts : sequence of Prompt
-        All prompts of a call; they are checked.
-    room : sequence of int
-        For each prompt, how many tokens beyond the prompt its row may come to hold.
+    costs : sequence of int
+        Tokens that each may come to hold; in a batch all take as much as the largest.
     budget : int
-        Bytes that the keys and values of a batch may take.
-    shared : int, optional
-        How many tokens the shared prefix has; by default all that the prompts begin with in common.
-    riders : sequence of ATS
-        Recalibrators that read hidden states.
+        Tokens that a batch may hold; a question that may hold more is a batch by itself.
 
     Yields
     ------
-    tuple of list of int and Forest
-        Indices of the prompts of the batch, and a forest for them.
+    list of int
+        Indices of the questions of a batch.
+
+    Examples
+    --------
+    >>> list(batches([5, 9, 4, 30], budget=20))
+    [[2, 0], [1], [3]]
     """
-    if not prompts:
-        return
-    if shared is None:
-        shared = shared_length(prompts)
-    trunk = planted(network, prompts[0].token_ids[:shared], riders)
-    copied = 0 if network.copied else shared
-    sizes = [len(prompt.token_ids) - shared + copied + extra for prompt, extra in zip(prompts, room)]
-    order = sorted(range(len(prompts)), key=lambda i: (sizes[i], i))
-    for batch in _cut(order, cost=lambda i: sizes[i] * network.bytes_per_token, budget=budget):
-        yield batch, trunk.empty()
-
-
-def _cut(order: Sequence[int], *, cost: Callable[[int], int], budget: int) -> Iterator[list[int]]:
-    """Cut an order of ascending cost into runs whose size times largest cost stays within the budget."""
     batch: list[int] = []
-    for i in order:
-        if batch and (len(batch) + 1) * cost(i) > budget:
+    for i in sorted(range(len(costs)), key=lambda i: (costs[i], i)):
+        if batch and (len(batch) + 1) * costs[i] > budget:
             yield batch
             batch = []
         batch.append(i)

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.batches import batches, misfits, overspent, shared_length
-from semcal.engine.beam import beam_search
+from semcal.engine.batches import shared_length
 from semcal.engine.chat import chat_format
-from semcal.engine.closing import Closing
-from semcal.engine.drawing import inverse_cdf, most_likely
-from semcal.engine.forest import Forest
+from semcal.engine.generating import Generating
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
+from semcal.engine.passes import Answers, Passes, longest
 from semcal.engine.planting import sound_network
-from semcal.engine.randomness import uniforms
-from semcal.engine.riders import log_probs, riders_of
-from semcal.engine.sampling import Choose, Walk, walk
-from semcal.engine.scoring import AnswerStates, answer_states, own_states
+from semcal.engine.scoring import own_states
 from semcal.engine.truncation import Truncation
-from semcal.errors import InputError, QuestionError, UsageError
+from semcal.errors import QuestionError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
 
 __all__ = ["CausalLanguageModel"]
 
 LEAST_MEMORY = 2**26
 """Bytes that the keys and values of a batch may take at least; by default a quarter of the weights."""
-
-_Answers = Sequence[Sequence[tuple[int, ...]]]
 
 
 class CausalLanguageModel:
@@ -84,7 +75,7 @@ class CausalLanguageModel:
         self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
-        self._strict = refuse_larger
+        self._passes = Passes(self.network, budget=self.memory_budget, strict=refuse_larger)
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"
@@ -248,39 +239,17 @@ class CausalLanguageModel:
             ``[run][recalibrator][prompt][draw]``.
         """
         _at_least_one(m=m, max_new_tokens=max_new_tokens)
-        together = self._sampled(prompts, recalibrators, seeds, m, max_new_tokens, truncation, cut, progress)
+        together = self._generating(progress).draws(
+            prompts,
+            recalibrators,
+            seeds,
+            m=m,
+            steps=max_new_tokens,
+            truncation=truncation,
+            cut=cut,
+        )
         runs = [slice(run * m, (run + 1) * m) for run in range(len(seeds))]
         return [[[draws[run] for draws in of_prompts] for of_prompts in together] for run in runs]
-
-    def _sampled(
-        self,
-        prompts: Sequence[Prompt],
-        recalibrators: Sequence[AnyRecalibrator],
-        seeds: Sequence[int],
-        m: int,
-        max_new_tokens: int,
-        truncation: Truncation | None,
-        cut: Cut | None,
-        progress: Progress | None,
-    ) -> list[list[list[Generation]]]:
-        """The draws of all runs, one run behind the other: ``[recalibrator][prompt][draw]``."""
-        results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
-        if not seeds:
-            return results
-        most = max_new_tokens * m * len(recalibrators) * len(seeds)
-        closing = Closing(self.format, cut) if cut else None
-        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, recalibrators, progress):
-            names = [prompts[i].question_id for i in batch]
-            u = [[uniforms(seed, name, m=m, steps=max_new_tokens) for seed in seeds] for name in names]
-            draws = np.array(u).reshape(len(batch), -1, max_new_tokens)
-            walked = self._walk(forest, ids, draws, recalibrators, truncation or inverse_cdf, closing)
-            for r, b in np.ndindex(len(recalibrators), len(batch)):
-                drawn = [self._walked(walked, (r, b, j)) for j in range(m * len(seeds))]
-                results[r][batch[b]] = closing.rescored(drawn, walked, (r, b)) if closing else drawn
-        if closing:
-            for of_prompts, recalibrator in zip(results, recalibrators):
-                self._score_lacking(prompts, of_prompts, closing, recalibrator)
-        return results
 
     def greedy(
         self,
@@ -300,13 +269,7 @@ class CausalLanguageModel:
             One per prompt.
         """
         _at_least_one(max_new_tokens=max_new_tokens)
-        results: dict[int, Generation] = {}
-        room = max_new_tokens
-        for batch, forest, ids in self._generating(prompts, room, room, [recalibrator], progress):
-            unused = np.zeros((len(batch), 1, max_new_tokens))
-            walked = self._walk(forest, ids, unused, [recalibrator], most_likely)
-            results.update((i, self._walked(walked, (0, b, 0))) for b, i in enumerate(batch))
-        return [results[i] for i in range(len(prompts))]
+        return self._generating(progress).greedy(prompts, recalibrator, steps=max_new_tokens)
 
     def beam(
         self,
@@ -332,24 +295,13 @@ class CausalLanguageModel:
             The best answer to each prompt.
         """
         _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        results: dict[int, Generation] = {}
-        most = num_beams * max_new_tokens
-        for batch, forest, ids in self._generating(prompts, max_new_tokens, most, [recalibrator], progress):
-            best = beam_search(
-                forest,
-                ids,
-                recalibrator=recalibrator,
-                stops=self.format.stops,
-                num_beams=num_beams,
-                steps=max_new_tokens,
-            )
-            results.update((i, self._generation(b.tokens, b.log_probs)) for i, b in zip(batch, best))
-        return [results[i] for i in range(len(prompts))]
+        found = self._generating(progress)
+        return found.beam(prompts, recalibrator, num_beams=num_beams, steps=max_new_tokens)
 
     def score(
         self,
         prompts: Sequence[Prompt],
-        answers: _Answers,
+        answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
@@ -377,46 +329,22 @@ class CausalLanguageModel:
         QuestionError
             For a question that with its longest answer does not fit the model, before any is run.
         """
-        results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
-        riders = riders_of([recalibrator])
-        for batch, forest, ids in self._answering(prompts, answers, progress, riders=riders):
-            given = [answers[i] for i in batch]
-            targets = torch.tensor([t for some in given for ids in some for t in ids], dtype=torch.long)
-            found = answer_states(forest, ids, given)
-            scored = iter(self._log_probs(forest, found, targets, recalibrator).tolist())
-            for i in batch:
-                results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
-        return results
+        return self._generating(progress).scores(prompts, answers, recalibrator)
 
-    def misfits(self, prompts: Sequence[Prompt], answers: _Answers) -> list[QuestionError]:
+    def misfits(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """What `score` and `features` would refuse: questions too long for the model with an answer."""
-        found = list(misfits(prompts, longest=_longest(answers), limit=self.network.limit))
-        if not self._strict:
-            return found
-        token, room = self.network.bytes_per_token, [sum(map(len, given)) for given in answers]
-        more = overspent(prompts, room=room, bytes_per_token=token, budget=self.memory_budget)
-        return found + [error for error in more if error.question_id not in {e.question_id for e in found}]
+        room = [sum(map(len, given)) for given in answers]
+        return list(self._passes.refusals(prompts, longest=longest(answers), room=room))
 
     @property
     def block_shape(self) -> BlockShape:
         """Measures of a LLaMA-style block like the model's own, for ATS."""
-        config = self.network.model.config.get_text_config()
-        heads = config.num_attention_heads
-        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-        return BlockShape(
-            hidden_size=self.width,
-            intermediate_size=getattr(config, "intermediate_size", None) or 4 * self.width,
-            heads=heads,
-            key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
-            head_dim=getattr(config, "head_dim", None) or self.width // heads,
-            rope_theta=getattr(config, "rope_theta", None) or rope.get("rope_theta") or 10_000.0,
-            rms_eps=getattr(config, "rms_norm_eps", None) or 1e-5,
-        )
+        return self.network.block_shape
 
     def features(
         self,
         prompts: Sequence[Prompt],
-        answers: _Answers,
+        answers: Answers,
         *,
         whole: bool = False,
         shared: int | None = None,
@@ -441,7 +369,7 @@ class CausalLanguageModel:
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
         prefix = torch.zeros((0, 0), dtype=self.network.dtype)
-        for batch, forest, ids in self._answering(prompts, answers, progress, shared=before):
+        for batch, forest, ids in self._passes.answering(prompts, answers, progress, shared=before):
             prefix = forest.prefix_states.cpu() if whole else prefix
             found = own_states(forest, ids, [answers[i] for i in batch], whole=whole)
             parts.update(zip(batch, (states.cpu() for states in found)))
@@ -464,132 +392,8 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _generating(
-        self,
-        prompts: Sequence[Prompt],
-        longest: int,
-        room: int,
-        recalibrators: Sequence[AnyRecalibrator],
-        progress: Progress | None,
-    ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
-        """Batches of prompts that all get answers of the same greatest length."""
-        count = len(prompts)
-        riders = riders_of(recalibrators)
-        return self._batches(prompts, [longest] * count, [room] * count, progress, riders=riders)
-
-    def _batches(
-        self,
-        prompts: Sequence[Prompt],
-        longest: Sequence[int],
-        room: Sequence[int],
-        progress: Progress | None,
-        *,
-        shared: int | None = None,
-        riders: Sequence[ATS] = (),
-    ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
-        """Indices, forest and token ids of batches of prompts, after a check that each fits the model.
-
-        For each prompt `longest` is the length of its longest answer, `room` what all take together.
-        """
-        for error in misfits(prompts, longest=longest, limit=self.network.limit):
-            raise error
-        if self._strict:
-            token = self.network.bytes_per_token
-            for error in overspent(prompts, room=room, bytes_per_token=token, budget=self.memory_budget):
-                raise error
-        done = 0
-        cut = batches(
-            self.network, prompts, room=room, budget=self.memory_budget, shared=shared, riders=riders
-        )
-        for batch, forest in cut:
-            yield batch, forest, [prompts[i].token_ids for i in batch]
-            done += len(batch)
-            if progress is not None:
-                progress(done)
-
-    def _answering(
-        self,
-        prompts: Sequence[Prompt],
-        answers: _Answers,
-        progress: Progress | None,
-        *,
-        shared: int | None = None,
-        riders: Sequence[ATS] = (),
-    ) -> Iterator[tuple[list[int], Forest, list[tuple[int, ...]]]]:
-        """Batches of prompts with room for their answers."""
-        if len(answers) != len(prompts):
-            raise InputError(
-                f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
-            )
-        room = [sum(map(len, given)) for given in answers]
-        yield from self._batches(prompts, _longest(answers), room, progress, shared=shared, riders=riders)
-
-    def _log_probs(
-        self, forest: Forest, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
-    ) -> Tensor:
-        """Log-probability of each target at its state; logits exist for a limited number at a time."""
-        result = torch.zeros(len(targets))
-        rows = self.network.rows_at_a_time
-        for start in range(0, len(found.read), rows):
-            part = found.read[start : start + rows]
-            scored = log_probs(recalibrator, self.logits(part.states), part, forest.riders)
-            here = (found.node >= start) & (found.node < start + rows)
-            at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
-            result[here] = scored[at].float().cpu()
-        return result
-
-    def _walk(
-        self,
-        forest: Forest,
-        ids: Sequence[tuple[int, ...]],
-        u: NDArray[np.float64],
-        recalibrators: Sequence[AnyRecalibrator],
-        choose: Choose,
-        closing: Closing | None = None,
-    ) -> Walk:
-        return walk(
-            forest,
-            ids,
-            u,
-            recalibrators=recalibrators,
-            stops=self.format.stops,
-            choose=choose,
-            closers=closing.closers if closing else (),
-            beyond=closing.beyond if closing else None,
-        )
-
-    def _score_lacking(
-        self,
-        prompts: Sequence[Prompt],
-        drawn: list[list[Generation]],
-        closing: Closing,
-        recalibrator: AnyRecalibrator,
-    ) -> None:
-        """Score in a second pass what draws need and the walk did not know."""
-        lacking = {i: tokens for i, draws in enumerate(drawn) if (tokens := closing.lacking(draws))}
-        if not lacking:
-            return
-        scores = self.score([prompts[i] for i in lacking], list(lacking.values()), recalibrator=recalibrator)
-        for (i, tokens), found in zip(lacking.items(), scores):
-            drawn[i] = closing.filled(drawn[i], dict(zip(tokens, found)))
-
-    def _walked(self, walked: Walk, at: tuple[int, int, int]) -> Generation:
-        """The generation of one draw."""
-        count = int((walked.tokens[at] >= 0).sum())
-        return self._generation(walked.tokens[at][:count].tolist(), walked.log_probs[at][:count].tolist())
-
-    def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
-        return Generation(
-            text=self.format.text(tokens),
-            token_ids=tuple(tokens),
-            token_log_probs=tuple(log_probs),
-            finished=tokens[-1] in self.format.stops,
-        )
-
-
-def _longest(answers: _Answers) -> list[int]:
-    """Tokens of the longest answer to each prompt."""
-    return [max(map(len, given), default=0) for given in answers]
+    def _generating(self, progress: Progress | None) -> Generating:
+        return Generating(self._passes, self.format, progress)
 
 
 def _at_least_one(**options: int) -> None:

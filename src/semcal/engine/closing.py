@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semcal.engine.chat import ChatFormat
 from semcal.engine.language_model import Cut, Generation
-from semcal.engine.sampling import Walk
+from semcal.engine.walked import Walk
 
 __all__ = ["Closing"]
 _Ids = tuple[int, ...]
@@ -53,7 +53,7 @@ class Closing:
         wanted = self.completion(Generation(self._format.text(token_ids), token_ids, (), finished=False))
         return wanted is not None and wanted[:-1] == token_ids
 
-    def rescored(self, draws: Sequence[Generation], walked: Walk, at: tuple[int, int]) -> list[Generation]:
+    def rescored(self, draws: Sequence[Generation], walked: Walk, which: int) -> list[Generation]:
         """The draws of a question with what the walk knows of them.
 
         Parameters
@@ -61,13 +61,13 @@ class Closing:
         draws : sequence of Generation
             The draws of one question under one recalibrator.
         walked : Walk
-            Their walk, with this closing's closers.
-        at : tuple of int
-            Recalibrator and question.
+            Of the question, with this closing's closers.
+        which : int
+            The recalibrator.
         """
         if not any(map(self.completion, draws)):
             return list(draws)
-        known = _known(draws, walked.closers[at], self.closers)
+        known = _known(draws, walked.closers[which], self.closers)
         return [self._with(draw, lambda tokens: _looked_up(known, tokens)) for draw in draws]
 
     def lacking(self, draws: Sequence[Generation]) -> list[_Ids]:

@@ -7,7 +7,7 @@ measured when it is loaded); `semcal.engine.plain.PlainForest` is the way for al
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -19,7 +19,7 @@ from semcal.engine.network import Network
 from semcal.engine.riders import Reading, Rider
 from semcal.recalibration import ATS
 
-__all__ = ["Forest", "Growth", "LevelForest"]
+__all__ = ["Forest", "Growth", "LevelForest", "at_once"]
 
 _AT_ONCE = {"cpu": 1024}  # tokens that run at once: enough for the processor, little memory
 _AT_ONCE_ELSEWHERE = 16384
@@ -85,13 +85,16 @@ class Forest(Protocol):
         """What the keys and values of one token take in the model's layers."""
 
     def empty(self) -> Forest:
-        """A forest with the same prefix and no questions."""
+        """A forest with the same prefix and riders, and no questions."""
+
+    def riding(self, riders: Sequence[ATS]) -> Forest:
+        """A forest with the same prefix and no questions, along which these ride; they read it here."""
 
     def plant(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> Reading:
-        """Run what the prompts have of their own behind the prefix; once, for all questions.
+        """Run what the prompts have of their own behind the prefix, once each.
 
-        Returns what is to be read of the last token of each (B, ...), or of all tokens, one prompt after the
-        other.
+        They become the next questions; a `PlainForest` takes all of its questions at once. Returns what is to
+        be read of the last token of each (B, ...), or of all tokens, one prompt after the other.
         """
 
     def grow(self, new: Growth) -> Reading:
@@ -125,15 +128,20 @@ class LevelForest:
     place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     @classmethod
-    def planted(cls, network: Network, prefix: tuple[int, ...], riders: Sequence[ATS] = ()) -> LevelForest:
+    def planted(cls, network: Network, prefix: tuple[int, ...]) -> LevelForest:
         """A forest of the shared tokens, if there are any; they run here."""
-        forest = cls(network, tuple(riders), len(prefix))
+        forest = cls(network, prefix=len(prefix))
         if prefix:
             token_ids = torch.tensor(prefix, device=network.device)
-            read = forest._run(
-                token_ids, torch.arange(len(prefix), device=network.device), Prefix(forest.layers)
-            )
-            forest.prefix_states = read.states
+            positions = torch.arange(len(prefix), device=network.device)
+            forest.prefix_states = run(network.copied, token_ids, positions, Prefix(forest.layers))
+        return forest
+
+    def riding(self, riders: Sequence[ATS]) -> LevelForest:
+        forest = replace(self.empty(), carried=tuple(riders))
+        positions = torch.arange(self.prefix, device=self.network.device)
+        for i, rider in enumerate(forest.carried if self.prefix else ()):
+            Rider(rider, -1 - i).read(self.prefix_states, positions, Prefix(forest.layers))
         return forest
 
     @property
@@ -146,27 +154,36 @@ class LevelForest:
         """What the keys and values of one token take in the model's layers."""
         return sum(layer.bytes_per_token for index, layer in self.layers.items() if index >= 0)
 
+    @property
+    def tokens_held(self) -> int:
+        """How many tokens the buffers of the prompts and the trees are for."""
+        return len(self.lengths) * int(self.lengths.max()) + self.slots
+
     def empty(self) -> LevelForest:
         layers = {index: Layer(layer.rule, layer.shared) for index, layer in self.layers.items()}
-        return LevelForest(self.network, self.carried, self.prefix, self.prefix_states, layers=layers)
+        none = torch.zeros(0, dtype=torch.long, device=self.network.device)
+        return replace(self, slots=0, layers=layers, lengths=none, place=none)
 
     def plant(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> Reading:
         device = self.network.device
         own = [prompt[self.prefix :] for prompt in prompts]
-        self.lengths = torch.tensor([len(tokens) for tokens in own], device=device)
-        self.place = torch.arange(len(own), device=device)
+        counts = torch.tensor([len(tokens) for tokens in own], device=device)
+        held = len(self.lengths) + torch.arange(len(own), device=device)
+        self.lengths, self.place = torch.cat([self.lengths, counts]), torch.cat([self.place, held])
+        buffer = len(self.lengths), int(self.lengths.max())
+        for layer in self.layers.values():
+            layer.widen(*buffer)
         read = []
-        for rows in self._parts(self.lengths.tolist()):
+        for rows in self._parts(counts.tolist()):
             token_ids = torch.tensor([token for row in rows for token in own[row]], device=device)
-            lengths = self.lengths[rows.start : rows.stop]
-            buffer = len(own), int(self.lengths.max())
-            new = Prompts(self.layers, self.prefix, self.place[rows.start : rows.stop], lengths, buffer)
+            lengths = counts[rows.start : rows.stop]
+            new = Prompts(self.layers, self.prefix, held[rows.start : rows.stop], lengths, buffer)
             part = self._run(token_ids, self.prefix + new.column, new)
             read.append(part if whole else part[lengths.cumsum(0) - 1])
         return Reading.joined(read)
 
     def grow(self, new: Growth) -> Reading:
-        most, read = _at_once(self.network), []
+        most, read = at_once(self.network), []
         path, depth, row = (x.to(self.network.device) for x in (new.path, new.depth, self._held(new.row)))
         token = new.token.to(self.network.device)
         asked = None if new.asked is None else new.asked.to(self.network.device)
@@ -188,6 +205,15 @@ class LevelForest:
             layer.keep(held, int(self.lengths.max()))
         self.place = torch.full_like(self.place, -1)
         self.place[rows.to(self.place.device)] = torch.arange(len(rows), device=self.place.device)
+
+    def compact(self, rows: Tensor, slots: Tensor) -> None:
+        """Hold these questions and these tokens of their trees alone (ascending), and number both anew."""
+        held = self._held(rows)
+        self.lengths = self.lengths[held]
+        for layer in self.layers.values():
+            layer.keep(held, int(self.lengths.max()))
+            layer.keep_tree(slots.to(held.device))
+        self.place, self.slots = torch.arange(len(rows), device=held.device), len(slots)
 
     def _held(self, rows: Tensor) -> Tensor:
         return self.place[rows.to(self.place.device)]
@@ -211,7 +237,7 @@ class LevelForest:
         """Cut prompts into runs of so many tokens as may be run at once, one prompt at least."""
         start, tokens = 0, 0
         for row, length in enumerate(lengths):
-            if row > start and tokens + length > _at_once(self.network):
+            if row > start and tokens + length > at_once(self.network):
                 yield range(start, row)
                 start, tokens = row, 0
             tokens += length
@@ -219,5 +245,6 @@ class LevelForest:
             yield range(start, len(lengths))
 
 
-def _at_once(network: Network) -> int:
+def at_once(network: Network) -> int:
+    """How many tokens run at once."""
     return _AT_ONCE.get(network.device.type, _AT_ONCE_ELSEWHERE)

@@ -51,6 +51,17 @@ class Layer:
         if self.own is not None:
             self.own = self.own[0][rows, :, :columns], self.own[1][rows, :, :columns]
 
+    def keep_tree(self, slots: Tensor) -> None:
+        """Forget all tokens of the trees but those in these slots (ascending), which are numbered anew."""
+        if self.tree is not None:
+            slots = slots[slots < len(self.tree[0])]  # a rider reads not all of them
+            self.tree = self.tree[0][slots], self.tree[1][slots]
+
+    def widen(self, rows: int, columns: int) -> None:
+        """Make room for so many prompts of so many tokens, behind those that are held."""
+        if self.own is not None:
+            self.own = _widened(self.own[0], rows, columns), _widened(self.own[1], rows, columns)
+
     @property
     def bytes_per_token(self) -> int:
         """Of keys and values of one token."""
@@ -304,6 +315,13 @@ def _grouped(query: Tensor, heads: int) -> Tensor:
 def _repeated(states: Tensor, groups: int) -> Tensor:
     """Keys or values (B, h, n, D) once for each head that reads them (B, H, n, D)."""
     return states if groups == 1 else states.repeat_interleave(groups, 1)
+
+
+def _widened(held: Tensor, rows: int, columns: int) -> Tensor:
+    """Keys or values (B, h, S, D) in a buffer of so many rows and columns; zeros beyond them."""
+    buffer = held.new_zeros((rows, held.shape[1], columns, held.shape[3]))
+    buffer[: held.shape[0], :, : held.shape[2]] = held
+    return buffer
 
 
 def _moved(held: Tensor, slots: int, like: Tensor) -> Tensor:

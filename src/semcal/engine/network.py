@@ -17,6 +17,7 @@ from transformers.cache_utils import Cache
 
 from semcal.engine.masks import Masks
 from semcal.errors import ModelError
+from semcal.recalibration import BlockShape
 
 __all__ = ["Network"]
 
@@ -69,6 +70,22 @@ class Network:
     def windows(self) -> list[int | None]:
         """Of each layer: how many positions a token sees back from its own, itself included; None for all."""
         return self._masks.windows
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Measures of a LLaMA-style block like the model's own."""
+        config = self.model.config.get_text_config()
+        heads = config.num_attention_heads
+        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        return BlockShape(
+            hidden_size=self.width,
+            intermediate_size=getattr(config, "intermediate_size", None) or 4 * self.width,
+            heads=heads,
+            key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_dim=getattr(config, "head_dim", None) or self.width // heads,
+            rope_theta=getattr(config, "rope_theta", None) or rope.get("rope_theta") or 10_000.0,
+            rms_eps=getattr(config, "rms_norm_eps", None) or 1e-5,
+        )
 
     @torch.no_grad()
     def body(self, token_ids: Tensor, visible: Tensor, held: Tensor, cache: Cache) -> Tensor:

@@ -7,7 +7,7 @@ attention cannot be replaced.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -51,14 +51,19 @@ class PlainForest:
     column: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     @classmethod
-    def planted(cls, network: Network, prefix: tuple[int, ...], riders: Sequence[ATS] = ()) -> PlainForest:
+    def planted(cls, network: Network, prefix: tuple[int, ...]) -> PlainForest:
         """One row that holds the shared tokens, if there are any; they run here."""
         held = torch.zeros((1, 0), dtype=torch.long, device=network.device)
-        forest = cls(network, empty(), held, len(prefix), along=tuple(map(PlainRider, riders)))
+        forest = cls(network, empty(), held, len(prefix))
         if prefix:
-            visible = torch.ones((1, len(prefix), len(prefix)), dtype=torch.bool).tril()
-            read = forest._run(torch.tensor([prefix]), torch.arange(len(prefix))[None], visible)
+            read = forest._run(torch.tensor([prefix]), torch.arange(len(prefix))[None], _causal(len(prefix)))
             forest.prefix_states = read.states[0]
+        return forest
+
+    def riding(self, riders: Sequence[ATS]) -> PlainForest:
+        forest = replace(self._spread(1), along=tuple(map(PlainRider, riders)))
+        for rider in forest.along if self.prefix else ():
+            rider.read(self.prefix_states[None], self.held, _causal(self.prefix).to(self.network.device))
         return forest
 
     @property
@@ -141,6 +146,11 @@ class PlainForest:
         self.held = torch.cat([self.held, positions], 1)
         states = self.network.body(token_ids.to(device), visible, self.held, self.cache)
         return Reading.of(states, [rider.read(states, positions, visible) for rider in self.along])
+
+
+def _causal(count: int) -> Tensor:
+    """(1, n, n): each sees itself and those before."""
+    return torch.ones((1, count, count), dtype=torch.bool).tril()
 
 
 def _rank(row: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ small trees when the model is loaded.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from semcal.engine.interface import copied_body
 from semcal.engine.network import Network
 from semcal.engine.plain import PlainForest
 from semcal.errors import ModelError, SemcalWarning
-from semcal.recalibration import ATS
 
 __all__ = ["planted", "sound_network"]
 
@@ -34,10 +32,10 @@ _FAILURES = (
 )
 
 
-def planted(network: Network, prefix: tuple[int, ...], riders: Sequence[ATS] = ()) -> Forest:
+def planted(network: Network, prefix: tuple[int, ...]) -> Forest:
     """A forest of the shared tokens, if there are any; they run here."""
     kind = PlainForest if network.copied is None else LevelForest
-    return kind.planted(network, prefix, riders)
+    return kind.planted(network, prefix)
 
 
 def sound_network(model: Any) -> Network:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from semcal.engine.forest import Forest, Growth
-from semcal.engine.riders import Reading
+from semcal.engine.riders import Reading, log_probs
+from semcal.recalibration import AnyRecalibrator
 
-__all__ = ["AnswerStates", "answer_states", "own_states"]
+__all__ = ["AnswerStates", "answer_log_probs", "answer_states", "own_states"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,24 @@ def answer_states(
     ]
     distinct, at = torch.unique(torch.tensor(node, dtype=torch.long), return_inverse=True)
     return AnswerStates(Reading.joined([ends, *grown])[distinct.to(ends.states.device)], at)
+
+
+def answer_log_probs(
+    forest: Forest, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
+) -> Tensor:
+    """Log-probability (N,) of each token of the answers, `targets` (N,), at the state that predicts it.
+
+    Logits exist for a limited number of states at a time.
+    """
+    result = torch.zeros(len(targets))
+    rows = forest.network.rows_at_a_time
+    for start in range(0, len(found.read), rows):
+        part = found.read[start : start + rows]
+        scored = log_probs(recalibrator, forest.network.logits(part.states), part, forest.riders)
+        here = (found.node >= start) & (found.node < start + rows)
+        at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
+        result[here] = scored[at].float().cpu()
+    return result
 
 
 def own_states(

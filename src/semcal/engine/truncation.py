@@ -24,9 +24,9 @@ _FIRST_LOOK, _WIDEN = 64, 8  # tokens ranked at first where no top-k says how ma
 class Truncation:
     """Which tokens a draw may take: the `top_k` likeliest, and of these the nucleus of mass `top_p`.
 
-    A truncation is a way of choosing (`semcal.engine.sampling.Choose`): a token is drawn by inverse CDF, in
-    vocabulary order, among those that stay possible. The log-probability that is recorded for it is that of
-    the whole vocabulary all the same (spec section 1).
+    A truncation is a way of choosing (`semcal.engine.distributions.Choose`): a token is drawn by inverse CDF,
+    in vocabulary order, among those that stay possible. The log-probability that is recorded for it is that
+    of the whole vocabulary all the same (spec section 1).
 
     Parameters
     ----------

@@ -103,6 +103,8 @@ def _draw(axes: Axes, points: Sequence[Point], error: str) -> None:
         for point in points
         if (ace := _ends(point["ace"], error)) and (auroc := _ends(point["auroc"], error))
     ]
+    if not known:
+        axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", va="center", color=QUIET)
     colours = [method_colour(point["method"]) for point, _, _ in known]
     across = [[(x - half, y), (x + half, y)] for _, (x, half), (y, _) in known]
     upwards = [[(x, y - half), (x, y + half)] for _, (x, _), (y, half) in known]

@@ -1,0 +1,220 @@
+"""Each stage's share of the time, and how it grows with the number and the length of answers.
+
+    python -m benchmarks.stages
+
+One run of Base, closed book, ten examples before every question: a random Llama of 20M parameters with
+32 000 tokens and peaked logits, whose answers end by themselves, and a random BERT of four layers, whose
+verdicts are replaced as in `pipeline`. The growth is the exponent b of a power m^b or L^b, fitted to the
+logarithms of the times by least squares: m of 5, 10, 20 and 40 with answers of about 6 tokens on average;
+ten answers of about 3, 6 and 12, of which L is what they came to. Beside it stands what the paper states
+("Evaluation Computational Complexity"). Tokens and pairs are counts: the same everywhere. CPU time of one
+thread, medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from time import process_time
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.likelihoods import tokenizer
+from benchmarks.pipeline import Judge, judge, questions
+from benchmarks.sampling import END, network
+from semcal.engine import CausalLanguageModel, standing
+from semcal.engine.closing import Closing
+from semcal.engine.distributions import Distributions
+from semcal.engine.generating import Generating
+from semcal.engine.trunks import Trunks
+from semcal.metrics import summaries
+from semcal.pipeline import Asking
+from semcal.pipeline import sample as sampling
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.grade import grade_row
+from semcal.pipeline.measure import measure_rows
+from semcal.qa.grading import RuleGrader
+from semcal.recalibration import Base
+
+QUESTIONS, ROUNDS = 16, 2
+M, LENGTH, LIMIT = 10, 6, 4  # answers of four times that length are cut
+MS, LENGTHS = (5, 10, 20, 40), (3, 6, 12)
+ASKING = Asking(tuple(questions(10, seed=1)))
+NEVER = -200.0  # as a logit beside others of a standard deviation of 24
+NLI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+#: Exponents of m and L that the paper states; it calls the other stages negligible or does not name them.
+PAPER = {
+    "prompt": ("", ""),
+    "decoding": (1, 1),
+    "first answers": ("negligible", ""),
+    "likelihoods": (1, 1),
+    "clustering": (2, ""),
+    "measures": ("negligible", ""),
+    "grading": ("", ""),
+    "metrics": ("", ""),
+    "all": (1, 1),
+    "tokens of the answers": (1, 1),
+    "tokens decoded": (1, 1),
+    "pairs for the NLI model": (2, ""),
+}
+
+
+class Stages:
+    """Processor seconds by stage; of nested stages the innermost counts."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._open, self._last = ["outside"], process_time()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self._lap()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._lap()
+            self._open.pop()
+
+    def of(self, name: str, job: Callable[..., Any], *, after: int = 0) -> Callable[..., Any]:
+        """The job as a part of a stage, from its call number `after` on."""
+        calls = count()
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self.stage(name if next(calls) >= after else self._open[-1]):
+                return job(*args, **kwargs)
+
+        return run
+
+    def _lap(self) -> None:
+        now = process_time()
+        self.seconds[self._open[-1]] += now - self._last
+        self._last = now
+
+
+@contextmanager
+def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
+    """While this is open, what sampling does besides decoding counts as a stage of its own.
+
+    With all questions in one pass a step more than there are tokens is there for the likelihoods alone.
+    """
+    kinds = [Distributions, *Distributions.__subclasses__()]
+    places: list[tuple[Any, str, str, int]] = [
+        (kind, "at", "likelihoods", 0) for kind in kinds if "at" in vars(kind)
+    ]
+    places += [(Closing, name, "likelihoods", 0) for name in ("rescored", "lacking", "beyond")]
+    places += [(Generating, "scores", "likelihoods", 0)]
+    places += [(standing, "advance", "likelihoods", steps - 1), (standing, "chosen_by", "likelihoods", steps)]
+    places += [
+        (standing, "begin", "prompt", 0),
+        (Trunks, "planted", "prompt", 0),
+        (Asking, "prompts", "prompt", 0),
+    ]
+    places += [(sampling, "first_answer", "first answers", 0)]
+    with ExitStack() as stack:
+        for of, name, stage, after in places:
+            stack.enter_context(patch.object(of, name, stages.of(stage, getattr(of, name), after=after)))
+        yield
+
+
+def let_end(net: Any, length: int, at: Tensor) -> None:
+    """Let answers end after so many tokens on average, by the states (n, d) at which they may."""
+    net.lm_head.bias[END] = NEVER
+    others = net.lm_head(at).logsumexp(-1)
+    low, high = -100.0, 300.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if torch.sigmoid(middle - others).mean() > 1 / length else (middle, high)
+    net.lm_head.bias[END] = low
+
+
+def answer_states(net: Any) -> Tensor:
+    """States of answers that do not end."""
+    net.lm_head.bias[END] = NEVER
+    model = CausalLanguageModel(net, tokenizer(), name="20M")
+    asked = ASKING.prompts(model, questions(QUESTIONS, seed=4))
+    [drawn] = model.sample(asked, recalibrators=[Base()], m=4, max_new_tokens=max(LENGTHS))
+    return model.features(asked, [[draw.token_ids for draw in draws] for draws in drawn]).states
+
+
+def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
+    """One run: seconds of every stage, how many tokens were decoded and how many pairs judged."""
+    limit = LIMIT * length
+    model = CausalLanguageModel(net, tokenizer(), name="20M")
+    equivalence = Judge(*nli, name="small", revision="")
+    asked = questions(QUESTIONS, seed=3)
+    stages = Stages()
+    with inside_sampling(stages, limit), stages.stage("decoding"):
+        [[sampled]] = sampling.sample_runs(
+            model, asked, recalibrators=[Base()], seeds=[0], asking=ASKING, m=m, max_new_tokens=limit
+        )
+    rows = [{**question.row(), **one.fields()} for question, one in zip(asked, sampled)]
+    with stages.stage("clustering"):
+        clustered, pairs = cluster_rows(rows, equivalence=equivalence)
+    with stages.stage("measures"):
+        measured = measure_rows(clustered)
+    with stages.stage("grading"):
+        graded = [grade_row(row, grader=RuleGrader(), seed=0) for row in measured]
+    with stages.stage("metrics"):
+        confidence, correct = (
+            np.array([list(row[name].values()) for row in graded]).T for name in ("confidence", "correct")
+        )
+        summaries(confidence, correct)
+    found = {stage: stages.seconds[stage] for stage in PAPER if stage in stages.seconds}
+    beginnings = ((i, draw.generation.token_ids) for i, one in enumerate(sampled) for draw in one.draws)
+    tokens = len({(i, ids[:n]) for i, ids in beginnings for n in range(1, len(ids))})
+    drawn = sum(len(draw.generation.token_ids) for one in sampled for draw in one.draws)
+    counts = {"tokens of the answers": drawn, "tokens decoded": tokens, "pairs for the NLI model": pairs}
+    return {**found, "all": sum(found.values()), **counts}
+
+
+def exponent(sizes: Sequence[float], spent: Sequence[float]) -> float:
+    """b of the power n^b that fits best, in logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(np.maximum(spent, 1e-9)), 1)[0])
+
+
+def results() -> list[dict[str, Any]]:
+    torch.set_num_threads(1)
+    net, nli = network("20M"), judge(**NLI)
+    states = answer_states(net)
+    shapes = dict.fromkeys([*((m, LENGTH) for m in MS), *((M, length) for length in LENGTHS)])
+    spent: dict[tuple[int, int], list[dict[str, float]]] = {shape: [] for shape in shapes}
+    for _ in range(ROUNDS):
+        for (m, length), found in spent.items():
+            let_end(net, length, states)
+            found.append(run(net, nli, m, length))
+    median = {
+        shape: {stage: statistics.median(one[stage] for one in found) for stage in PAPER}
+        for shape, found in spent.items()
+    }
+    return list(_rows(median))
+
+
+def _rows(median: dict[tuple[int, int], dict[str, float]]) -> Iterator[dict[str, Any]]:
+    typical = median[M, LENGTH]
+    lengths = [median[M, length]["tokens of the answers"] for length in LENGTHS]
+    for stage, (by_m, by_length) in PAPER.items():
+        counted = stage.startswith(("tokens", "pairs"))
+        yield {
+            "stage": stage,
+            "a question": typical[stage] / QUESTIONS if counted else typical[stage] / QUESTIONS * 1e3,
+            "unit": "" if counted else "ms",
+            "share": None if counted else typical[stage] / typical["all"],
+            "growth with m": exponent(MS, [median[m, LENGTH][stage] for m in MS]),
+            "paper": by_m,
+            "growth with L": exponent(lengths, [median[M, length][stage] for length in LENGTHS]),
+            "paper ": by_length,
+        }
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import table
+
+    print(table(results()))

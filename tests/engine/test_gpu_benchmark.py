@@ -1,0 +1,31 @@
+"""The benchmark for GPUs runs on a tiny model without one, and says what it needs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks import gpu
+
+TINY = {
+    "vocab_size": 2_000,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+def test_every_row_is_measured_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "ROUNDS", 1)
+    setting = gpu.Setting(TINY, "cpu", torch.float32, questions=6, batch=2)
+    rows = list(gpu.rows(setting))
+    assert [row["what"].split()[0] for row in rows] == ["sampling,"] * 2 + ["generate,", "features", "exact"]
+    assert all(row["seconds"] > 0 and row["memory, MB"] is None for row in rows)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_what_it_needs() -> None:
+    with pytest.raises(SystemExit, match="needs a CUDA device"):
+        gpu.results()
