@@ -103,6 +103,13 @@ def test_figure_7_has_standard_deviations_and_leaves_out_what_is_undefined(made_
     assert len(points(figure)) == len({(e["ace"]["mean"], e["auroc"]["mean"]) for e in entries[1:]})
 
 
+def test_a_panel_without_a_point_says_that_it_is_undefined(made_up_results: Results) -> None:
+    entries = [
+        {**one, "auroc": {"mean": None, "se": None}} for one in made_up_results["analyses"]["confidence"]
+    ]
+    assert texts(scatter_figure(entries, [MODEL], [DATASET])) == ["undefined"]
+
+
 def test_selective_accuracy_is_drawn_as_it_was_computed(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["selective"]
     figure = selective_figure(entries, [DATASET], ["L-SC"])

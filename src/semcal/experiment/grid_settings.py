@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from semcal.engine.memory import parse_size
+from semcal.errors import UsageError
 from semcal.experiment.paths import check_slugs
 
 __all__ = [
@@ -228,7 +230,11 @@ class GridSettings(Part):
     equivalence : str
         "exact", "atlas", or an NLI model's directory or id.
     block : int
-        Questions that are computed in one piece: part of what makes a run reproducible.
+        Questions that are computed in one piece.
+    memory : str or None
+        What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
+        least. Like `block` it decides which questions share a product, so it is part of what makes a run
+        reproducible, and no matter of the machine.
     """
 
     preset: Literal["sound", "paper", "reference"] = "sound"
@@ -245,6 +251,17 @@ class GridSettings(Part):
     grading: Grading = Grading()
     evaluation: Evaluation = Evaluation()
     block: Size = 50
+    memory: str | int | None = None
+
+    @field_validator("memory")
+    @classmethod
+    def _is_a_size(cls, memory: str | int | None) -> str | int | None:
+        if memory is not None:
+            try:
+                parse_size(memory)
+            except UsageError as error:
+                raise ValueError(str(error)) from error
+        return memory
 
     @model_validator(mode="after")
     def _distinct(self) -> GridSettings:

@@ -76,9 +76,10 @@ class Shelf:
         """The language model of a job."""
         wanted = Model(**spec["model"])
         if self._model is None or self._model[0] != wanted:
-            self._model = self._calibration = None
-            self._recalibrators.clear()
-            gc.collect()  # the old model goes before the new one comes
+            if self._model is not None:
+                self._model = self._calibration = None
+                self._recalibrators.clear()
+                gc.collect()  # the old model goes before the new one comes
             self._model = wanted, self._load_model(wanted)
         return self._model[1]
 
@@ -148,7 +149,7 @@ def open_shelf(
     *,
     device: str | None = None,
     nli_device: str | None = None,
-    memory: str | None = None,
+    memory: str | int | None = None,
 ) -> Shelf:
     """A shelf that loads models by their names; NLI verdicts are shared through a file in the run folder.
 
@@ -158,7 +159,7 @@ def open_shelf(
         The run folder.
     device, nli_device : str, optional
         Where the language model and the NLI model run.
-    memory : str, optional
+    memory : str or int, optional
         What keys and values of a batch may take, such as "2GB".
     """
 

@@ -1,4 +1,4 @@
-"""The whole report of a grid run, from its folder: tables, and beside them figures and the page."""
+"""The whole report of a grid run, from its folder: tables, results.md, figures and the page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from semcal.experiment.finished import read_finished
 from semcal.report.grid_figures import GridFigure, grid_figures, write_files
+from semcal.report.grid_markdown import write_markdown
 from semcal.report.grid_page import write_page
 from semcal.report.grid_results import read_results
 from semcal.report.grid_tables.writing import write_tables
@@ -15,7 +16,7 @@ __all__ = ["build"]
 
 
 def build(folder: Path, out: Path | None = None) -> Path:
-    """Write the tables, the figures and the page of a run whose results.json is there.
+    """Write the tables, results.md, the figures and the page of a run whose results.json is there.
 
     Parameters
     ----------
@@ -37,6 +38,7 @@ def build(folder: Path, out: Path | None = None) -> Path:
     target = Path(folder) if out is None else Path(out)
     run, results = read_finished(Path(folder)), read_results(target)
     write_tables(run, results, target / "tables")
+    write_markdown(run, results, target)
     return write_page(run, results, _written(grid_figures(run, results), target / "figures"), target)
 
 

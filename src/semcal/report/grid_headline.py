@@ -1,20 +1,34 @@
-"""What a grid run shows at a glance: how many claims hold, and each method's ACE and AUROC."""
+"""What a grid run shows at a glance: what was run, how many claims hold, each method's ACE and AUROC."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from semcal.experiment.finished import FinishedRun
 from semcal.report.layout import in_order, mark
 from semcal.report.tables import NAMES, Cell, Column, Table, number
 
-__all__ = ["headline", "headline_table"]
+__all__ = ["facts", "headline", "headline_table"]
 
 Results = Mapping[str, Any]
 
 #: Which way each metric of the headline counts.
 LARGER = {"ace": False, "auroc": True}
 WORDS = {"holds": "hold", "does not": "do not", "not decidable here": "cannot be decided here"}
+
+
+def facts(run: FinishedRun, results: Results) -> str:
+    """What was asked of which methods, and how often."""
+    sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
+    asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
+    runs = "one run" if run.runs == 1 else f"{run.runs} runs"
+    rows = "1 row" if results["problems"] == 1 else f"{results['problems']} rows"
+    refused = f" Refused: {rows} of the data." if results["problems"] else ""
+    return (
+        f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
+        f"{run.preset}, seed {run.seed}.{refused}"
+    )
 
 
 def headline(results: Results) -> str:

@@ -165,9 +165,9 @@ function recordDetails(record, k) {
   const { cell, method, entries } = record;
   const candidate = cell.choices[method][k];
   const own = data.measures.filter((_, i) => cell.choices[method][i] === candidate);
-  const caption = `Answers sampled under ${candidate}, which ${method} uses for ${own.join(", ")}: by meaning, ` +
-    "each with its log-likelihood per token; confidence in each meaning. Only meanings that a measure selects " +
-    "were graded";
+  const uses = own.length < data.measures.length ? `, which ${method} uses for ${own.join(", ")}` : "";
+  const caption = `Answers sampled under ${candidate}${uses}: by meaning, each with its log-likelihood per ` +
+    "token; confidence in each meaning. Only meanings that a measure selects were graded";
   const [greedy, right] = [cell.block.texts[entries[k][6]], entries[k][7]];
   const said = el("p", { className: "note" }, `Greedy answer: ${greedy || "empty"} `,
     el("span", { className: rightClass(right) }, rightWord(right)), " · ",

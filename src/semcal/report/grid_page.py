@@ -14,7 +14,7 @@ from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_explorer import Explorer, explorer_blocks
 from semcal.report.grid_figures import GridFigure, grid_figures
-from semcal.report.grid_headline import headline, headline_table
+from semcal.report.grid_headline import facts, headline, headline_table
 from semcal.report.grid_results import read_results
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
@@ -72,7 +72,7 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
         "version": escape(str((environment.get("versions") or {}).get("semcal", ""))),
         "title": html_text(f"{run.folder.resolve().name} – semcal report"),
         "heading": html_text(f"Semantic uncertainty of {_listed(run.models)}"),
-        "facts": html_text(_facts(run, results)),
+        "facts": html_text(facts(run, results)),
         "links": "\n".join(_links(sections)),
         "headline": html_text(headline(results)),
         "summary": html_table(headline_table(results)),
@@ -98,18 +98,6 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _facts(run: FinishedRun, results: Results) -> str:
-    sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
-    asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
-    runs = "one run" if run.runs == 1 else f"{run.runs} runs"
-    rows = "1 row" if results["problems"] == 1 else f"{results['problems']} rows"
-    refused = f" Refused: {rows} of the data." if results["problems"] else ""
-    return (
-        f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
-        f"{run.preset}, seed {run.seed}.{refused}"
-    )
-
-
 def _section(section: Section, markup: str) -> str:
     note = f'<p class="note">{html_text(section.note)}</p>\n' if section.note else ""
     return (
@@ -132,14 +120,15 @@ def _links(sections: Iterable[tuple[Section, str]]) -> Iterable[str]:
 
 def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
     """What of the run the table of questions holds."""
-    held = "Every run is here." if len(explorer.runs) == run.runs > 1 else ""
+    held = "Every run is here" if run.runs > 1 else "It is the one run"
     if len(explorer.runs) < run.runs:
-        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large."
+        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large"
+    size = sum(map(len, explorer.blocks.values())) / 1e6
     return (
         "Every test question with its sampled answers, their meanings and what each measure made of them. "
         "Measures disagree where one selects a right answer and another a wrong one, or their confidences "
-        f"are 0.5 or more apart. {held}"
-    ).rstrip()
+        f"are 0.5 or more apart. {held}; the questions take {size:.1f} MB of the page."
+    )
 
 
 # ---- Settings ---------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class StoredVerdicts:
 
     def __enter__(self) -> StoredVerdicts:
         if self._path.is_file():
-            self._database = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+            self._database = sqlite3.connect(self._address(), uri=True)
             self._models = [str(name) for (name,) in self._rows("SELECT DISTINCT model FROM verdicts")]
         return self
 
@@ -54,6 +54,12 @@ class StoredVerdicts:
             if premise in forms and hypothesis in forms
             for item in (numbers[str(premise)], numbers[str(hypothesis)], int(entails))
         ]
+
+    def _address(self) -> str:
+        """Read-only; where nothing waits in a log, without the files that even readers leave beside it."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        settled = "" if log.is_file() and log.stat().st_size else "&immutable=1"
+        return f"{self._path.resolve().as_uri()}?mode=ro{settled}"
 
     def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
         assert self._database is not None

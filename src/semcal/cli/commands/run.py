@@ -109,7 +109,8 @@ def command(
     """
     from semcal.experiment.reading import read_settings
 
-    settings = read_settings(config, overrides or (), limit=limit)
+    given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
+    settings = read_settings(config, given, limit=limit)
     folder = out or Path("runs") / config.stem
     if dry_run:
         return _plan(settings, folder, as_json=json)
@@ -120,7 +121,7 @@ def command(
         from semcal.experiment.folders import forget_from
 
         forget_from(folder, start)
-    how = {"device": device, "nli_device": nli_device, "memory": memory}
+    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
     outcome = _carry_out(settings, folder, share, workers, ray, how)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
@@ -161,7 +162,7 @@ def _shard(text: str | None) -> Shard | None:
 
 @contextmanager
 def _crew(
-    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, str | None]
+    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
 ) -> Iterator[Crew[Shelf]]:
     """Who does the work: this process, several, or a Ray cluster."""
     from semcal.experiment.shelf import open_shelf
@@ -195,10 +196,11 @@ def _carry_out(
     share: Shard | None,
     workers: int | None,
     ray: str | None,
-    how: dict[str, str | None],
+    how: dict[str, Any],
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
+    from semcal.pipeline.workers import Alone
 
     clock = Clock()
     told = [0]
@@ -220,7 +222,8 @@ def _carry_out(
                     _report(folder)
         finally:
             if (folder / "settings.yaml").exists():
-                clock.add({"main": time.process_time() - sum(clock.seconds.values())})
+                own = sum(crew.seconds.values()) if isinstance(crew, Alone) else 0.0
+                clock.add({"main": time.process_time() - sum(clock.seconds.values()) - own})
                 grid.write_costs()
     return outcome
 

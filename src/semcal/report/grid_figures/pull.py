@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun
 from semcal.qa.grading import RuleGrader
-from semcal.report.figures import INK, QUIET, RULE, style
+from semcal.report.figures import INK, OTHER, QUIET, RULE, style
 from semcal.report.grid_figures.lettering import shortened, wrapped
 
 __all__ = ["pull_figure"]
@@ -19,7 +19,8 @@ Row = Mapping[str, Any]
 
 MEASURE = "L-SC"
 #: Right and wrong differ in lightness and hatching too, for print without colour.
-RIGHT, WRONG = "#009e73", "#d55e00"
+COLOURS = {True: "#009e73", False: "#d55e00", None: OTHER}
+MARKS = {True: "✓", False: "✗", None: ""}
 #: Meanings beyond these are drawn as one bar.
 SHOWN = 5
 
@@ -36,9 +37,9 @@ def pull_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     Returns
     -------
     Figure or None
-        For print. Among the questions of run 0 with few meanings, those that TS gets right first, the one
-        whose squared error of confidence falls most from SE to TS. None where no question fits, or the run
-        lacks one of the methods or the measure.
+        For print. Of the questions of run 0 with several meanings, those first that TS gets right, then those
+        with few meanings, the one whose squared error of confidence falls most from SE to TS. None where
+        there is none, or the run lacks one of the methods or the measure.
     """
     if not {"SE", "TS"} <= set(run.methods) or MEASURE not in run.measures:
         return None
@@ -62,13 +63,14 @@ def pull_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     return figure
 
 
-def _worth(before: Row, after: Row) -> tuple[bool, bool, float]:
-    """How well a question shows what T does: few meanings, TS right, and much less squared error."""
+def _worth(before: Row, after: Row) -> tuple[bool, bool, bool, float]:
+    """How well a question shows what T does: TS right, few meanings, and much less squared error."""
     known = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
-    if not known or not 1 < len(after["clusters"]) <= SHOWN:
-        return False, False, 0.0
+    if not known or len(after["clusters"]) == 1:
+        return False, False, False, 0.0
     gain = _error(before) - _error(after)
-    return True, gain > 0 and bool(after["correct"][MEASURE]), gain
+    right = gain > 0 and bool(after["correct"][MEASURE])
+    return True, right, len(after["clusters"]) <= SHOWN, gain
 
 
 def _error(row: Row) -> float:
@@ -83,32 +85,36 @@ def _draw(axes: Axes, row: Row, title: str) -> None:
     """A bar for each meaning, the most confident at the top, with how often it was answered."""
     confidences = row["confidences"][MEASURE]
     order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
-    names, values, right = [], [], []
-    for i in order[:SHOWN]:
-        members = [row["samples"][j] for j in row["clusters"][i]]
-        names.append(f"{shortened(members[0], 24)}  ×{len(members)}")
-        values.append(confidences[i])
-        right.append(RuleGrader().grade(row["question"], members[:4], row["answers"]).correct)
+    bars = [_bar(row, i) for i in order[:SHOWN]]
     if rest := order[SHOWN:]:
-        names.append(f"{len(rest)} more")
-        values.append(sum(confidences[i] for i in rest))
-        right.append(False)
-    places = range(len(names))
-    colours = [RIGHT if fine else WRONG for fine in right]
-    bars = axes.barh(places, values, color=colours, height=0.72)
-    for bar, value, fine in zip(bars, values, right):
-        bar.set_hatch("" if fine else "////")
-        bar.set_edgecolor("white")
-        bar.set_linewidth(0)
-        axes.text(
-            value + 0.015, bar.get_y() + 0.36, f"{value:.2f} {'✓' if fine else '✗'}", va="center", size=7
+        bars.append((f"{len(rest)} more", sum(confidences[i] for i in rest), None))
+    names = [name for name, _, _ in bars]
+    places = range(len(bars))
+    for place, (_, value, right) in zip(places, bars):
+        axes.barh(
+            place,
+            value,
+            height=0.72,
+            color=COLOURS[right],
+            hatch="////" if right is False else "",
+            edgecolor="white",
+            linewidth=0,
         )
+        axes.text(value + 0.015, place, f"{value:.2f} {MARKS[right]}", va="center", size=7)
     axes.set_yticks(places, names, parse_math=False)
     axes.set_title(title, loc="left", pad=3, color=INK)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.set_xlim(0, 1.18)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_color(QUIET)
     axes.grid(axis="x", color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
+
+
+def _bar(row: Row, cluster: int) -> tuple[str, float, bool | None]:
+    """The name of a meaning, its confidence, and whether it is right."""
+    members = [row["samples"][i] for i in row["clusters"][cluster]]
+    grade = RuleGrader().grade(row["question"], members[:4], row["answers"])
+    name = f"{shortened(members[0], 24)}  ×{len(members)}"
+    return name, row["confidences"][MEASURE][cluster], grade.correct

@@ -114,7 +114,7 @@ def _draw_answers(axes: Axes, row: Row) -> list[tuple[float, float]]:
     for number, lines in enumerate(parts):
         top = y
         for text, likelihood in lines:
-            axes.text(0.24, y, shortened(text, 24), size=7, va="center", parse_math=False)
+            axes.text(0.24, y, shortened(text, 27), size=7, va="center", parse_math=False)
             axes.text(2.12, y, f"{likelihood:.2f}", size=7, va="center", ha="right")
             y += step
         axes.add_patch(Rectangle((0.1, top - step / 2), 0.07, y - top, color=SHADES[number], linewidth=0))

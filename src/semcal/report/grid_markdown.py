@@ -1,0 +1,63 @@
+"""results.md of a grid run: what it shows in words, and its main tables, for a page of documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from semcal.experiment.finished import FinishedRun
+from semcal.records import writing
+from semcal.report.grid_headline import facts, headline, headline_table
+from semcal.report.grid_tables import grid_tables
+from semcal.report.tables import Table, markdown
+
+__all__ = ["results_markdown", "write_markdown"]
+
+Results = Mapping[str, Any]
+
+#: Tables that are shown, by the beginning of their names; all of them stand in tables/.
+SHOWN = (
+    *("03-main", "04-entropy-short", "02-accuracies", "07-temperatures", "09-ace-mcb", "11-volatility-mcb"),
+    *("transfer-ace", "13-agreement", "deciding-rules", "01-splits", "deviations"),
+)
+
+
+def write_markdown(run: FinishedRun, results: Results, folder: Path) -> Path:
+    """Write results.md into a folder."""
+    target = folder / "results.md"
+    with writing(target) as handle:
+        handle.write(results_markdown(run, results))
+    return target
+
+
+def results_markdown(run: FinishedRun, results: Results) -> str:
+    """Return claims with their verdicts, and the main tables without their intervals."""
+    parts = [
+        f"{facts(run, results)} {headline(results)}",
+        _with_caption(headline_table(results)),
+        "## What the paper claims, and what this run shows",
+        *map(_claim, results["claims"]),
+        "## Tables",
+        *map(_with_caption, _shown(results)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _claim(claim: Mapping[str, Any]) -> str:
+    return (
+        f"**{claim['verdict'].capitalize()}**: {claim['claim']} ({claim['source']}) {claim['because']} "
+        f"*{claim['rule']}*"
+    )
+
+
+def _shown(results: Results) -> Iterator[Table]:
+    tables = grid_tables(results)
+    for name in SHOWN:
+        yield from (table for table in tables if table.name.startswith(name))
+
+
+def _with_caption(table: Table) -> str:
+    rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
+    return f"{table.caption}\n\n{markdown(replace(table, rows=rows))}"

@@ -1,0 +1,30 @@
+"""results.md: every verdict with what decided, and the main tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from semcal.experiment.finished import read_finished
+from semcal.report.grid_markdown import results_markdown
+
+
+def test_every_claim_stands_there_with_its_verdict_and_the_figures_that_decided(
+    analysed_grid: Path, made_up_results: dict[str, Any]
+) -> None:
+    text = results_markdown(read_finished(analysed_grid), made_up_results)
+    for claim in made_up_results["claims"]:
+        assert f"**{claim['verdict'].capitalize()}**: {claim['claim']}" in text
+        assert claim["because"] in text
+
+
+def test_a_main_table_of_every_model_shows_errors_over_runs_and_no_intervals(
+    analysed_grid: Path, made_up_results: dict[str, Any]
+) -> None:
+    text = results_markdown(read_finished(analysed_grid), made_up_results)
+    tables = text.partition("## Tables")[2]
+    for model in made_up_results["models"]:
+        assert f"for {model}" in tables
+    rows = [line for line in tables.splitlines() if line.startswith("|")]
+    assert any("±" in row for row in rows)
+    assert not any("[0." in row for row in rows)
