@@ -33,6 +33,7 @@ def further_tables(results: Results) -> list[Table]:
         refits_table(results),
         answers_table(results),
         rules_table(results),
+        rules_alone_table(results),
     )
     return [table for table in made if table is not None]
 
@@ -174,6 +175,34 @@ def rules_table(results: Results) -> Table | None:
             (
                 *(Cell(row[key]) for key in ("model", "dataset", "measure")),
                 *(number(row["rules"].get(rule, 0) / row["n"]) for rule in rules),
+            )
+            for row in rows
+        ),
+        heads=3,
+    )
+
+
+def rules_alone_table(results: Results) -> Table | None:
+    """What grading would say if one rule alone decided, or the first few of them."""
+    rows = results["analyses"].get("rules_alone")
+    if not rows:
+        return None
+    wrong = ("false_positives", "false_negatives")
+    return Table(
+        "rules-alone",
+        "Share of Base's answers (E-SC, run 0) that a rule of grading accepts alone, and with the rules "
+        "before it; what it accepts or rejects alone against grading by entailment",
+        (
+            *map(Column, ("Model", "Data set", "Rule", "Alone", "With those before")),
+            Column("accepted wrongly", "Against entailment"),
+            Column("rejected wrongly", "Against entailment"),
+        ),
+        tuple(
+            (
+                *(Cell(row[key]) for key in ("model", "dataset", "rule")),
+                number(row["alone"]),
+                number(row["up_to"]),
+                *(number((row["against_nli"] or {}).get(key)) for key in wrong),
             )
             for row in rows
         ),
