@@ -248,6 +248,14 @@ def test_rules_alone_and_one_after_another(results, grid_folder) -> None:
     }
 
 
+def test_every_fit_is_listed_as_the_selection_records_it(results, grid_folder) -> None:
+    selection = json.loads((grid_folder / "selection/alpha-1b/made-up-reading.json").read_text())
+    where = {"model": "alpha-1b", "dataset": "made-up-reading"}
+    rows = [row for row in results["analyses"]["fits"] if where.items() <= row.items()]
+    assert rows == [where | fit for fit in selection["fits"]]
+    assert len(rows) == 6
+
+
 def literal_selective(p: list[float], c: list[bool], rate: float) -> float:
     """Mean over many orders of the tied ones: exactly, by the share of each tie group that is kept."""
     keep = len(p) - math.floor(len(p) * rate + 1e-9)

@@ -24,6 +24,7 @@ entropy             model, dataset, method, measure            `entropy.entropy`
                     (tables 4–6)
 temperatures        dataset, model, measure (table 7)          `temperatures.temperatures`
 refits              model, dataset, candidate                  `temperatures.refits`
+fits                model, dataset, candidate                  `fits.fits`
 volatility          model, dataset, metrics (table 11)         `volatility.volatility`
 agreement           model, dataset, measure (table 13)         `agreement.agreement`
 deciding_rules      model, dataset, measure                    `agreement.deciding_rules`
@@ -62,6 +63,7 @@ from semcal.experiment.analyses.confidence import confidence
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.distributions import correlations, distributions
 from semcal.experiment.analyses.entropy import entropy
+from semcal.experiment.analyses.fits import fits
 from semcal.experiment.analyses.generations import generations
 from semcal.experiment.analyses.losses import losses
 from semcal.experiment.analyses.rules_alone import rules_alone
@@ -86,6 +88,7 @@ OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
     "prompts": prompts,
     "temperatures": temperatures,
     "refits": refits,
+    "fits": fits,
     "rules_alone": rules_alone,
 }
 OF_SCORES: dict[str, Callable[[GridScores], list[dict[str, Any]]]] = {

@@ -31,6 +31,7 @@ def further_tables(results: Results) -> list[Table]:
         transfer_table(results, "ace"),
         transfer_table(results, "brier"),
         refits_table(results),
+        fits_table(results),
         answers_table(results),
         rules_table(results),
         rules_alone_table(results),
@@ -135,6 +136,39 @@ def refits_table(results: Results) -> Table | None:
         ),
         heads=3,
     )
+
+
+def fits_table(results: Results) -> Table | None:
+    """What was fitted: size, temperature, losses, and changes of the order of tokens."""
+    rows = results["analyses"].get("fits")
+    if not rows:
+        return None
+    return Table(
+        "fits",
+        "Fits: NLL of the reference tokens (nats), and the share of positions where another token becomes"
+        " the most likely or the ten most likely change order (* T at its bound)",
+        (
+            *map(Column, ("Model", "Data set", "Candidate", "Parameters", "T")),
+            *(Column(part, "NLL") for part in ("calibration-train", "validation")),
+            *(Column(part, "Changed") for part in ("first token", "order of ten")),
+        ),
+        tuple(
+            (
+                *(Cell(row[key]) for key in ("model", "dataset", "candidate")),
+                number(row["parameters"]),
+                _temperature(row),
+                *(number(row[key]) for key in ("train_nll", "validation_nll")),
+                *(number(row[key], 4) for key in ("top_changed", "order_changed")),
+            )
+            for row in rows
+        ),
+        heads=3,
+    )
+
+
+def _temperature(row: Mapping[str, Any]) -> Cell:
+    cell = number(row["temperature"], 2)
+    return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
 
 
 def answers_table(results: Results) -> Table:
