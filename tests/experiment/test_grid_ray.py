@@ -14,7 +14,7 @@ from semcal.experiment import ray_crew
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.ray_crew import RayCrew
 
-SMALL = ("methods=[Base, TS]", "sampling.counts=[6]")
+SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
 
 
 @pytest.mark.slow

@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
+from semcal.experiment.cell_fits import diagnose, refit
 from semcal.experiment.cells import Cell, Incomplete
 from semcal.experiment.grid_candidates import candidates_of, grid_temperatures
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Lines, Piece
+from semcal.experiment.store import write_if_new
 from semcal.pipeline.workers import Plan
-from semcal.records import dumps, writing
+from semcal.records import dumps
 
-__all__ = ["answer", "write_if_new"]
+__all__ = ["answer"]
 
 Spec = dict[str, Any]
 #: The a of T-SC and G-SC where nothing chose one.
@@ -30,7 +31,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
     Parameters
     ----------
     cell : Cell
-        After `Cell.prepare`.
+        After `semcal.experiment.cell_fits.prepare`.
     temperatures : mapping of str to float
         Other data set → its temperature, to be tried here.
 
@@ -39,7 +40,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
     bool
         False where blocks of other shards are missing.
     """
-    fits = yield from cell.diagnose()
+    fits = yield from diagnose(cell)
     try:
         chosen = yield from _choose(cell)
         moved = (
@@ -47,7 +48,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
             if "TS" in chosen["methods"]
             else {}
         )
-        yield from cell.refit([*_names(chosen["methods"]), *chain(*map(_names, chosen["by_loss"].values()))])
+        yield from refit(cell, [*_names(chosen["methods"]), *chain(*map(_names, chosen["by_loss"].values()))])
         passes = _passes(cell, chosen, {name: t for name, (_, t) in moved.items()})
         written = yield from _test(cell, chosen, passes)
     except Incomplete:
@@ -73,8 +74,8 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
 
 def _with_refits(cell: Cell, fit: Spec) -> Spec:
     """A fit with the temperature of each run, where runs fit anew."""
-    found = list(cell.refitted(fit["candidate"]).values())
-    return {**fit, "temperature_of_run": found} if found else fit
+    found = cell.temperatures(fit["candidate"])
+    return {**fit, "temperature_of_run": found} if len(found) > 1 else fit
 
 
 def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence[Spec]) -> Spec:
@@ -91,14 +92,6 @@ def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence
         }
         for method, of_method in choices.items()
     }
-
-
-def write_if_new(path: Path, text: str) -> None:
-    """Write a file unless it holds just this."""
-    if path.exists() and path.read_bytes() == text.encode():
-        return
-    with writing(path) as handle:
-        handle.write(text)
 
 
 def _choose(cell: Cell) -> Plan[Spec]:

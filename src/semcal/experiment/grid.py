@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,10 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from semcal.errors import StoreError
-from semcal.experiment.cell_rows import answer, write_if_new
+from semcal.errors import SemcalWarning, StoreError
+from semcal.experiment.cell_fits import prepare
+from semcal.experiment.cell_rows import answer
 from semcal.experiment.cells import Cell
-from semcal.experiment.environment import Clock, environment
+from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
 from semcal.experiment.folders import sweep
 from semcal.experiment.grid_jobs import GridJob
@@ -24,12 +26,14 @@ from semcal.experiment.question_sets import Parts, Problem, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.experiment.shelf import Shelf, row_of
 from semcal.experiment.stages import Shard, Stages
-from semcal.experiment.store import Store
+from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.workers import Crew, Task, together
 from semcal.records import dumps, write_rows
 
 __all__ = ["Grid", "Outcome"]
 
+#: Packages whose versions decide the last digits, or more.
+NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -93,6 +97,7 @@ class Grid:
             If a block is damaged, or the data are not those that the folder was begun with.
         """
         claim_folder(self.folder, self.settings)
+        self._check_versions()
         if self.shard is None:  # another shard may be at work in the same folder, on another machine
             sweep(self.folder)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
@@ -111,6 +116,27 @@ class Grid:
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
         return Outcome(tuple(problems), stages.missing)
+
+    def _check_versions(self) -> None:
+        """Warn of a run that was begun with other versions of what its numbers depend on."""
+        before = self._record().get("versions", {})
+        differing = [
+            f"{name} {before[name]}, now {now}"
+            for name, now in versions().items()
+            if name in NUMERIC and before.get(name, now) != now
+        ]
+        if differing:
+            warnings.warn(
+                f"{self.folder} was begun with {'; '.join(differing)}: what is added may differ in the last "
+                "digits from what a run of one version gives; --fresh starts again",
+                SemcalWarning,
+                stacklevel=2,
+            )
+
+    def _record(self) -> dict[str, Any]:
+        path = self.folder / "environment.json"
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return found
 
     @property
     def _scratch(self) -> str:
@@ -146,7 +172,7 @@ class Grid:
             Cell(self.settings, model, parts, identity, stages, self._scratch, rank)
             for rank, parts in enumerate(sets)
         ]
-        together(self.crew, [cell.prepare() for cell in cells])
+        together(self.crew, [prepare(cell) for cell in cells])
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
             self.tell(problem)
@@ -160,8 +186,7 @@ class Grid:
 
     def write_costs(self) -> None:
         """Add to the environment record what this session has cost."""
-        path = self.folder / "environment.json"
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        before = self._record()
         seconds = Counter(before.get("cpu_seconds", {}))
         seconds.update({**self.clock.seconds})
         for stage, spent in self.crew.seconds.items():
@@ -179,4 +204,4 @@ class Grid:
             "peak_memory_mb": max(self.crew.peak_mb, before.get("peak_memory_mb", 0.0)),
             "peak_memory_mb_by_stage": peaks,
         }
-        write_if_new(path, dumps(record, indent=1) + "\n")
+        write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")

@@ -76,9 +76,10 @@ class Shelf:
         """The language model of a job."""
         wanted = Model(**spec["model"])
         if self._model is None or self._model[0] != wanted:
-            self._model = self._calibration = None
-            self._recalibrators.clear()
-            gc.collect()  # the old model goes before the new one comes
+            if self._model is not None:
+                self._model = self._calibration = None
+                self._recalibrators.clear()
+                gc.collect()  # the old model goes before the new one comes
             self._model = wanted, self._load_model(wanted)
         return self._model[1]
 

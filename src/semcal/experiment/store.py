@@ -17,7 +17,7 @@ from typing import Any
 from semcal.errors import StoreError
 from semcal.records import dumps, writing
 
-__all__ = ["Block", "Store", "digest", "read_block"]
+__all__ = ["Block", "Store", "digest", "read_block", "write_if_new"]
 
 Rows = list[dict[str, Any]]
 
@@ -129,3 +129,11 @@ def read_block(path: Path) -> Block:
 
 def _seal(lines: Sequence[str]) -> dict[str, Any]:
     return {"rows": len(lines), "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+
+
+def write_if_new(path: Path, text: str) -> None:
+    """Write a file unless it holds just this."""
+    if path.exists() and path.read_bytes() == text.encode():
+        return
+    with writing(path) as handle:
+        handle.write(text)

@@ -200,6 +200,7 @@ def _carry_out(
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
+    from semcal.pipeline.workers import Alone
 
     clock = Clock()
     told = [0]
@@ -221,7 +222,8 @@ def _carry_out(
                     _report(folder)
         finally:
             if (folder / "settings.yaml").exists():
-                clock.add({"main": time.process_time() - sum(clock.seconds.values())})
+                own = sum(crew.seconds.values()) if isinstance(crew, Alone) else 0.0
+                clock.add({"main": time.process_time() - sum(clock.seconds.values()) - own})
                 grid.write_costs()
     return outcome
 

@@ -1,0 +1,150 @@
+"""The first half of a cell's plan: check the questions, fit every candidate, and see what the fits do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import Any
+
+from semcal.errors import FitError
+from semcal.experiment.cells import Cell
+from semcal.experiment.grid_candidates import FITTED, Fits, candidates_of, fits_of, refits_of
+from semcal.experiment.paths import recalibrator_folder
+from semcal.experiment.question_sets import PARTS, Problem
+from semcal.experiment.selection import Candidate
+from semcal.experiment.shelf import row_of
+from semcal.experiment.stages import Piece, hash_of
+from semcal.pipeline.fitting import data_hash
+from semcal.pipeline.workers import Plan
+
+__all__ = ["diagnose", "prepare", "refit"]
+
+Spec = dict[str, Any]
+
+
+def prepare(cell: Cell) -> Plan[None]:
+    """Check the questions, let the model read the calibration questions, and fit the temperatures."""
+    yield from _check(cell)
+    if set(cell.settings.methods) & set(FITTED):
+        if _is_fitted(cell):
+            cell.stages.step("features")
+        else:
+            yield from _features(cell)
+        yield from _carry_out(cell, fits_of(cell.settings, ["TS"]))
+
+
+def _check(cell: Cell) -> Plan[None]:
+    """Find the questions that do not fit the model."""
+    longest = cell.settings.max_new_tokens(open_book=cell.parts.open_book)
+    piece = Piece(
+        cell.frozen(longest=longest, hashes={part: data_hash(cell.parts.part(part)) for part in PARTS}),
+        cell.where(parts={part: [row_of(q) for q in cell.parts.part(part)] for part in PARTS}),
+        cell.label("all", 0),
+    )
+    (lines,) = yield from cell.stages.rows("check", [piece], cell.rank, everyone=True)
+    first, *bad = map(json.loads, lines or [])
+    cell.prompt = first["prompt"]
+    cell.left_out = {(row["part"], row["id"]) for row in bad}
+    cell.problems = [
+        Problem(cell.parts.name, None, f"question {row['id']!r}: {row['reason']}", cell.model.name)
+        for row in bad
+    ]
+    for part in ("validation", "test"):
+        if not cell.questions(part):
+            raise FitError(f"no {part} question fits {cell.name}; the first reason: {cell.problems[0]}")
+
+
+def _is_fitted(cell: Cell) -> bool:
+    """Whether all fits are there, so that nothing needs the features."""
+    return all(cell.stages.has("fit", _piece(cell, fits)) for fits in fits_of(cell.settings, FITTED))
+
+
+def _features(cell: Cell) -> Plan[None]:
+    at = cell.calibration_at()
+    needs = (cell.stages.store.root / at["features"] / "blocks.jsonl",)
+    piece = Piece(cell.calibration(), at, cell.label("calibration_train", 0), needs)
+    yield from cell.stages.rows("features", [piece], cell.rank, everyone=True)
+
+
+def refit(cell: Cell, names: Sequence[str]) -> Plan[None]:
+    """Fit candidates anew for the runs after the first, where the settings say so."""
+    yield from _carry_out(cell, refits_of(cell.settings, names))
+
+
+def _carry_out(cell: Cell, fits: Sequence[Fits]) -> Plan[None]:
+    pieces = [_piece(cell, one) for one in fits]
+    found = yield from cell.stages.rows("fit", pieces, cell.rank, everyone=True)
+    for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
+        cell.fitted[row["candidate"], row["run"]] = row
+
+
+def _piece(cell: Cell, fits: Fits) -> Piece:
+    fitting = cell.settings.fitting
+    folders = {
+        name: recalibrator_folder(cell.model.name, cell.parts.name, name, fits.run) for name in fits.names
+    }
+    inputs = {
+        **cell.calibration(),
+        "method": fits.method,
+        "solver": fits.solver,
+        "losses": [list(point) for point in fits.losses],
+        "weight_decay": fits.weight_decay,
+        "learning_rate": fitting.learning_rate,
+        "batch_size": fitting.batch_size,
+        "warm_up": fitting.warm_up,
+        "seed": cell.settings.seeds[fits.run],
+        "run": fits.run,
+        "folders": folders,
+    }
+    where = {
+        **cell.calibration_at(),
+        "dataset": cell.parts.name,
+        "trainings": f"{cell.scratch}/trainings/{hash_of(inputs)}",
+    }
+    needs = tuple(cell.stages.store.root / folder / "calibration.json" for folder in folders.values())
+    label = cell.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
+    return Piece(inputs, where, label, needs)
+
+
+def diagnose(cell: Cell) -> Plan[list[Spec]]:
+    """What each candidate does to the tokens of validation answers, with what its fit says of it."""
+    yield from _carry_out(cell, fits_of(cell.settings, [method for method in FITTED if method != "TS"]))
+    known = {
+        one.name: (method, one)
+        for method, given in candidates_of(cell.settings).items()
+        if method != "TS-grid"
+        for one in given
+    }
+    if not cell.fitted:
+        return []
+    plain = [name for name in known if (name, 0) not in cell.fitted]
+    piece = Piece(
+        {
+            **cell.calibration(),
+            "validation": [row_of(q) for q in cell.parts.validation],
+            "recalibrators": [cell.reference(name) for name in known],
+            "plain": plain,
+        },
+        cell.calibration_at(),
+        cell.label("validation", "all candidates"),
+    )
+    (lines,) = yield from cell.stages.rows("diagnose", [piece], cell.rank, everyone=True)
+    return [_described(cell, row, *known[row["candidate"]]) for row in map(json.loads, lines or [])]
+
+
+def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candidate) -> Spec:
+    """An entry of `fits` in the file of selections."""
+    plain = {"temperature": {"Base": 1.0, "SE": 0.5}.get(candidate.name), "train_nll": row.get("train_nll")}
+    fit = cell.fitted.get((candidate.name, 0), plain)
+    return {
+        "candidate": candidate.name,
+        "method": method,
+        **{key: value for key, value in asdict(candidate).items() if key != "name"},
+        "temperature": fit["temperature"],
+        "at_bound": fit.get("at_bound"),
+        "parameters": fit.get("parameters", 0),
+        "train_nll": fit["train_nll"],
+        **{key: row[key] for key in ("validation_nll", "top_changed", "order_changed", "classes")},
+    }
