@@ -50,6 +50,7 @@ def count_figure(points: Sequence[Mapping[str, Any]], measures: Sequence[str]) -
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
     figure.supxlabel("sampled answers per question", size=8.5, y=0.01)
+    figure.align_ylabels(grid[:, 0])
     legend_above(figure, grid[0, 0])
     return figure
 
