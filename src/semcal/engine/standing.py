@@ -168,12 +168,12 @@ class Standing:
 
     def _within_budget(self, token: Tensor) -> Tensor:
         """Put questions back, those that came last first, until what is to be run can be held."""
-        if not isinstance(self._forest, LevelForest) or self._fits(len(token)):
+        if not isinstance(self._forest, LevelForest) or self._fits(self._forest, token):
             return token
         self._compact()
-        parent, *_ = steps_of(self._forest, self._draws.node, token)
-        if self._fits(len(parent)):
+        if self._fits(self._forest, token):
             return token
+        parent, *_ = steps_of(self._forest, self._draws.node, token)
         rows = len(self._questions)
         new = torch.bincount(self._frontier.row[parent], minlength=rows)
         costs = int(self._forest.lengths.max()) + self._frontier.slots_of(rows) + new
@@ -185,7 +185,7 @@ class Standing:
         self._compact()
         return token
 
-    def _fits(self, more: int) -> bool:
-        """Whether so many more tokens can be held."""
-        assert isinstance(self._forest, LevelForest)
-        return self._forest.tokens_held + more <= self._queue.budget
+    def _fits(self, forest: LevelForest, token: Tensor) -> bool:
+        """Whether what the draws go on to can be held."""
+        room = self._queue.budget - forest.tokens_held
+        return len(token) <= room or len(steps_of(forest, self._draws.node, token)[0]) <= room

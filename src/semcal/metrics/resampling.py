@@ -21,7 +21,7 @@ from semcal.metrics.tally import (
 )
 
 #: Resamples computed at a time, so that the arrays stay in the processor's cache.
-CHUNK = 100
+CHUNK = 50
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +62,8 @@ class Rules:
         The answer of SE_vanilla.
     resamples : int
     seed : tuple of int
+    bootstrapped : tuple of str
+        Metrics that get an interval over questions.
     """
 
     bins: int
@@ -70,6 +72,7 @@ class Rules:
     vanilla: str
     resamples: int
     seed: tuple[int, ...]
+    bootstrapped: tuple[str, ...] = BOOTSTRAPPED
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +118,17 @@ class PairScores:
     def over_runs(self, key: Key, metric: str) -> dict[str, Any]:
         """One metric over runs, with its interval over questions where there is one."""
         odd = metric == "ace" and self.rules.ace == "reference"  # it is no function of a resample
-        interval = None if odd or metric not in BOOTSTRAPPED else self.resampled.interval(key, metric)
+        interval = (
+            None if odd or metric not in self.rules.bootstrapped else self.resampled.interval(key, metric)
+        )
         return over_runs(self.by_run[key][metric], interval)
 
     @cached_property
     def resampled(self) -> CommonResamples[Key]:
-        """The metrics of `BOOTSTRAPPED` on common resamples of the questions."""
+        """The metrics that get an interval, on common resamples of the questions."""
         return metrics.common_resamples(
             {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
-            metrics=BOOTSTRAPPED,
+            metrics=self.rules.bootstrapped,
             bins=self.rules.bins,
             resamples=self.rules.resamples,
             seed=self.rules.seed,
@@ -161,6 +166,8 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         found = metrics.mean_and_standard_error(values)
+    if len(set(values)) == 1 < len(values):  # no rounding where nothing varies
+        found = replace(found, mean=float(values[0]), standard_error=0.0)
     ends = None if interval is None else [_null_if_nan(interval.low), _null_if_nan(interval.high)]
     return {
         "mean": _null_if_nan(found.mean),

@@ -10,7 +10,7 @@ from semcal.experiment.finished import Pair
 
 __all__ = ["RESAMPLES", "by_draws", "generations"]
 
-#: Resamples of the questions at each number of draws, no more than there are everywhere.
+#: Resamples of the questions at each number of draws, at most.
 RESAMPLES = 200
 
 
@@ -36,6 +36,5 @@ def generations(scores: GridScores) -> list[dict[str, Any]]:
 
 def by_draws(scores: GridScores) -> dict[Pair, dict[int, PairScores]]:
     """(model, data set) → number of draws → scores; without those that have rows at m draws alone."""
-    resamples = min(RESAMPLES, scores.run.resamples)
-    found = {pair: scores.by_draws(*pair, resamples=resamples) for pair in scores.run.pairs}
+    found = {pair: scores.by_draws(*pair, resamples=RESAMPLES) for pair in scores.run.pairs}
     return {pair: by_number for pair, by_number in found.items() if by_number}

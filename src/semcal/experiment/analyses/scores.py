@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semcal.errors import StoreError
-from semcal.experiment.analyses.cells import Key, PairScores, Rules, cells_of
+from semcal.experiment.analyses.cells import BOOTSTRAPPED, Key, PairScores, Rules, cells_of
 from semcal.experiment.analyses.columns import Columns, read_columns
 from semcal.experiment.finished import FinishedRun, Pair
 
@@ -55,8 +55,18 @@ class GridScores:
         if len(numbers) < 2:
             return {}
         counts = [len(self.runs_of(model, dataset, name, draws=draws)) for name in names for draws in numbers]
-        how = {"resamples": resamples, "runs": min(counts)}
-        return {draws: self.scored(model, dataset, chosen, draws=draws, **how) for draws in sorted(numbers)}
+        return {
+            draws: self.scored(
+                model,
+                dataset,
+                chosen,
+                draws=draws,
+                resamples=resamples,
+                bootstrapped=("ace", "auroc"),
+                runs=min(counts),
+            )
+            for draws in sorted(numbers)
+        }
 
     def runs_of(self, model: str, dataset: str, candidate: str, *, draws: int | None = None) -> list[Columns]:
         """The columns of every run that there is at a number of draws."""
@@ -76,21 +86,23 @@ class GridScores:
         *,
         draws: int | None = None,
         resamples: int | None = None,
+        bootstrapped: tuple[str, ...] = BOOTSTRAPPED,
         runs: int | None = None,
     ) -> PairScores:
         """Score some (label, measure) → candidate on the questions that all have in common.
 
-        With `draws` at another number of draws than m, with `runs` on so many of the runs alone.
+        With `draws` at another number of draws than m, with `runs` on so many of the runs alone; `resamples`
+        is at most what the settings say.
         """
         columns = {
             key: self.runs_of(model, dataset, name, draws=draws)[:runs] for key, name in candidates.items()
         }
         _check_same_questions(self.run, model, dataset, list(columns.values()))
-        rules = self._rules(dataset, resamples)
+        rules = self._rules(dataset, resamples, bootstrapped)
         cells, counts = cells_of(columns, rules.vanilla)
         return PairScores(cells=cells, n=int(counts.sum()), undefined=int((~counts).sum()), rules=rules)
 
-    def _rules(self, dataset: str, resamples: int | None) -> Rules:
+    def _rules(self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...]) -> Rules:
         """The data set's place is part of the seed: resamples of different questions are independent."""
         settings = self.run.settings
         return Rules(
@@ -98,8 +110,9 @@ class GridScores:
             ace=settings["evaluation"].get("ace", "sound"),
             auroc_one_class=settings["evaluation"].get("auroc_one_class"),
             vanilla=settings.get("grading", {}).get("vanilla", "greedy"),
-            resamples=resamples or self.run.resamples,
+            resamples=min(resamples or self.run.resamples, self.run.resamples),
             seed=(self.run.seed, self.run.datasets.index(dataset)),
+            bootstrapped=bootstrapped,
         )
 
     def _chosen(self, model: str, dataset: str) -> dict[Key, str]:

@@ -12,6 +12,8 @@ __all__ = ["OWN", "transfer", "transfer_pairs"]
 #: The candidate whose temperature is handed on.
 OWN = "TS NLL"
 METRICS = ("ace", "brier", "auroc")
+#: Resamples of the questions, at most.
+RESAMPLES = 200
 
 
 def transfer(scores: GridScores) -> list[dict[str, Any]]:
@@ -55,6 +57,8 @@ def transfer_pairs(scores: GridScores, model: str, dataset: str) -> PairScores |
             for source, candidate in candidates.items()
             for measure in scores.run.measures
         },
+        resamples=RESAMPLES,
+        bootstrapped=METRICS,
     )
 
 

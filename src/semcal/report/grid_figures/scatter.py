@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from semcal.report.figures import QUIET, RULE, measure_marker, method_colour, padded, style
+from semcal.report.grid_figures.lettering import shortened
 from semcal.report.grid_figures.panels import panels
 
 __all__ = ["key_handles", "scatter_figure"]
@@ -55,7 +56,7 @@ def scatter_figure(
         own = [point for point in points if point["dataset"] == dataset]
         for axes, model in zip(row, models):
             _draw(axes, [point for point in own if point["model"] == model], error)
-            axes.set_title(f"{dataset}, {model}", size=8, pad=4)
+            axes.set_title(shortened(f"{dataset}, {model}", 36), size=8, pad=4, parse_math=False)
         _scale(row[0], own, error)
         row[0].set_ylabel("AUROC (better →)")
     for axes in grid[-1]:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from semcal.report.figures import METHOD_LINES, RULE, method_colour, style
+from semcal.report.grid_figures.lettering import shortened
 from semcal.report.grid_figures.panels import legend_above, panels
 
 __all__ = ["PAPER", "selective_figure"]
@@ -53,7 +54,8 @@ def selective_figure(entries: Sequence[Entry], datasets: Sequence[str], measures
             for entry in entries:
                 if (entry["dataset"], entry["measure"]) == (dataset, measure):
                     _draw(axes, entry)
-        row[0].set_ylabel(f"{dataset}\naccuracy of the rest", size=7.5)
+        named = f"{shortened(dataset, 22)}\naccuracy of the rest"
+        row[0].set_ylabel(named, size=7.5, parse_math=False)
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
     figure.supxlabel("% rejected, least confident first", size=8.5, y=0.01)
