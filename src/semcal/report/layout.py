@@ -78,7 +78,7 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
 
     Examples
     --------
-    >>> marked = mark([number(0.1234), number(0.1216), number(0.1229), number(None)], larger=True)
+    >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
     >>> [(cell.best, cell.tied) for cell in marked]
     [(True, True), (False, False), (True, True), (False, False)]
     """
