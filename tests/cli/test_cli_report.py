@@ -43,7 +43,8 @@ def test_out_writes_elsewhere_and_leaves_the_run_as_it_was(own_grid, tmp_path, w
     before = sorted(own_grid.rglob("*"))
     code, _, _ = semcal("report", own_grid, "--out", tmp_path / "there", "--json")
     assert code == 0
-    assert {path.name for path in (tmp_path / "there").iterdir()} == {"results.json", "tables", "report.html"}
+    written = {path.name for path in (tmp_path / "there").iterdir()}
+    assert written == {"results.json", "results.md", "tables", "report.html"}
     assert sorted(own_grid.rglob("*")) == before
 
 

@@ -147,6 +147,7 @@ def drawn_pair(gap: float, order: float) -> PairScores:
         ({5: 0.2, 10: 0.19, 15: 0.18, 25: 0.03}, {}, FAILS),
         ({5: 0.2, 10: 0.05, 15: 0.04, 25: 0.03}, {25: 3.0}, FAILS),
         ({5: 0.2, 10: 0.05}, {}, OPEN),
+        ({5: 0.2, 8: 0.1, 25: 0.05}, {}, OPEN),
     ],
 )
 def test_gains_with_the_number_of_draws(gaps, orders, expected: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from calibration_sets import made
+from safetensors import SafetensorError
 from torch import Tensor
 
 from semcal.errors import StoreError
@@ -21,6 +22,7 @@ from semcal.recalibration import (
     fit_platt,
     fit_ts,
 )
+from semcal.recalibration.tensor_files import write_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -99,8 +101,8 @@ def test_a_short_training_writes_its_end_alone_and_a_finished_one_takes_no_step(
     with monkeypatch.context() as patch:
         written: list[int] = []
         patch.setattr(
-            "semcal.recalibration.training_store.TrainingState._write",
-            lambda _self, tensors: written.append(len(tensors["losses"])),
+            "semcal.recalibration.training_store.write_tensors",
+            lambda _path, tensors: written.append(len(tensors["losses"])),
         )
         train("Platt", Watch(store=store))
     assert written == [STEPS]
@@ -118,3 +120,13 @@ def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(StoreError, match=f"{path}, the state of a training, is damaged; delete it"):
         train("TS", Watch(store=store))
+
+
+def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("semcal.recalibration.tensor_files.save_file", full)
+    with pytest.raises(StoreError, match=r"cannot write .*state\.safetensors: I/O error: No space"):
+        write_tensors(tmp_path / "state.safetensors", {"a": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == []

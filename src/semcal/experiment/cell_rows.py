@@ -12,6 +12,7 @@ from semcal.experiment.cell_fits import diagnose, refit
 from semcal.experiment.cells import Cell, Incomplete
 from semcal.experiment.grid_candidates import candidates_of, grid_temperatures
 from semcal.experiment.paths import rows_path, selection_path
+from semcal.experiment.question_sets import PARTS
 from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.experiment.store import write_if_new
@@ -43,33 +44,36 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
     fits = yield from diagnose(cell)
     try:
         chosen = yield from _choose(cell)
-        moved = (
-            {f"T of {name}": (name, t) for name, t in temperatures.items()}
-            if "TS" in chosen["methods"]
-            else {}
-        )
-        yield from refit(cell, [*_names(chosen["methods"]), *chain(*map(_names, chosen["by_loss"].values()))])
-        passes = _passes(cell, chosen, {name: t for name, (_, t) in moved.items()})
-        written = yield from _test(cell, chosen, passes)
+        yield from refit(cell, _chosen_names(chosen))
+        moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
+        written = yield from _test(cell, chosen, _passes(cell, chosen, moved))
     except Incomplete:
         return False
-    content = {
+    root, names = cell.stages.store.root, (cell.model.name, cell.parts.name)
+    for path, lines in written.items():
+        write_if_new(root / path, "".join(line + "\n" for line in lines))
+    content = _selection(cell, chosen, temperatures, fits)
+    write_if_new(root / selection_path(*names), dumps(content, indent=1) + "\n")
+    return True
+
+
+def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
+    """What stands in the file of selections."""
+    return {
         "model": cell.model.name,
         "dataset": cell.parts.name,
         "open_book": cell.parts.open_book,
-        "sizes": {part: len(cell.questions(part)) for part in ("calibration_train", "validation", "test")},
+        "sizes": {part: len(cell.questions(part)) for part in PARTS},
         "prompt": cell.prompt,
         "methods": _with_temperatures(chosen["methods"], fits),
         "by_loss": {loss: _with_temperatures(found, fits) for loss, found in chosen["by_loss"].items()},
-        "transfer": {name: {"candidate": c, "temperature": t} for c, (name, t) in moved.items()},
+        "transfer": {
+            name: {"candidate": f"T of {name}", "temperature": temperature}
+            for name, temperature in temperatures.items()
+        },
         "table": chosen["table"],
         "fits": [_with_refits(cell, fit) for fit in fits],
     }
-    root = cell.stages.store.root
-    for path, lines in written.items():
-        write_if_new(root / path, "".join(line + "\n" for line in lines))
-    write_if_new(root / selection_path(cell.model.name, cell.parts.name), dumps(content, indent=1) + "\n")
-    return True
 
 
 def _with_refits(cell: Cell, fit: Spec) -> Spec:
@@ -141,6 +145,13 @@ def _names(choices: Mapping[str, Mapping[str, Spec]]) -> list[str]:
     )
 
 
+def _chosen_names(chosen: Spec) -> list[str]:
+    """Every candidate that was chosen: those of the methods first."""
+    return list(
+        dict.fromkeys(chain.from_iterable(map(_names, [chosen["methods"], *chosen["by_loss"].values()])))
+    )
+
+
 def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[Spec]:
     """What the test questions are asked: groups of candidates and runs that share a pass of the model.
 
@@ -149,8 +160,7 @@ def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[Spec]:
     """
     settings = cell.settings
     main = _names(chosen["methods"])
-    others = [name for one in chosen["by_loss"].values() for name in _names(one)]
-    rest = [name for name in dict.fromkeys([*others, *moved]) if name not in main]
+    rest = [name for name in (*_chosen_names(chosen), *moved) if name not in main]
     counts, more = list(settings.counts), settings.sampling.counts_runs
     runs = list(range(settings.runs.count))
     passes = []

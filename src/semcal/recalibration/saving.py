@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from semcal.errors import StoreError, UsageError
@@ -25,6 +24,7 @@ from semcal.recalibration.places import RECALIBRATOR, place_of
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.schedule import GradientSteps, Schedule
 from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
+from semcal.recalibration.tensor_files import file_checksum, write_tensors
 from semcal.records import dumps, writing
 
 __all__ = ["FILE", "WEIGHTS", "Fitted", "Provenance", "from_pretrained", "save_pretrained"]
@@ -129,7 +129,10 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
             "shape": _shape(recalibrator),
             "loss": recalibrator.loss,
             "alpha": recalibrator.alpha,
-            "weights": {"file": WEIGHTS, "sha256": _save_weights(recalibrator, folder / WEIGHTS)},
+            "weights": {
+                "file": WEIGHTS,
+                "sha256": write_tensors(folder / WEIGHTS, recalibrator.state_dict()),
+            },
         }
     content: dict[str, Any] = json.loads(
         dumps(
@@ -173,25 +176,6 @@ def _shape(recalibrator: ATS | Platt) -> dict[str, Any]:
     if isinstance(recalibrator, ATS):
         return asdict(recalibrator.shape)
     return {"vocabulary": len(recalibrator.weight)}
-
-
-def _save_weights(module: nn.Module, path: Path) -> str:
-    """Write the weights so that they appear whole or not at all, and return their checksum."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, temporary)
-        with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        checksum = _file_checksum(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return checksum
-
-
-def _file_checksum(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -280,7 +264,7 @@ def _located(path_or_id: str | Path, revision: str | None) -> Path:
 def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
     if not path.is_file():
         raise StoreError(f"{path} is missing, the weights that {FILE} beside it belongs to; fit again")
-    if _file_checksum(path) != checksum:
+    if file_checksum(path) != checksum:
         raise StoreError(
             f"{path} is damaged or belongs to another fit (its checksum is not the one in {FILE}); fit again"
         )

@@ -7,7 +7,6 @@ not at all, and its name is a hash of everything that the training depends on.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from semcal.errors import StoreError
+from semcal.recalibration.tensor_files import write_tensors
 from semcal.records import dumps
 
 __all__ = ["TrainingState", "TrainingStore"]
@@ -113,17 +113,6 @@ class TrainingState:
         tensors = {f"{i}.{what}": tensor for i, of_one in moments.items() for what, tensor in of_one.items()}
         tensors |= {f"{i}.parameter": parameter.detach() for i, parameter in enumerate(parameters)}
         tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
-        self._write({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
+        write_tensors(self.path, {name: tensor.cpu() for name, tensor in tensors.items()})
         now = time.monotonic()
         self._next = now + max(self.interval, (now - start) / SHARE)
-
-    def _write(self, tensors: Mapping[str, Tensor]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
-            save_file(dict(tensors), temporary)
-            with temporary.open("rb+") as handle:
-                os.fsync(handle.fileno())
-            temporary.replace(self.path)
-        finally:
-            temporary.unlink(missing_ok=True)

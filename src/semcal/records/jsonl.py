@@ -183,6 +183,10 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is None:  # a full disk says that it is full, not at which file it was noticed
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

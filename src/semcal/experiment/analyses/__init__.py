@@ -24,9 +24,11 @@ entropy             model, dataset, method, measure            `entropy.entropy`
                     (tables 4–6)
 temperatures        dataset, model, measure (table 7)          `temperatures.temperatures`
 refits              model, dataset, candidate                  `temperatures.refits`
+fits                model, dataset, candidate                  `fits.fits`
 volatility          model, dataset, metrics (table 11)         `volatility.volatility`
 agreement           model, dataset, measure (table 13)         `agreement.agreement`
 deciding_rules      model, dataset, measure                    `agreement.deciding_rules`
+rules_alone         model, dataset, rule                       `rules_alone.rules_alone`
 selective           model, dataset, method, measure            `selective.selective`
                     (figures 4, 5)
 generations         model, dataset, method, measure, draws     `generations.generations`
@@ -61,8 +63,10 @@ from semcal.experiment.analyses.confidence import confidence
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.distributions import correlations, distributions
 from semcal.experiment.analyses.entropy import entropy
+from semcal.experiment.analyses.fits import fits
 from semcal.experiment.analyses.generations import generations
 from semcal.experiment.analyses.losses import losses
+from semcal.experiment.analyses.rules_alone import rules_alone
 from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.analyses.selective import selective
 from semcal.experiment.analyses.splits import prompts, splits
@@ -84,6 +88,8 @@ OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
     "prompts": prompts,
     "temperatures": temperatures,
     "refits": refits,
+    "fits": fits,
+    "rules_alone": rules_alone,
 }
 OF_SCORES: dict[str, Callable[[GridScores], list[dict[str, Any]]]] = {
     "base_accuracies": base_accuracies,

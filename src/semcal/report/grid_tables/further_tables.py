@@ -31,8 +31,10 @@ def further_tables(results: Results) -> list[Table]:
         transfer_table(results, "ace"),
         transfer_table(results, "brier"),
         refits_table(results),
+        fits_table(results),
         answers_table(results),
         rules_table(results),
+        rules_alone_table(results),
     )
     return [table for table in made if table is not None]
 
@@ -136,6 +138,39 @@ def refits_table(results: Results) -> Table | None:
     )
 
 
+def fits_table(results: Results) -> Table | None:
+    """What was fitted: size, temperature, losses, and changes of the order of tokens."""
+    rows = results["analyses"].get("fits")
+    if not rows:
+        return None
+    return Table(
+        "fits",
+        "Fits: NLL of the reference tokens (nats), and the share of positions where another token becomes"
+        " the most likely or the ten most likely change order (* T at its bound)",
+        (
+            *map(Column, ("Model", "Data set", "Candidate", "Parameters", "T")),
+            *(Column(part, "NLL") for part in ("calibration-train", "validation")),
+            *(Column(part, "Changed") for part in ("first token", "order of ten")),
+        ),
+        tuple(
+            (
+                *(Cell(row[key]) for key in ("model", "dataset", "candidate")),
+                number(row["parameters"]),
+                _temperature(row),
+                *(number(row[key]) for key in ("train_nll", "validation_nll")),
+                *(number(row[key], 4) for key in ("top_changed", "order_changed")),
+            )
+            for row in rows
+        ),
+        heads=3,
+    )
+
+
+def _temperature(row: Mapping[str, Any]) -> Cell:
+    cell = number(row["temperature"], 2)
+    return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
+
+
 def answers_table(results: Results) -> Table:
     """What the draws of a question hold, by candidate."""
     return Table(
@@ -174,6 +209,34 @@ def rules_table(results: Results) -> Table | None:
             (
                 *(Cell(row[key]) for key in ("model", "dataset", "measure")),
                 *(number(row["rules"].get(rule, 0) / row["n"]) for rule in rules),
+            )
+            for row in rows
+        ),
+        heads=3,
+    )
+
+
+def rules_alone_table(results: Results) -> Table | None:
+    """What grading would say if one rule alone decided, or the first few of them."""
+    rows = results["analyses"].get("rules_alone")
+    if not rows:
+        return None
+    wrong = ("false_positives", "false_negatives")
+    return Table(
+        "rules-alone",
+        "Share of Base's answers (E-SC, run 0) that a rule of grading accepts alone, and with the rules "
+        "before it; what it accepts or rejects alone against grading by entailment",
+        (
+            *map(Column, ("Model", "Data set", "Rule", "Alone", "With those before")),
+            Column("accepted wrongly", "Against entailment"),
+            Column("rejected wrongly", "Against entailment"),
+        ),
+        tuple(
+            (
+                *(Cell(row[key]) for key in ("model", "dataset", "rule")),
+                number(row["alone"]),
+                number(row["up_to"]),
+                *(number((row["against_nli"] or {}).get(key)) for key in wrong),
             )
             for row in rows
         ),

@@ -44,8 +44,10 @@ def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) ->
     calibrated = [pair for pair, value in base.items() if value <= calibrated_at]
     found = {name: pooled_benefit(scores, name, "TS", "Base", pairs=calibrated) for name in ("auroc", "ace")}
     shown = ", ".join(f"{value:.3f}" for value in base.values()) or "none there"
-    if found["auroc"] is None or found["ace"] is None:
+    if not calibrated:
         return undecidable(*TOLD, lacking=f"open-book set on which Base is calibrated (its ACE: {shown})")
+    if found["auroc"] is None or found["ace"] is None:
+        return undecidable(*TOLD, lacking=f"wrong answers where Base is calibrated (its ACE: {shown})")
     evidence = {name: tested(one) for name, one in found.items() if one is not None}
     verdict = all_of([positive(found["auroc"]), _not_positive(found["ace"])])
     because = "; ".join(

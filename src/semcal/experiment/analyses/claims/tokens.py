@@ -63,7 +63,6 @@ def filler_claim(scores: GridScores) -> Claim:
         "saved_by_ats": saved,
         "brier_benefit_of_ts": tested(semantic),
         "parts": parts,
-        "fits": _table(run),
     }
     because = (
         f"Training NLL {train['ATS']:.3f} for ATS and {train['TS']:.3f} for TS (validation "
@@ -135,13 +134,3 @@ def _class_nll(fits: Sequence[Fit], names: Sequence[str]) -> float:
                 np.average([one["nll"] for one in classes], weights=[one["share"] for one in classes])
             )
     return float(np.mean(found)) if found else float("nan")
-
-
-def _table(run: FinishedRun) -> list[dict[str, Any]]:
-    """Training and validation loss of every fit."""
-    keys = ("method", "candidate", "loss", "parameters", "train_nll", "validation_nll")
-    return [
-        {"model": model, "dataset": dataset, **{key: fit.get(key) for key in keys}}
-        for model, dataset in run.pairs
-        for fit in run.selections[model, dataset].get("fits", [])
-    ]

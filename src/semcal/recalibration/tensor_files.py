@@ -1,0 +1,45 @@
+"""Tensors in a safetensors file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from semcal.errors import StoreError
+
+__all__ = ["file_checksum", "write_tensors"]
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write tensors under a temporary name, flush them to disk, rename the file, and return its checksum.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be written: the disk is full, say.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        checksum = file_checksum(temporary)
+        temporary.replace(path)
+    except SafetensorError as error:
+        raise StoreError(f"cannot write {path}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return checksum
+
+
+def file_checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
