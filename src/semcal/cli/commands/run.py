@@ -122,7 +122,7 @@ def command(
 
         forget_from(folder, start)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = _carry_out(settings, folder, share, workers, ray, how)
+    outcome = _carry_out(settings, folder, share, workers, ray, how, verbose=verbose)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
 
@@ -197,6 +197,8 @@ def _carry_out(
     workers: int | None,
     ray: str | None,
     how: dict[str, Any],
+    *,
+    verbose: bool,
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
@@ -225,6 +227,10 @@ def _carry_out(
                 own = sum(crew.seconds.values()) if isinstance(crew, Alone) else 0.0
                 clock.add({"main": time.process_time() - sum(clock.seconds.values()) - own})
                 grid.write_costs()
+    if verbose:
+        clock.add(crew.seconds)
+        for line in clock.table():
+            say(line)
     return outcome
 
 
