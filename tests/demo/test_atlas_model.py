@@ -12,7 +12,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from semcal.demo.copying import start_copying
-from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
+from semcal.demo.paths import language_model_dir, nli_model_dir, qwen2_model_dir, recalibrator_dir
 from semcal.demo.questions import SETS, load_set
 from semcal.demo.validate import silent
 from semcal.engine import load_equivalence, load_model
@@ -27,20 +27,26 @@ from semcal.recalibration import Base, from_pretrained
 REGIMES = {"atlas-trivia": (0.55, 0.75), "atlas-rare": (0.25, 0.45), "atlas-reading": (0.85, 0.97)}
 
 
-def test_the_weights_are_float16_and_below_15_megabytes() -> None:
-    path = language_model_dir() / "model.safetensors"
+@pytest.mark.parametrize("folder", [language_model_dir(), qwen2_model_dir()], ids=lambda path: path.name)
+def test_the_weights_are_float16_and_below_15_megabytes(folder: Path) -> None:
+    path = folder / "model.safetensors"
     assert path.stat().st_size <= 15e6
     with safe_open(path, framework="pt") as weights:
         assert {str(weights.get_tensor(key).dtype) for key in weights.keys()} == {"torch.float16"}  # noqa: SIM118
 
 
-def test_it_is_a_plain_hugging_face_directory_with_a_training_log() -> None:
-    model = AutoModelForCausalLM.from_pretrained(language_model_dir(), dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(language_model_dir())
+@pytest.mark.parametrize(
+    ("folder", "shape"),
+    [(language_model_dir(), "llama"), (qwen2_model_dir(), "qwen2")],
+    ids=["llama", "qwen2"],
+)
+def test_it_is_a_plain_hugging_face_directory_with_a_training_log(folder: Path, shape: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     assert 2e6 <= sum(p.numel() for p in model.parameters()) <= 6e6
     assert tokenizer.chat_template
-    assert "post-training" in (language_model_dir() / "training.log").read_text()
-    assert json.loads((language_model_dir() / "config.json").read_text())["model_type"] == "llama"
+    assert "post-training" in (folder / "training.log").read_text()
+    assert json.loads((folder / "config.json").read_text())["model_type"] == shape
 
 
 def test_its_recalibrator_was_fitted_on_these_weights() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["language_model_dir", "nli_model_dir", "recalibrator_dir"]
+__all__ = ["language_model_dir", "nli_model_dir", "qwen2_model_dir", "recalibrator_dir"]
 
 _HERE = Path(__file__).parent
 
@@ -12,6 +12,11 @@ _HERE = Path(__file__).parent
 def language_model_dir() -> Path:
     """The Hugging Face directory of the embedded language model."""
     return _HERE / "language_model"
+
+
+def qwen2_model_dir() -> Path:
+    """The same in the shape of Qwen2, made with a seed of its own."""
+    return _HERE / "qwen2_model"
 
 
 def nli_model_dir() -> Path:

@@ -50,7 +50,13 @@ _CHECKPOINT = "give a checkpoint's directory or a hub id such as owner/model"
 LANGUAGE_MODEL = Kind(
     "language model",
     "config.json",
-    Registry("language model", {"atlas": "semcal.demo.paths:language_model_dir"}),
+    Registry(
+        "language model",
+        {
+            "atlas": "semcal.demo.paths:language_model_dir",
+            "atlas-qwen2": "semcal.demo.paths:qwen2_model_dir",
+        },
+    ),
     _CHECKPOINT,
 )
 NLI_MODEL = Kind(
