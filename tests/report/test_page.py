@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -190,3 +192,15 @@ def test_results_that_cannot_be_read_are_named(tmp_path: Path, content: str, rea
     (tmp_path / "results.json").write_text(content)
     with pytest.raises(StoreError, match=reason):
         build(tmp_path)
+
+
+def test_the_same_page_comes_out_whoever_draws_the_figures(small_run: Path, small_text: str) -> None:
+    asked: list[str] = []
+
+    def others(function: Callable[[str], str], measures: Sequence[str]) -> list[str]:
+        function = pickle.loads(pickle.dumps(function))
+        asked.extend(measures)
+        return [function(measure) for measure in measures]
+
+    assert build(small_run, share=others).read_text(encoding="utf-8") == small_text
+    assert asked == ["E-SC", "L-SC"] * 2

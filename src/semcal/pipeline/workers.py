@@ -71,6 +71,17 @@ class Task(Generic[Held]):
     tell: Tell = lambda _: None
 
 
+@dataclass(frozen=True)
+class _Applied:
+    """A job that needs nothing of what a worker holds."""
+
+    function: Callable[[Any], Any]
+    item: Any
+
+    def __call__(self, *_: object) -> Any:
+        return self.function(self.item)
+
+
 class Crew(ABC, Generic[Held]):
     """Those who do tasks: `Alone` or `Workers`.
 
@@ -131,6 +142,17 @@ class Crew(ABC, Generic[Held]):
         while number not in self._values:
             self.wait()
         return self._values.pop(number).get()
+
+    def each(self, function: Callable[[Any], Result], items: Sequence[Any], *, stage: str) -> list[Result]:
+        """What a function makes of each item, in order; both can be pickled.
+
+        Examples
+        --------
+        >>> Alone(None).each(abs, [-1, 2], stage="work")
+        [1, 2]
+        """
+        numbers = [self.start(Task(_Applied(function, item), stage)) for item in items]
+        return [self.result(number) for number in numbers]
 
     def _count(self, stage: str, seconds: float) -> None:
         if seconds:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -28,14 +30,23 @@ from semcal.report.words import Finding, findings, headlines
 
 __all__ = ["build", "page"]
 
+Share = Callable[[Callable[[str], str], Sequence[str]], Sequence[str]]
+"""Maps a function over texts, itself or by others; what it is given can be pickled."""
 
-def build(run_dir: Path) -> Path:
+
+def _alone(function: Callable[[str], str], items: Sequence[str]) -> list[str]:
+    return list(map(function, items))
+
+
+def build(run_dir: Path, *, share: Share = _alone) -> Path:
     """Write report.html of a run.
 
     Parameters
     ----------
     run_dir : Path
         A folder with results.json and the rows that it names.
+    share : callable, optional
+        Who draws the figures of each measure: (function, measures) → texts; this process by default.
 
     Returns
     -------
@@ -52,12 +63,12 @@ def build(run_dir: Path) -> Path:
     run = read_run(Path(run_dir))
     target = run.folder / "report.html"
     with writing(target) as handle:
-        handle.write(page(run))
+        handle.write(page(run, share=share))
     return target
 
 
-def page(run: Run) -> str:
-    """Return the page of a run as text; the same run gives the same text."""
+def page(run: Run, *, share: Share = _alone) -> str:
+    """Return the page of a run as text; the same run gives the same text, whoever draws."""
     results = run.results
     found = findings(results)
     script = asset("explorer.js", "page.js")
@@ -73,8 +84,8 @@ def page(run: Run) -> str:
         "scatter": _scatter(run),
         "tables": "\n".join(html_table(table) for table in (set_table(results), answer_table(results))),
         "reliability_note": html_text(figures.RELIABILITY_NOTE),
-        "reliability": _by_measure(run, "reliability", _reliability),
-        "selective": _by_measure(run, "selective", _selective),
+        "reliability": _by_measure(run, "reliability", _reliability, share),
+        "selective": _by_measure(run, "selective", _selective, share),
         "settings": _settings(run),
         "explorer": asset("explorer.html").rstrip(),
         "style": asset("page.css"),
@@ -136,9 +147,10 @@ def _scatter(run: Run) -> str:
     )
 
 
-def _by_measure(run: Run, name: str, drawn: Callable[[Run, str], str]) -> str:
+def _by_measure(run: Run, name: str, drawn: Callable[[Run, str], str], share: Share) -> str:
     """The panels of every measure, and a choice that shows those of one."""
-    return choices(name, "measure", "Measure", {measure: drawn(run, measure) for measure in run.measures})
+    panels = share(partial(drawn, replace(run, rows={})), run.measures)
+    return choices(name, "measure", "Measure", dict(zip(run.measures, panels)))
 
 
 def _reliability(run: Run, measure: str) -> str:

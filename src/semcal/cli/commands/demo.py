@@ -96,7 +96,9 @@ def command(
         comparison = Comparison(models.model, models.judge, out, settings, progress, crew, clock)
         results = comparison.run(sets)
         with clock.stage("report"):
-            page = build(out)
+            page = build(out, share=partial(crew.each, stage="report"))
+        if crew.hired:
+            clock.add({"report": crew.seconds["report"]})
         comparison.write_costs(crew)
         if json or not sys.stdout.isatty():
             typer.echo(dumps(results))
