@@ -21,7 +21,7 @@ from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.reading import settings_of
 from semcal.experiment.shelf import Shelf
 from semcal.experiment.stages import Shard
-from semcal.pipeline.workers import Alone, Crew
+from semcal.pipeline.crews import Alone, Crew
 
 COUNT = 40
 

@@ -16,9 +16,10 @@ import jobs_for_workers as jobs
 import pytest
 
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
+from semcal.pipeline.crews import Alone, Task, TwoDevices, together
 from semcal.pipeline.processes import Outcome, _pickled
 from semcal.pipeline.sharing import available_memory, cores, on_disk, share_out
-from semcal.pipeline.workers import Alone, AloneAtFirst, Task, TwoDevices, Workers, together
+from semcal.pipeline.workers import AloneAtFirst, Workers
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,8 @@ import os, sys
 from pathlib import Path
 import jobs_for_workers as jobs
 from semcal.pipeline import workers
-from semcal.pipeline.workers import Task, Workers
+from semcal.pipeline.crews import Task
+from semcal.pipeline.workers import Workers
 workers.PRELOAD = ()
 if __name__ == "__main__":
     with Workers(jobs.ten, 2) as crew:

@@ -15,10 +15,10 @@ from semcal.cli.resuming import Resumable
 from semcal.cli.streams import Item
 
 if TYPE_CHECKING:
+    from semcal.pipeline.crews import Crew
     from semcal.pipeline.models import Models
     from semcal.pipeline.processes import Job
     from semcal.pipeline.sharing import Shared
-    from semcal.pipeline.workers import Crew
 
 __all__ = ["SharedRows", "chosen", "crew_for", "peeked", "tell_peak"]
 
@@ -60,7 +60,8 @@ def crew_for(
     A number of processes that was asked for starts `at_once`; one that was chosen when that pays. One process
     whose language model and NLI model have a device each (`devices`) clusters while it samples.
     """
-    from semcal.pipeline.workers import Alone, AloneAtFirst, TwoDevices, Workers
+    from semcal.pipeline.crews import Alone, TwoDevices
+    from semcal.pipeline.workers import AloneAtFirst, Workers
 
     several = shared.processes > 1
     workers = Workers(load, shared.processes) if several and (at_once or shared.asked) else None
@@ -157,7 +158,7 @@ class SharedRows(Generic[Item]):
         update(sum(self._told.values()))
 
     def _begin(self, block: Sequence[Item], tell: Callable[[int], None]) -> Callable[[], Rows]:
-        from semcal.pipeline.workers import Task
+        from semcal.pipeline.crews import Task
 
         inputs = [self._inputs(item) for item in block]
         found = self._kept.find(inputs)

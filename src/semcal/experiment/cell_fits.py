@@ -16,8 +16,8 @@ from semcal.experiment.question_sets import PARTS, Problem
 from semcal.experiment.selection import Candidate
 from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Piece, hash_of
+from semcal.pipeline.crews import Plan
 from semcal.pipeline.fitting import data_hash
-from semcal.pipeline.workers import Plan
 
 __all__ = ["diagnose", "prepare", "refit"]
 

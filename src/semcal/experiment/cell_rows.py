@@ -16,7 +16,7 @@ from semcal.experiment.question_sets import PARTS
 from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.experiment.store import write_if_new
-from semcal.pipeline.workers import Plan
+from semcal.pipeline.crews import Plan
 from semcal.records import dumps
 
 __all__ = ["answer"]

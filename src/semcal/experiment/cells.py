@@ -13,8 +13,8 @@ from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem
 from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Lines, Piece, Stages
+from semcal.pipeline.crews import Plan
 from semcal.pipeline.fitting import data_hash
-from semcal.pipeline.workers import Plan
 from semcal.qa.datasets import Question
 
 __all__ = ["Cell", "Incomplete"]

@@ -18,6 +18,7 @@ from semcal.experiment.evaluation import CompareJob, EvaluateJob
 from semcal.experiment.settings import Settings, deviations_from_paper
 from semcal.experiment.store import Store, digest
 from semcal.pipeline.cluster import Clustered, ClusterJob
+from semcal.pipeline.crews import Alone, Crew, Plan, Task, together
 from semcal.pipeline.fitting import Fit, data_hash
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.jobs import FitJob, MethodsJob
@@ -25,7 +26,6 @@ from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.models import Models
 from semcal.pipeline.processes import Job
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.workers import Alone, Crew, Plan, Task, together
 from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import (

@@ -27,7 +27,7 @@ from semcal.experiment.reading import claim_folder
 from semcal.experiment.shelf import Shelf, row_of
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
-from semcal.pipeline.workers import Crew, Task, together
+from semcal.pipeline.crews import Crew, Task, together
 from semcal.records import dumps, write_rows
 
 __all__ = ["Grid", "Outcome"]

@@ -21,8 +21,8 @@ from semcal import errors
 from semcal.errors import MissingExtraError, SemcalError, SemcalWarning, UsageError, WorkerError
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.shelf import Shelf
+from semcal.pipeline.crews import Crew
 from semcal.pipeline.processes import ONE_THREAD, Outcome, peak_memory_mb
-from semcal.pipeline.workers import Crew
 
 __all__ = ["LOCAL", "RayCrew", "do"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.store import Store
-from semcal.pipeline.workers import Plan, Task
+from semcal.pipeline.crews import Plan, Task
 
 __all__ = ["STAGES", "Piece", "Shard", "Stages", "hash_of"]
 

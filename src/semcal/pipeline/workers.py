@@ -1,31 +1,26 @@
-"""Work on fixed blocks of questions, by this process or by several: the same results for any number.
+"""Work on fixed blocks of questions by several processes: the same results for any number.
 
 A job is done in one piece by one process with one thread, so nothing that is rounded depends on how many
-processes there are. Finished jobs come back in any order; whoever wants an order asks for it.
+processes there are.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 import multiprocessing
 import pickle
-import threading
-import time
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from queue import PriorityQueue, SimpleQueue
-from typing import Any, Generic, Self, TypeVar
+from typing import Any
 
 from semcal.errors import WorkerError
-from semcal.pipeline.processes import Job, Outcome, Tell, Told, done, peak_memory_mb, serve, uninterrupted
+from semcal.pipeline.crews import Crew, Held
+from semcal.pipeline.processes import Outcome, Told, done, peak_memory_mb, serve, uninterrupted
 
-__all__ = ["Alone", "AloneAtFirst", "Crew", "Plan", "Task", "TwoDevices", "Workers", "together"]
+__all__ = ["AloneAtFirst", "Workers"]
 
 #: What worker processes import before they part, so that this is done once.
 PRELOAD = (
@@ -41,215 +36,6 @@ ATTEMPTS = 2
 START = 5.0
 #: Seconds that a process gets to end by itself.
 PATIENCE = 5.0
-
-Held = TypeVar("Held")
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Task(Generic[Held]):
-    """A job, and what is done with its result.
-
-    Attributes
-    ----------
-    job : callable
-        Maps what a worker holds, and a function that is told how many questions are done, to a result.
-    stage : str
-        What its time is counted towards.
-    then : callable
-        Applied to the result in this process, as soon as it is there: to keep it, say.
-    rank : int
-        Tasks of lower rank are begun first, of equal rank in order.
-    tell : callable
-        Is told in this process how many questions are done.
-    """
-
-    job: Job
-    stage: str = "work"
-    then: Callable[[Any], Any] = lambda value: value
-    rank: int = 0
-    tell: Tell = lambda _: None
-
-
-@dataclass(frozen=True)
-class _Applied:
-    """A job that needs nothing of what a worker holds."""
-
-    function: Callable[[Any], Any]
-    item: Any
-
-    def __call__(self, *_: object) -> Any:
-        return self.function(self.item)
-
-
-class Crew(ABC, Generic[Held]):
-    """Those who do tasks: `Alone` or `Workers`.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        CPU time spent on each stage so far.
-    peaks : dict of str to float
-        Largest resident memory (10⁶ bytes) of a process by the end of a task of each stage.
-    """
-
-    #: How many jobs can be under way at a time.
-    count: int = 1
-    #: How many processes have worked beside this one, those that died not counted.
-    hired: int = 0
-    #: How many tasks were begun again because their process had died.
-    retries: int = 0
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.peaks: dict[str, float] = {}
-        self._tasks: dict[int, Task[Held]] = {}
-        self._values: dict[int, Outcome] = {}
-        self._queue: list[tuple[int, int]] = []
-        self._tickets = 0
-        self._told: dict[Any, Any] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.close(at_once=kind is not None)
-
-    def start(self, task: Task[Held]) -> int:
-        """Take on a task, and return its number."""
-        self._tickets += 1
-        self._tasks[self._tickets] = task
-        heapq.heappush(self._queue, (task.rank, self._tickets))
-        self._begin()
-        return self._tickets
-
-    def wait(self) -> int:
-        """Wait until one more task is finished, and return its number; what `then` raises is raised here."""
-        number, outcome = self._finish()
-        task = self._tasks.pop(number)
-        self._count("start", outcome.start)
-        self._count(task.stage, outcome.seconds)
-        self.peaks[task.stage] = max(self.peaks.get(task.stage, 0.0), outcome.peak_mb)
-        for message in outcome.warnings:
-            warnings.warn_explicit(message, type(message), task.stage, 0, registry=self._told)
-        if outcome.error is None:
-            outcome = replace(outcome, value=task.then(outcome.value))
-        self._values[number] = outcome
-        return number
-
-    def result(self, number: int) -> Any:
-        """The result of a task, once; waits for it, and raises what the task raised."""
-        while number not in self._values:
-            self.wait()
-        return self._values.pop(number).get()
-
-    def each(self, function: Callable[[Any], Result], items: Sequence[Any], *, stage: str) -> list[Result]:
-        """What a function makes of each item, in order; both can be pickled.
-
-        Examples
-        --------
-        >>> Alone(None).each(abs, [-1, 2], stage="work")
-        [1, 2]
-        """
-        numbers = [self.start(Task(_Applied(function, item), stage)) for item in items]
-        return [self.result(number) for number in numbers]
-
-    def _count(self, stage: str, seconds: float) -> None:
-        if seconds:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-
-    @property
-    def peak_mb(self) -> float:
-        """Largest resident memory of this process and the workers' together, at most (10⁶ bytes)."""
-        return peak_memory_mb()
-
-    def _begin(self) -> None:
-        """Begin waiting tasks if any can be."""
-        return
-
-    @abstractmethod
-    def _finish(self) -> tuple[int, Outcome]:
-        """The number and outcome of a task that was not finished before."""
-
-    def close(self, *, at_once: bool = False) -> None:
-        """Let go of the processes; `at_once` does not wait for their jobs."""
-        del at_once
-
-
-class Alone(Crew[Held]):
-    """This process by itself.
-
-    Parameters
-    ----------
-    held : object
-        What every job is given.
-
-    Examples
-    --------
-    >>> crew = Alone(10)
-    >>> numbers = [crew.start(Task(lambda held, tell, n=n: held + n)) for n in range(3)]
-    >>> [crew.result(number) for number in numbers]
-    [10, 11, 12]
-    """
-
-    def __init__(self, held: Held) -> None:
-        super().__init__()
-        self._held = held
-
-    def _finish(self) -> tuple[int, Outcome]:
-        number = heapq.heappop(self._queue)[1]
-        return number, done(self._tasks[number].job, self._held, self._tasks[number].tell)
-
-
-class TwoDevices(Crew[Held]):
-    """This process by itself, with a thread for the tasks of one stage, whose model has a device of its own.
-
-    So answers are clustered on one device while the next ones are sampled on another. The seconds of a stage
-    are those of its thread.
-
-    Parameters
-    ----------
-    held : object
-        What every job is given.
-    stage : str
-        The stage that has a thread of its own; the tasks of all others share another.
-
-    Examples
-    --------
-    >>> with TwoDevices(10, "cluster") as crew:
-    ...     numbers = [crew.start(Task(lambda held, _: held + 1, stage)) for stage in ("sample", "cluster")]
-    ...     [crew.result(number) for number in numbers]
-    [11, 11]
-    """
-
-    count = 2
-
-    def __init__(self, held: Held, stage: str) -> None:
-        super().__init__()
-        self._held = held
-        self._stage = stage
-        self._finished: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
-        self._lanes: tuple[PriorityQueue[tuple[float, int]], ...] = (PriorityQueue(), PriorityQueue())
-        for lane in self._lanes:
-            threading.Thread(target=self._work, args=(lane,), daemon=True).start()
-
-    def _begin(self) -> None:
-        while self._queue:
-            rank, number = heapq.heappop(self._queue)
-            self._lanes[self._tasks[number].stage == self._stage].put((rank, number))
-
-    def _work(self, lane: PriorityQueue[tuple[float, int]]) -> None:
-        while number := lane.get()[1]:
-            task = self._tasks[number]
-            self._finished.put((number, done(task.job, self._held, task.tell, clock=time.thread_time)))
-
-    def _finish(self) -> tuple[int, Outcome]:
-        return self._finished.get()
-
-    def close(self, *, at_once: bool = False) -> None:
-        """End both threads after the jobs that they are at."""
-        for lane in self._lanes:
-            lane.put((-math.inf if at_once else math.inf, 0))
 
 
 @dataclass
@@ -437,43 +223,3 @@ def _starting() -> multiprocessing.context.BaseContext:
     with uninterrupted():
         ensure_running()
     return context
-
-
-#: Yields the tasks that it needs next, is sent their results, returns what came of it all.
-Plan = Generator[Sequence[Task[Any]], list[Any], Result]
-
-
-def together(crew: Crew[Any], plans: Sequence[Plan[Result]]) -> list[Result]:
-    """Carry out several plans at once: while one waits for its last task, others go on.
-
-    Examples
-    --------
-    >>> def plan(start):
-    ...     first, second = yield [Task(lambda held, _: held + start), Task(lambda held, _: held * start)]
-    ...     (third,) = yield [Task(lambda held, _: held + first + second)]
-    ...     return third
-    >>> together(Alone(2), [plan(1), plan(10)])
-    [7, 34]
-    """
-    found: dict[int, Result] = {}
-    awaited: dict[int, list[int]] = {}
-
-    def go_on(which: int, results: list[Any] | None) -> None:
-        try:
-            tasks = plans[which].send(results)  # type: ignore[arg-type]
-        except StopIteration as end:
-            found[which] = end.value
-            return
-        awaited[which] = [crew.start(task) for task in tasks]
-
-    ready: set[int] = set()
-    for which in range(len(plans)):
-        go_on(which, None)
-    while len(found) < len(plans):
-        for which, numbers in [(w, n) for w, n in awaited.items() if ready.issuperset(n)]:
-            del awaited[which]
-            ready.difference_update(numbers)
-            go_on(which, [crew.result(number) for number in numbers])
-        if awaited and not any(ready.issuperset(numbers) for numbers in awaited.values()):
-            ready.add(crew.wait())
-    return [found[which] for which in range(len(plans))]

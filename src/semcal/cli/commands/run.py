@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from semcal.experiment.grid_settings import GridSettings
     from semcal.experiment.shelf import Shelf
     from semcal.experiment.stages import Shard
-    from semcal.pipeline.workers import Crew
+    from semcal.pipeline.crews import Crew
 
 __all__ = ["CLASS", "command"]
 
@@ -202,7 +202,7 @@ def _carry_out(
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
-    from semcal.pipeline.workers import Alone
+    from semcal.pipeline.crews import Alone
 
     clock = Clock()
     told = [0]
