@@ -44,7 +44,7 @@ def metrics_claim(scores: GridScores, volatility: Sequence[Mapping[str, Any]]) -
         return undecidable(*AGREE, lacking="three methods to rank")
     half = known[0]["chance"] / 2
     means = {
-        " to ".join(metrics).upper(): float(
+        " to ".join(metric.upper() for metric in metrics): float(
             np.mean([row["mean"] for row in known if row["metrics"] == metrics])
         )
         for metrics in ([*pair] for pair in dict.fromkeys(tuple(row["metrics"]) for row in known))
