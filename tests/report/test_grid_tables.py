@@ -12,8 +12,8 @@ import pytest
 from semcal.experiment.finished import read_finished
 from semcal.report.grid_tables import grid_tables
 from semcal.report.grid_tables.writing import csv_text, write_tables
-from semcal.report.layout import mark, over_runs_cell
-from semcal.report.tables import Table, markdown, number
+from semcal.report.layout import over_runs_cell
+from semcal.report.tables import Table, mark, markdown, number
 
 MEASURES = ["E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"]
 

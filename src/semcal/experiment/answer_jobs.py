@@ -19,7 +19,7 @@ from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_runs, scored_without_passages
 from semcal.qa.first_answer import first_answer
-from semcal.qa.grading import RuleGrader, Thresholds, members_to_grade
+from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form
 
 __all__ = ["cluster", "clustered", "cut_to_counts", "grade", "greedy", "nli", "sample"]
@@ -89,7 +89,7 @@ def greedy(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     del tell
     model, questions = shelf.model(spec), questions_of(spec["questions"])
     prompts = Asking(questions_of(spec["few_shot"])).prompts(model, questions)
-    grader = _grader(spec["grading"])
+    grader = Grading(**spec["grading"]).grader()
     rows: Rows = []
     for reference in spec["recalibrators"]:
         how = {"recalibrator": shelf.recalibrator(reference), "max_new_tokens": spec["longest"]}
@@ -127,7 +127,8 @@ def cluster(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
 def grade(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     """Grade every cluster of each row by rules."""
     del shelf, tell
-    grader, grading = _grader(spec["grading"]), Grading(**spec["grading"])
+    grading = Grading(**spec["grading"])
+    grader = grading.grader()
     rows: Rows = []
     for row in clustered(spec):
         grades = grade_clusters(
@@ -187,14 +188,3 @@ def nli(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
 
 def _parsed(lines: Sequence[str]) -> Rows:
     return [json.loads(line) for line in lines]
-
-
-def _grader(grading: Mapping[str, Any]) -> RuleGrader:
-    at = Thresholds(
-        fuzzy=grading["fuzzy"],
-        fuzzy_above=grading["fuzzy_above"],
-        f1=grading["f1"],
-        numerals=grading["numerals"],
-        rouge_l=0.0 if grading["rouge_l"] is None else grading["rouge_l"],
-    )
-    return RuleGrader(rouge=grading["rouge_l"] is not None, thresholds=at)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from semcal.engine.memory import parse_size
 from semcal.errors import UsageError
 from semcal.experiment.paths import check_slugs
+from semcal.qa.grading import RuleGrader, Thresholds
 
 __all__ = [
     "METHODS",
@@ -207,6 +208,17 @@ class Grading(Part):
     members: Size = 4
     choice: Literal["random", "likeliest"] = "random"
     vanilla: Literal["greedy", "beam"] = "greedy"
+
+    def grader(self) -> RuleGrader:
+        """What grades by these rules."""
+        at = Thresholds(
+            fuzzy=self.fuzzy,
+            fuzzy_above=self.fuzzy_above,
+            f1=self.f1,
+            numerals=self.numerals,
+            rouge_l=0.0 if self.rouge_l is None else self.rouge_l,
+        )
+        return RuleGrader(rouge=self.rouge_l is not None, thresholds=at)
 
 
 class Evaluation(Part):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
-from semcal.report.layout import in_order, mark
-from semcal.report.tables import NAMES, Cell, Column, Table, number
+from semcal.report.layout import in_order
+from semcal.report.tables import NAMES, Cell, Column, Table, mark, number
 
 __all__ = ["facts", "headline", "headline_table"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from semcal.report.tables import Cell, Column, Table, number
+from semcal.report.tables import Cell, Column, Table, mark, number
 
-__all__ = ["Block", "columns_of", "in_order", "index", "mark", "method_table", "over_runs_cell"]
+__all__ = ["Block", "columns_of", "in_order", "index", "method_table", "over_runs_cell"]
 
 Row = Mapping[str, Any]
 #: The paper's order of methods.
@@ -71,23 +71,6 @@ def over_runs_cell(found: Any, digits: int = 3) -> Cell:
         return cell
     interval = found.get("interval")
     return replace(cell, error=found.get("se"), interval=tuple(interval) if interval else None)
-
-
-def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
-    """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
-
-    Examples
-    --------
-    >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
-    >>> [(cell.best, cell.tied) for cell in marked]
-    [(True, True), (False, False), (True, True), (False, False)]
-    """
-    known = [cell for cell in cells if cell.value is not None]
-    if len(known) < 2:
-        return list(cells)
-    best = (max if larger else min)(known, key=lambda cell: cell.value or 0.0).text
-    tied = sum(cell.text == best for cell in known) > 1
-    return [replace(cell, best=True, tied=tied) if cell.text == best else cell for cell in cells]
 
 
 def method_table(

@@ -16,6 +16,7 @@ __all__ = [
     "Table",
     "answer_table",
     "deviation_table",
+    "mark",
     "markdown",
     "set_table",
     "summary_table",
@@ -131,19 +132,21 @@ def number(value: float | int | None, digits: int = 3) -> Cell:
     return Cell(text.replace("-", "−"), float(value))
 
 
-def mark_best(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
-    """Mark the best of some cells, and every other that equals it; a lone number is not marked.
+def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
+    """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
     Examples
     --------
-    >>> [cell.best for cell in mark_best([number(0.2), number(0.1), number(None)], larger=False)]
-    [False, True, False]
+    >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
+    >>> [(cell.best, cell.tied) for cell in marked]
+    [(True, True), (False, False), (True, True), (False, False)]
     """
-    values = [cell.value for cell in cells if cell.value is not None]
-    if len(values) < 2:
+    known = [cell for cell in cells if cell.value is not None]
+    if len(known) < 2:
         return list(cells)
-    best = max(values) if larger else min(values)
-    return [replace(cell, best=cell.value == best) for cell in cells]
+    best = (max if larger else min)(known, key=lambda cell: cell.value or 0.0).text
+    tied = sum(cell.text == best for cell in known) > 1
+    return [replace(cell, best=True, tied=tied) if cell.text == best else cell for cell in cells]
 
 
 def summary_table(results: Results, *, metrics: Sequence[str] = ("ace", "auroc")) -> Table:
@@ -184,7 +187,7 @@ def _marked_rows(
     """The rows of one set, with the best method marked in each column."""
     methods = list(entry["methods"])
     columns = [
-        mark_best(
+        mark(
             [_figure(entry["methods"][method], measure, key) for method in methods],
             larger=key in LARGER_IS_BETTER,
         )

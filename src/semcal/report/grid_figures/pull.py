@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun
-from semcal.qa.grading import RuleGrader
+from semcal.experiment.grid_settings import Grading
 from semcal.report.figures import INK, OTHER, QUIET, RULE, style
 from semcal.report.grid_figures.lettering import shortened, wrapped
 
@@ -57,8 +57,9 @@ def pull_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     figure.suptitle("\n".join(asked), x=0.01, ha="left", size=8, parse_math=False)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(_bars(before), _bars(after)))
     temperature = run.choice(model, dataset, "TS", MEASURE)["temperature"]
-    _draw(upper, before, "(a) SE, T = 0.5")
-    _draw(lower, after, f"(b) TS, T = {temperature:.2f}")
+    grading = Grading(**run.settings["grading"])
+    _draw(upper, before, "(a) SE, T = 0.5", grading)
+    _draw(lower, after, f"(b) TS, T = {temperature:.2f}", grading)
     lower.set_xlabel(f"{MEASURE} of each meaning", labelpad=2)
     return figure
 
@@ -81,11 +82,11 @@ def _bars(row: Row) -> int:
     return min(len(row["clusters"]), SHOWN + 1)
 
 
-def _draw(axes: Axes, row: Row, title: str) -> None:
+def _draw(axes: Axes, row: Row, title: str, grading: Grading) -> None:
     """A bar for each meaning, the most confident at the top, with how often it was answered."""
     confidences = row["confidences"][MEASURE]
     order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
-    bars = [_bar(row, i) for i in order[:SHOWN]]
+    bars: list[tuple[str, float, bool | None]] = [_bar(row, i, grading) for i in order[:SHOWN]]
     if rest := order[SHOWN:]:
         bars.append((f"{len(rest)} more", sum(confidences[i] for i in rest), None))
     names = [name for name, _, _ in bars]
@@ -112,9 +113,12 @@ def _draw(axes: Axes, row: Row, title: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _bar(row: Row, cluster: int) -> tuple[str, float, bool | None]:
-    """The name of a meaning, its confidence, and whether it is right."""
+def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
+    """Name and confidence of a meaning, and whether it is right: as the run graded it, or by its rules."""
     members = [row["samples"][i] for i in row["clusters"][cluster]]
-    grade = RuleGrader().grade(row["question"], members[:4], row["answers"])
-    name = f"{shortened(members[0], 24)}  ×{len(members)}"
-    return name, row["confidences"][MEASURE][cluster], grade.correct
+    if cluster == row["top_cluster"][MEASURE]:
+        right = bool(row["correct"][MEASURE])
+    else:
+        shown = members[: grading.members]
+        right = grading.grader().grade(row["question"], shown, row["answers"]).correct
+    return f"{shortened(members[0], 24)}  ×{len(members)}", row["confidences"][MEASURE][cluster], right

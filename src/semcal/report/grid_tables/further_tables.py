@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from semcal.report.layout import columns_of, index, mark, over_runs_cell
-from semcal.report.tables import Cell, Column, Table, number
+from semcal.report.layout import columns_of, index, over_runs_cell
+from semcal.report.tables import Cell, Column, Table, mark, number
 
 __all__ = ["further_tables"]
 
