@@ -4,12 +4,13 @@
 
 320 rows of 32 000 random logits of standard deviation 6 (a step of 64 questions with 5 nodes each) and one
 token of each row. The plain way normalises the whole row, `log_softmax(logits / T)`, and picks the token.
-Temperatures go from 0.5 to 2.5, evenly in T, or evenly in 1/T, where most exponentials are products. CPU time
-of one thread, the ways in turn, medians. The error is the largest against float64.
+Temperatures go from 0.5 to 2.5, evenly in T or in 1/T, or from 0.1 to 5, too far apart to share exponentials.
+CPU time of one thread, the ways in turn, medians. The error is the largest against float64.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from time import thread_time
@@ -23,6 +24,7 @@ from semcal.recalibration import Temperature, log_probs_at
 ROWS, VOCABULARY, ROUNDS = 320, 32_000, 7
 ONE = torch.tensor([1 / 1.3], dtype=torch.float64)
 EVEN_T = 1 / torch.linspace(0.5, 2.5, 20, dtype=torch.float64)
+WIDE = 1 / torch.logspace(math.log10(0.1), math.log10(5), 20, dtype=torch.float64)
 EVEN_BETA = torch.linspace(0.4, 2.0, 20, dtype=torch.float64)
 
 
@@ -40,6 +42,7 @@ def results() -> list[dict[str, Any]]:
         "1": (log_probs_at, ONE),
         "20, even in T": (log_probs_at, EVEN_T),
         "20, even in 1/T": (log_probs_at, EVEN_BETA),
+        "20, from 0.1 to 5": (log_probs_at, WIDE),
         "20, plain": (plain, EVEN_T),
     }
     spent: dict[str, list[float]] = {name: [] for name in ways}

@@ -1,26 +1,24 @@
-"""Logits at many temperatures: exponentials, partition functions and log-probabilities, in one pass.
+"""Logits at many temperatures: partition functions and log-probabilities, in one pass over the vocabulary.
 
 With the largest logit taken away, exp(βz) of a few rows fits into a processor's cache. All temperatures are
-worked through there before the next rows are read, and no array of the size of the logits is ever made. A
-further temperature adds one exponential a token. Where inverse temperatures are equally spaced, δ apart, some
-exp(βz) times some exp(jδz) are those at all others, and their sums over the vocabulary a product of matrices.
+worked through there before the next rows are read, and no array of the size of the logits is ever made. Many
+temperatures cost as much as a few, whose sums hold those of all others (`thinning`).
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from semcal.recalibration.thinning import Nodes, thinned
+
 __all__ = ["log_partitions", "log_probs_at"]
 
-#: Numbers that are worked on together: half a megabyte in a processor's cache, more on a GPU.
-CACHED, ON_DEVICE = 2**17, 2**26
-#: Of equally spaced inverse temperatures one in so many, at most, is made anew, so that errors stay small.
-MOST_PRODUCTS = 8
+#: Numbers that are worked on together: half a megabyte in a processor's cache, more on a GPU; and those of
+#: several exponentials that stand side by side.
+CACHED, ON_DEVICE, THINNED = 2**17, 2**26, 3 * 2**18
 #: So many exponentials are summed in float32, and these sums in float64.
-TILE = 256
+TILE = 128
 #: exp(-87) is the smallest normal float32; below it arithmetic is ten times slower and changes nothing.
 SMALLEST_EXPONENT = -87.0
 
@@ -38,8 +36,9 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     Returns
     -------
     torch.Tensor
-        (N, K) float64, at least 0; within 1e-6 of the value in float64. Logits of NaN or +inf, or rows of
-        −inf alone, give NaN.
+        (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows where hundreds of
+        logits are exactly alike, so that they all round the same way. Logits of NaN or +inf, or rows of −inf
+        alone, give NaN.
 
     Examples
     --------
@@ -49,57 +48,35 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     >>> log_partitions(logits, torch.tensor([1.0, 2.0])).exp()
     tensor([[1.3333, 1.1111]], dtype=torch.float64)
     """
+    if beta.ndim == 2 or not len(beta):
+        return _each(logits, beta).log_()
+    values, place = torch.unique(beta.double().cpu(), return_inverse=True)
+    way = thinned(tuple(values.tolist()), 1 << (logits.shape[1] - 1).bit_length())
+    if way is None:
+        return _each(logits, beta).log_()
+    return (_at_nodes(logits, way.nodes) @ torch.from_numpy(way.weights).T).clamp_(min=1.0).log_()[:, place]
+
+
+def _each(logits: Tensor, beta: Tensor) -> Tensor:
+    """Σ exp(β (z − max z)), (N, K) float64 on the CPU, an exponential a token for each β, (K,) or (N, K)."""
     count, size = logits.shape
     found = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
     step = max(1, (CACHED if logits.device.type == "cpu" else ON_DEVICE) // size)
     z_buffer, buffer = logits.new_empty((2, min(step, count), size), dtype=torch.float32)
-    gap = _gap(beta) if beta.ndim == 1 else None
-    even = None if gap is None else _Even(beta, gap, buffer)
     for start in range(0, count, step):
         rows = slice(start, start + step)
         chunk = logits[rows].float()
         z = torch.sub(chunk, chunk.amax(1, keepdim=True), out=z_buffer[: len(chunk)])
-        if even is not None:
-            found[rows] = torch.stack([even.sums(row) for row in z])
-            continue
         least, scale = float(z.amin()), beta.to(z.device, torch.float32).expand(count, -1)[rows]
         for k, most in enumerate(scale.amax(0).tolist()):
             values = torch.mul(z, scale[:, k : k + 1], out=buffer[: len(chunk)])
-            found[rows, k] = _sums(_exp(values, least * most)).cpu()
-    return found.log_()
+            found[rows, k] = _sums(_exp(values, least * most, SMALLEST_EXPONENT)).cpu()
+    return found
 
 
-def _exp(exponents: Tensor, least: float) -> Tensor:
-    """Exponentials in place; what is too small for a normal number is the smallest one."""
-    return (exponents.clamp_(min=SMALLEST_EXPONENT) if least < SMALLEST_EXPONENT else exponents).exp_()
-
-
-class _Even:
-    """Σ exp(β z) of rows of V logits for K ascending β that stand `gap` apart."""
-
-    def __init__(self, beta: Tensor, gap: float, like: Tensor) -> None:
-        each = min(math.isqrt(len(beta) - 1) + 1, MOST_PRODUCTS)
-        self.count, self.gap = len(beta), gap
-        self.anew = beta[::each, None].to(like.device, torch.float32)
-        self.bases = like.new_empty((len(self.anew), like.shape[1]))
-        self.factors = like.new_ones((each, like.shape[1]))
-
-    def sums(self, z: Tensor) -> Tensor:
-        """(K,) float64 of logits (V,)."""
-        _exp(torch.mul(z, self.anew, out=self.bases), float(z.amin()) * float(self.anew[-1]))
-        torch.mul(z, self.gap, out=self.factors[1]).exp_()
-        for j in range(2, len(self.factors)):
-            torch.mul(self.factors[j - 1], self.factors[1], out=self.factors[j])
-        return _products(self.bases, self.factors).flatten()[: self.count].cpu()
-
-
-def _products(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix a bᵀ (G, J), float64, of (G, V) and (J, V); only some tiles at a time are summed in float32."""
-    size = 4 * TILE
-    whole = a.shape[1] // size * size
-    left, right = (x[:, :whole].view(len(x), -1, size).transpose(0, 1) for x in (a, b))
-    rest = a[:, whole:] @ b[:, whole:].T
-    return torch.bmm(left, right.transpose(1, 2)).sum(0, dtype=torch.float64) + rest
+def _exp(exponents: Tensor, least: float, smallest: float) -> Tensor:
+    """Exponentials in place; below the smallest exponent, that one's."""
+    return (exponents.clamp_(min=smallest) if least < smallest else exponents).exp_()
 
 
 def _sums(values: Tensor) -> Tensor:
@@ -109,12 +86,55 @@ def _sums(values: Tensor) -> Tensor:
     return tiles.sum(1, dtype=torch.float64) + values[:, whole:].sum(1, dtype=torch.float64)
 
 
-def _gap(beta: Tensor) -> float | None:
-    """The distance of equally spaced inverse temperatures, if they are, and ascend."""
-    gaps = beta.double().diff()
-    if len(gaps) < 2 or not bool((gaps > 0).all() & ((gaps - gaps[0]).abs() <= 1e-9 * beta.max()).all()):
-        return None
-    return float(gaps.mean())
+def _at_nodes(logits: Tensor, nodes: Nodes) -> Tensor:
+    """Σ exp(β (z − max z)) at every node β of every row, (N, p · q) float64 on the CPU."""
+    count, size = logits.shape
+    sums = _NodeSums(nodes, logits.device)
+    width = min(-(-size // TILE) * TILE, sums.numbers)
+    step = sums.numbers // width
+    found = torch.empty((count, sums.p * sums.q), dtype=torch.float64)
+    for start in range(0, count, step):
+        rows = logits[start : start + step].float()
+        top = rows.amax(1, keepdim=True)
+        pieces = [sums(piece, top) for piece in torch.split(rows, width, 1)]
+        found[start : start + step] = sum(pieces[1:], pieces[0]).cpu()
+    return found
+
+
+class _NodeSums:
+    """Sums at all nodes over a piece of the vocabulary, in buffers that are used again for the next one."""
+
+    def __init__(self, nodes: Nodes, device: torch.device) -> None:
+        self.bases = torch.from_numpy(nodes.bases).to(device)[:, None, None]
+        self.p, self.q = len(nodes.bases), nodes.steps
+        self.step, self.last = nodes.step, float(nodes.bases[-1])
+        arrays = 1 + self.p + self.q
+        room = THINNED if device.type == "cpu" else ON_DEVICE
+        self.numbers = max(1, room // arrays // TILE) * TILE
+        self.buffer = torch.empty(arrays * self.numbers, device=device)
+
+    def __call__(self, logits: Tensor, top: Tensor) -> Tensor:
+        """(R, p · q) float64 of logits (R, W) below the largest ones (R, 1)."""
+        rows, size = logits.shape
+        tiled = -(-size // TILE) * TILE
+        arrays = self.buffer[: (1 + self.p + self.q) * rows * tiled].view(-1, rows, tiled)
+        (z,), left, right = torch.split(arrays, [1, self.p, self.q])
+        torch.sub(logits, top, out=z[:, :size])
+        z[:, size:] = 0
+        least = float(z.amin())
+        _exp(torch.mul(z, self.bases, out=left), self.last * least, SMALLEST_EXPONENT / 2)
+        left[:, :, size:] = 0
+        self._powers(z, least, right)
+        left, right = (x.view(len(x), -1, TILE).transpose(0, 1) for x in (left, right))
+        products = torch.bmm(left, right.transpose(1, 2)).view(rows, -1, self.p * self.q)
+        return products.sum(1, dtype=torch.float64)
+
+    def _powers(self, z: Tensor, least: float, out: Tensor) -> None:
+        """exp(j · step · z) for j = 0, 1, ...; the last is not below the root of a normal number."""
+        out[0] = 1
+        _exp(torch.mul(z, self.step, out=out[1]), self.step * least, SMALLEST_EXPONENT / 2 / (self.q - 1))
+        for j in range(2, self.q):
+            torch.mul(out[j - 1], out[1], out=out[j])
 
 
 def log_probs_at(logits: Tensor, tokens: Tensor, beta: Tensor) -> Tensor:
