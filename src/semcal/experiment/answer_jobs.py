@@ -22,7 +22,7 @@ from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader, Thresholds, members_to_grade
 from semcal.qa.normal_form import normal_form
 
-__all__ = ["cluster", "clustered", "cut_to_counts", "grade", "greedy", "nli", "sample"]
+__all__ = ["cluster", "clustered", "cut_to_counts", "grade", "grader_of", "greedy", "nli", "sample"]
 
 Rows = list[dict[str, Any]]
 Spec = Mapping[str, Any]
@@ -89,7 +89,7 @@ def greedy(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     del tell
     model, questions = shelf.model(spec), questions_of(spec["questions"])
     prompts = Asking(questions_of(spec["few_shot"])).prompts(model, questions)
-    grader = _grader(spec["grading"])
+    grader = grader_of(spec["grading"])
     rows: Rows = []
     for reference in spec["recalibrators"]:
         how = {"recalibrator": shelf.recalibrator(reference), "max_new_tokens": spec["longest"]}
@@ -127,7 +127,7 @@ def cluster(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
 def grade(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     """Grade every cluster of each row by rules."""
     del shelf, tell
-    grader, grading = _grader(spec["grading"]), Grading(**spec["grading"])
+    grader, grading = grader_of(spec["grading"]), Grading(**spec["grading"])
     rows: Rows = []
     for row in clustered(spec):
         grades = grade_clusters(
@@ -189,7 +189,8 @@ def _parsed(lines: Sequence[str]) -> Rows:
     return [json.loads(line) for line in lines]
 
 
-def _grader(grading: Mapping[str, Any]) -> RuleGrader:
+def grader_of(grading: Mapping[str, Any]) -> RuleGrader:
+    """The grader of settings of grading."""
     at = Thresholds(
         fuzzy=grading["fuzzy"],
         fuzzy_above=grading["fuzzy_above"],

@@ -30,6 +30,7 @@ STAGES = (
     "select",
     "measure",
     "nli",
+    "plain",
 )
 Lines = list[str]
 
