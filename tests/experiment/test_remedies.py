@@ -13,7 +13,7 @@ from made_up_grid import PLAIN, Grid, write_grid
 
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
-from semcal.experiment.analyses.findings import remedies_finding
+from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.labelled_pairs import labels_of, pair_errors
 from semcal.experiment.analyses.remedies import compared, remedies, remedy_scores
 from semcal.experiment.analyses.scores import GridScores
@@ -147,17 +147,29 @@ def test_saved_errors_are_a_share_of_the_labelled_pairs(scores: GridScores) -> N
     assert 0 < low < share < high
 
 
-def test_the_verdict_follows_from_the_benefits(scores: GridScores) -> None:
-    assert remedies_finding([]).verdict == "not decidable here"
-    twice = list(compared(scores, lambda _: _one_town))
-    claim = remedies_finding(twice)
-    assert set(claim.evidence) == {"errors", "accuracy", "ace", "auroc"}
-    lows, highs = zip(*(one["interval"] for one in claim.evidence.values()))
-    assert max(lows) > 0
-    assert (claim.verdict == "holds") == (min(highs) >= 0)
+def test_right_clusters_are_found_to_be_more_right(scores: GridScores) -> None:
+    clusters, _ = remedies_findings(list(compared(scores, lambda _: _one_town)))
+    assert clusters.verdict == "holds"
+    assert clusters.evidence["errors"]["with"] == 0 < clusters.evidence["errors"]["without"]
+    assert clusters.evidence["saved"]["interval"][0] > 0
+
+
+def test_labels_that_tell_each_text_from_every_other_turn_the_verdict(scores: GridScores) -> None:
+    clusters, _ = remedies_findings(list(compared(scores, lambda _: lambda _, a, b: a == b)))
+    assert clusters.verdict == "does not"
+
+
+def test_without_labels_the_clusters_are_not_judged_and_the_scores_are(scores: GridScores) -> None:
+    clusters, found = remedies_findings(list(compared(scores)))
+    assert clusters.verdict == "not decidable here"
+    assert set(found.evidence) == {"accuracy", "ace", "auroc"}
+    ends = [one["interval"] for one in found.evidence.values()]
+    gains, loses = any(low > 0 for low, _ in ends), any(high < 0 for _, high in ends)
+    assert (gains, loses, found.verdict) == (True, True, "not decidable here")
 
 
 def test_runs_that_clustered_once_have_no_finding(tmp_path: Path) -> None:
     grid = Grid(models=("m",), datasets={"d": False}, methods=("Base", "TS"), runs=1, counts=(), n=20)
     once = GridScores(read_finished(write_grid(tmp_path, Grid(**{**vars(grid), "plain": False}))))
-    assert remedies(list(compared(once))) == []
+    twice = list(compared(once))
+    assert (remedies(twice), remedies_findings(twice)) == ([], [])

@@ -30,6 +30,7 @@ KINDS: Mapping[str, str] = {
     "select": "row_jobs",
     "measure": "row_jobs",
     "plain": "plain_jobs",
+    "overhead": "overhead_jobs",
 }
 
 

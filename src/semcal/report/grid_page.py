@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.records import writing
 from semcal.report.explorer import script_json
+from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_explorer import Explorer, explorer_blocks
 from semcal.report.grid_figures import GridFigure, grid_figures
 from semcal.report.grid_headline import facts, headline, headline_table
-from semcal.report.grid_results import read_results
+from semcal.report.grid_results import read_environment, read_results
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
 from semcal.report.html import asset, fill, html_list, html_table, html_text, script_hash
@@ -66,8 +65,9 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
     """Return the page of a run as text; the same run gives the same text."""
     explorer = explorer_blocks(run)
     script = asset("explorer.js", "grid_page.js")
-    environment = _environment(run)
-    sections = sections_of(results, figures, grid_tables(results))
+    environment = read_environment(run.folder)
+    tables = [*grid_tables(results), *cost_tables(results, environment)]
+    sections = sections_of(results, figures, tables)
     parts = {
         "version": escape(str((environment.get("versions") or {}).get("semcal", ""))),
         "title": html_text(f"{run.folder.resolve().name} – semcal report"),
@@ -132,18 +132,6 @@ def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
 
 
 # ---- Settings ---------------------------------------------------------------------------------------------
-
-
-def _environment(run: FinishedRun) -> dict[str, Any]:
-    """What is recorded of versions, machine and times; empty where nothing is."""
-    path = run.folder / "environment.json"
-    if not path.is_file():
-        return {}
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one as well
-        raise StoreError(f"{path} is damaged ({error}): delete it; it holds no results") from error
-    return found
 
 
 def _settings(run: FinishedRun, results: Results, environment: Mapping[str, Any]) -> str:

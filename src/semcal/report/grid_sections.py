@@ -91,6 +91,13 @@ SECTIONS = (
         "dates. Linkage, NLI model and grading are the same. A labelled pair is two distinct answers to a "
         "question of which the data set knows whether they mean the same.",
     ),
+    Section(
+        "costs",
+        "Cost",
+        tables=("cost-fits", "cost-stages", "growth"),
+        note="CPU time of all processes of all sessions so far, as environment.json has it; another machine "
+        "takes another time.",
+    ),
     Section("prompts", "Data and prompts", tables=("01-splits",)),
 )
 #: Shown apart from the sections.

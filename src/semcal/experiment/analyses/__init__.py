@@ -39,6 +39,7 @@ distributions       model, dataset, method, measure (figure 9) `distributions.di
 correlations        model, dataset, method (figure 10)         `distributions.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
 transfer            model, fitted_on, used_on, measure         `transfer.transfer`
+growth              model, dataset                             `growth.growth`
 remedies            model, dataset                             `remedies.remedies`
 remedy_scores       model, dataset, measure, metric            `remedies.remedy_scores`
 =================== ========================================== =====================================
@@ -65,9 +66,10 @@ from semcal.experiment.analyses.confidence import confidence
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.distributions import correlations, distributions
 from semcal.experiment.analyses.entropy import entropy
-from semcal.experiment.analyses.findings import remedies_finding
+from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.fits import fits
 from semcal.experiment.analyses.generations import generations
+from semcal.experiment.analyses.growth import growth
 from semcal.experiment.analyses.losses import losses
 from semcal.experiment.analyses.remedies import compared, remedies, remedy_scores
 from semcal.experiment.analyses.rules_alone import rules_alone
@@ -94,6 +96,7 @@ OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
     "refits": refits,
     "fits": fits,
     "rules_alone": rules_alone,
+    "growth": growth,
 }
 OF_SCORES: dict[str, Callable[[GridScores], list[dict[str, Any]]]] = {
     "base_accuracies": base_accuracies,
@@ -151,7 +154,7 @@ def results(run: FinishedRun) -> dict[str, Any]:
         twice = list(compared(scores))
         analyses |= {"remedies": remedies(twice), "remedy_scores": remedy_scores(twice)}
         claims = [claim.row() for claim in judge(scores, analyses)]
-        findings = [remedies_finding(twice).row()] if twice else []
+        findings = [finding.row() for finding in remedies_findings(twice)]
     return {
         "schema": SCHEMA,
         "preset": run.preset,
