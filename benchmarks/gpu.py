@@ -18,10 +18,9 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts
+from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.recalibration import Temperature, fit_temperatures
 
@@ -86,12 +85,6 @@ def network(setting: Setting) -> LlamaForCausalLM:
     ) ** 0.5  # the greatest of so many is larger
     model.lm_head.bias[END] = END_LOGIT[PEAK] + PEAK * more
     return model
-
-
-def tokenizer(size: int) -> Any:
-    words = {f"w{i}": i for i in range(size)}
-    level = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    return PreTrainedTokenizerFast(tokenizer_object=level, bos_token="w1", eos_token=f"w{END}")
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,9 @@ class CountingModel:
         self._model, self.passes = model, 0
         self.encode = model.encode
 
-    def sample(self, *args, **kwargs):
+    def sample_runs(self, *args, **kwargs):
         self.passes += 1
-        return self._model.sample(*args, **kwargs)
+        return self._model.sample_runs(*args, **kwargs)
 
 
 def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:

@@ -12,29 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_up_grid import SYLLABLES
 
 from semcal.errors import UndefinedWarning
 from semcal.metrics import summary
 from semcal.records import dumps, write_rows
 from semcal.semantics import MEASURES, confidences
 
-SYLLABLES = (
-    "bel",
-    "cor",
-    "dun",
-    "el",
-    "fal",
-    "gri",
-    "hol",
-    "is",
-    "mar",
-    "nor",
-    "os",
-    "pel",
-    "tor",
-    "ul",
-    "ves",
-)
 TEMPERATURES = {"Base": 1.0, "SE": 0.5, "TS": 1.6}
 KNOWLEDGE = {"made-up-trivia": 0.62, "made-up-rare": 0.34, "made-up-reading": 0.9}
 METRICS = ("accuracy", "ace", "auroc", "brier", "ece")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.report.figures import METHOD_COLOURS
-from semcal.report.grid_figures import GridFigure, grid_figures, save_grid_figures, write_files
+from semcal.report.grid_figures import GridFigure, grid_figures, write_files
 from semcal.report.grid_figures.counts import count_figure
 from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
 from semcal.report.grid_figures.lettering import drawable
@@ -23,6 +23,7 @@ from semcal.report.grid_figures.pull import pull_figure
 from semcal.report.grid_figures.scatter import scatter_figure
 from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import selective_figure
+from semcal.report.grid_results import read_results
 from semcal.semantics import MEASURES
 
 Results = dict[str, Any]
@@ -50,8 +51,11 @@ def points(figure: Figure) -> set[tuple[str, float, float]]:
     }
 
 
-def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(analysed_grid: Path) -> None:
-    paths = save_grid_figures(analysed_grid)
+def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
+    analysed_grid: Path, tmp_path: Path
+) -> None:
+    drawn = grid_figures(read_finished(analysed_grid), read_results(analysed_grid))
+    paths = [path for figure in drawn for path in write_files(figure, tmp_path)]
     assert [path.name for path in paths if path.suffix == ".png"] == [
         "figure-01-pull.png",
         "figure-02-schematic.png",

@@ -16,9 +16,10 @@ from read_page import Page
 from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.records import read_rows, write_rows
+from semcal.report.grid import build
 from semcal.report.grid_explorer import explorer_blocks, packed, unpacked
 from semcal.report.grid_figures import grid_figures
-from semcal.report.grid_page import build_page, grid_page
+from semcal.report.grid_page import grid_page
 from semcal.report.grid_tables import grid_tables
 
 Results = dict[str, Any]
@@ -186,7 +187,7 @@ def test_a_damaged_file_is_named(name: str, own_grid: FinishedRun, made_up_resul
 
 def test_a_folder_without_results_is_told_how_to_get_them(own_grid: FinishedRun) -> None:
     with pytest.raises(StoreError, match="semcal report"):
-        build_page(own_grid.folder)
+        build(own_grid.folder)
 
 
 def test_the_scripts_never_turn_text_into_markup() -> None:

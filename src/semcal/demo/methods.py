@@ -22,6 +22,7 @@ from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, QuestionSet, load_set
 from semcal.engine import load_equivalence, load_model
 from semcal.experiment.diagnosis import token_effects
+from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.experiment.selection import Candidate, Selection, select
 from semcal.experiment.store import Store
 from semcal.experiment.sweep import fit_candidates, sample_candidates
@@ -50,8 +51,6 @@ from semcal.semantics import MEASURES
 
 __all__ = ["main"]
 
-#: Temperatures of TS-grid: 1/2 to 4.
-GRID = tuple(2 ** (k / 4) for k in range(-4, 9))
 #: The paper's 60 000 questions make thirty times the steps of 2000: longer steps carry as far.
 FAR = 30 * 1e-5
 #: How candidates are chosen: as the paper does, and among those that keep the accuracy.
@@ -167,7 +166,9 @@ class Bench:
                 Candidate(**candidate): from_pretrained(folder / str(number))[0]
                 for number, candidate in enumerate(record["candidates"])
             }
-        groups["TS-grid"] = {Candidate(f"T = {t:.3f}"): Temperature(t, method="TS-grid") for t in GRID}
+        groups["TS-grid"] = {
+            Candidate(name): Temperature(t, method="TS-grid") for name, t in grid_temperatures().items()
+        }
         return groups, seconds
 
     def _fit(self, name: str, rate: float | None, folder: Path) -> None:

@@ -11,7 +11,14 @@ from typing import Any
 from semcal.errors import FitError
 from semcal.experiment.cells import Cell
 from semcal.experiment.costs import fit_label
-from semcal.experiment.grid_candidates import FITTED, Fits, candidates_of, fits_of, refits_of
+from semcal.experiment.grid_candidates import (
+    FITTED,
+    Fits,
+    candidates_of,
+    fits_of,
+    known_temperatures,
+    refits_of,
+)
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem
 from semcal.experiment.selection import Candidate
@@ -137,7 +144,7 @@ def diagnose(cell: Cell) -> Plan[list[Spec]]:
 
 def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candidate) -> Spec:
     """An entry of `fits` in the file of selections."""
-    plain = {"temperature": {"Base": 1.0, "SE": 0.5}.get(candidate.name), "train_nll": row.get("train_nll")}
+    plain = {"temperature": known_temperatures().get(candidate.name), "train_nll": row.get("train_nll")}
     fit = cell.fitted.get((candidate.name, 0), plain)
     return {
         "candidate": candidate.name,

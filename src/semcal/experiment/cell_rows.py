@@ -11,7 +11,7 @@ from typing import Any
 from semcal.experiment.cell_fits import diagnose, refit
 from semcal.experiment.cell_plain import plain_candidate, plainly_clustered, reference_candidate
 from semcal.experiment.cells import Cell, Incomplete
-from semcal.experiment.grid_candidates import candidates_of, grid_temperatures
+from semcal.experiment.grid_candidates import candidates_of, known_temperatures
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS
 from semcal.experiment.shelf import row_of
@@ -87,12 +87,7 @@ def _with_refits(cell: Cell, fit: Spec) -> Spec:
 
 def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence[Spec]) -> Spec:
     """Choices by method and measure, each with its one temperature; null where it has none."""
-    known = {
-        "Base": 1.0,
-        "SE": 0.5,
-        **grid_temperatures(),
-        **{one["candidate"]: one["temperature"] for one in fits},
-    }
+    known = {**known_temperatures(), **{one["candidate"]: one["temperature"] for one in fits}}
     return {
         method: {
             measure: {**one, "temperature": known.get(one["candidate"])} for measure, one in of_method.items()

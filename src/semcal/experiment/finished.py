@@ -5,7 +5,6 @@ Analyses, tables, figures and the page know a run through this alone, so no mode
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import yaml
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.paths import rows_path, selection_path
-from semcal.records import Row, read_rows
+from semcal.records import Row, read_object, read_rows
 from semcal.semantics import MEASURES
 
 __all__ = ["FinishedRun", "is_grid_run", "read_finished"]
@@ -220,15 +219,12 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
     path = run.folder / selection_path(model, dataset)
     if not path.is_file():
         raise StoreError(f"{path} is missing: {AGAIN}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one as well
-        raise StoreError(f"{path} is damaged ({error}): delete it and {AGAIN}") from error
+    found = read_object(path, remedy=f"delete it and {AGAIN}")
     lacking = [key for key in ("sizes", "open_book", "methods") if key not in found]
     if lacking or not found["methods"].keys() >= set(run.methods):
         what = ", ".join(lacking) or "some of the run's methods"
         raise StoreError(f"{path} lacks {what}: delete it and {AGAIN}")
-    return dict(found)
+    return found
 
 
 def _rows(path: Path) -> Rows:

@@ -9,7 +9,15 @@ from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.selection import Candidate
 from semcal.experiment.sweep import candidate_of
 
-__all__ = ["FITTED", "Fits", "candidates_of", "fits_of", "grid_temperatures", "refits_of"]
+__all__ = [
+    "FITTED",
+    "Fits",
+    "candidates_of",
+    "fits_of",
+    "grid_temperatures",
+    "known_temperatures",
+    "refits_of",
+]
 
 #: Methods that are fitted to calibration questions.
 FITTED = ("TS", "ATS", "Platt")
@@ -45,6 +53,11 @@ class Fits:
 def grid_temperatures() -> Mapping[str, float]:
     """Name → temperature of the candidates of TS-grid."""
     return {f"T = {temperature:.3f}": temperature for temperature in TEMPERATURES}
+
+
+def known_temperatures() -> Mapping[str, float]:
+    """Name → temperature of the candidates that are not fitted."""
+    return {"Base": 1.0, "SE": 0.5, **grid_temperatures()}
 
 
 def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:

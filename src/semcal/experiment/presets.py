@@ -86,11 +86,7 @@ def against_paper(settings: GridSettings, sizes: Sizes) -> list[Deviation]:
         ("linkage", settings.clustering.linkage, "greedy"),
         ("entailment", "both directions", "both directions"),
         ("normal forms", "numbers and dates", "numbers and dates"),
-        (
-            "refusals",
-            "one meaning" if settings.clustering.merge_refusals else "as any answer",
-            "as any answer",
-        ),
+        ("refusals", _refusals(settings.clustering.merge_refusals), "as any answer"),
         ("scored text", f"answer in its {sampling.scored_in}", "answer in its whole prompt"),
         ("fuzzy match", _fuzzy(grading), "above 90"),
         ("F1", _f1(grading), "above 0.5"),

@@ -14,7 +14,7 @@ from semcal.qa.datasets import Question, read_questions
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
-__all__ = ["PARTS", "Parts", "Problem", "built_in_sets", "load_parts", "sizes_of_built_in"]
+__all__ = ["PARTS", "Parts", "Problem", "load_parts", "sizes_of_built_in"]
 
 PARTS = ("calibration_train", "validation", "test")
 
@@ -92,11 +92,6 @@ class Parts:
         """Sizes and hashes, by which two run folders know that they hold the same questions."""
         hashes = {part: data_hash(self.part(part)) for part in PARTS}
         return {"sizes": self.sizes(), "hashes": hashes, "few_shot": data_hash(self.few_shot)}
-
-
-def built_in_sets() -> tuple[str, ...]:
-    """The names of the sets that come with the package, in parts."""
-    return _SETS.names()
 
 
 def sizes_of_built_in(source: str) -> Mapping[str, int] | None:

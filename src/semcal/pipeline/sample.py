@@ -130,18 +130,18 @@ def sample_questions(
     list of list of Sampled
         ``[recalibrator][question]``.
     """
-    prompts = (asking or Asking()).prompts(model, questions)
-    generated = model.sample(
-        prompts,
-        m=m,
-        seed=seed,
+    (run,) = sample_runs(
+        model,
+        questions,
         recalibrators=recalibrators,
+        seeds=[seed],
+        asking=asking,
+        m=m,
         max_new_tokens=max_new_tokens,
         truncation=truncation,
-        cut=_cut,
         progress=progress,
     )
-    return _run(prompts, generated)
+    return run
 
 
 def sample_runs(

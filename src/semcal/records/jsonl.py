@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from semcal.errors import InputError, RowError
+from semcal.errors import InputError, RowError, StoreError
 
-__all__ = ["Row", "dumps", "parse_float", "read_rows", "write_rows", "writing"]
+__all__ = ["Row", "dumps", "parse_float", "read_object", "read_rows", "write_rows", "writing"]
 
 #: A surrogate, which JSON can spell out alone and UTF-8 cannot hold.
 _HALF = re.compile("[\\ud800-\\udfff]")
@@ -87,6 +87,31 @@ def parse_float(value: Any) -> float | None:
         except OverflowError:
             raise InputError(f"a number of {len(str(value))} digits is too large") from None
     raise InputError(f'expected a number, null or "-inf", got {value!r}')
+
+
+def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Parameters
+    ----------
+    path : Path
+    remedy : str
+        What to do when it is damaged: the end of the message.
+
+    Raises
+    ------
+    StoreError
+        If it holds anything else.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise StoreError(f"{path} is damaged ({error}): {remedy}") from error
+    if not isinstance(found, dict):
+        raise StoreError(
+            f"{path} is damaged (a JSON object was expected, got {type(found).__name__}): {remedy}"
+        )
+    return found
 
 
 @contextmanager

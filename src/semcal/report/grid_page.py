@@ -3,54 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_explorer import Explorer, explorer_blocks
-from semcal.report.grid_figures import GridFigure, grid_figures
+from semcal.report.grid_figures import GridFigure
 from semcal.report.grid_headline import facts, headline, headline_table
-from semcal.report.grid_results import read_environment, read_results
+from semcal.report.grid_results import read_environment
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
-from semcal.report.html import asset, fill, html_list, html_table, html_text, script_hash
+from semcal.report.html import asset, fill, framed, html_list, html_table, html_text
 from semcal.report.tables import Cell, Column, Table, deviation_table
 
-__all__ = ["build_page", "grid_page", "write_page"]
+__all__ = ["grid_page", "write_page"]
 
 Results = Mapping[str, Any]
 
 #: Refused rows that the page names; all of them stand in problems.jsonl.
 NAMED = 200
-
-
-def build_page(folder: Path, out: Path | None = None) -> Path:
-    """Write report.html of a grid run.
-
-    Parameters
-    ----------
-    folder : Path
-        A run folder.
-    out : Path, optional
-        Where results.json lies and the page is written; the run folder by default.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    InputError, StoreError
-        As `read_finished` and `read_results`.
-    """
-    target = Path(folder) if out is None else Path(out)
-    run, results = read_finished(Path(folder)), read_results(target)
-    return write_page(run, results, grid_figures(run, results), target)
 
 
 def write_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure], folder: Path) -> Path:
@@ -64,16 +38,10 @@ def write_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure]
 def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure]) -> str:
     """Return the page of a run as text; the same run gives the same text."""
     explorer = explorer_blocks(run)
-    script = asset("explorer.js", "grid_page.js")
     environment = read_environment(run.folder)
     tables = [*grid_tables(results), *cost_tables(results, environment)]
     sections = sections_of(results, figures, tables)
     parts = {
-        "version": escape(str((environment.get("versions") or {}).get("semcal", ""))),
-        "title": html_text(f"{run.folder.resolve().name} – semcal report"),
-        "heading": html_text(f"Semantic uncertainty of {_listed(run.models)}"),
-        "facts": html_text(facts(run, results)),
-        "links": "\n".join(_links(sections)),
         "headline": html_text(headline(results)),
         "summary": html_table(headline_table(results)),
         "claims": claims_html(results["claims"]),
@@ -81,16 +49,19 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure])
         "explorer_note": html_text(_explorer_note(run, explorer)),
         "explorer": asset("explorer.html").rstrip(),
         "settings": _settings(run, results, environment),
-        "style": asset("page.css", "grid_page.css"),
-        "script": script,
-        "script_hash": script_hash(script),
-        "data": script_json(explorer.head),
-        "blocks": "\n".join(
-            f'<script type="text/plain" id="{name}">{block}</script>'
-            for name, block in explorer.blocks.items()
-        ),
     }
-    return fill(asset("grid_page.html"), parts)
+    return framed(
+        fill(asset("grid_page.html").rstrip(), parts),
+        title=f"{run.folder.resolve().name} – semcal report",
+        heading=f"Semantic uncertainty of {_listed(run.models)}",
+        facts=facts(run, results),
+        version=str((environment.get("versions") or {}).get("semcal", "")),
+        links=_links(section for section, _ in sections),
+        styles=["page.css", "grid_page.css"],
+        scripts=["explorer.js", "grid_page.js"],
+        data=script_json(explorer.head),
+        blocks=explorer.blocks,
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -106,16 +77,15 @@ def _section(section: Section, markup: str) -> str:
     )
 
 
-def _links(sections: Iterable[tuple[Section, str]]) -> Iterable[str]:
-    named = [(section.name, section.title) for section, _ in sections]
-    for name, title in [
-        ("overview", "Overview"),
-        ("claims", "Claims"),
-        *named,
-        ("explorer", "Questions"),
-        ("settings", "Settings"),
-    ]:
-        yield f'<a href="#{name}">{html_text(title)}</a>'
+def _links(sections: Iterable[Section]) -> dict[str, str]:
+    named = {section.name: section.title for section in sections}
+    return {
+        "overview": "Overview",
+        "claims": "Claims",
+        **named,
+        "explorer": "Questions",
+        "settings": "Settings",
+    }
 
 
 def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:

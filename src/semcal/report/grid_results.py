@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError
 from semcal.experiment.analyses import SCHEMA
+from semcal.records import read_object
 
 __all__ = ["read_environment", "read_results"]
 
@@ -24,15 +24,10 @@ def read_results(folder: Path) -> Mapping[str, Any]:
     path = folder / "results.json"
     if not path.is_file():
         raise StoreError(f"{path} is missing: `semcal report {folder}` makes it")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one as well
-        raise StoreError(f"{path} is damaged ({error}): `semcal report {folder}` makes it") from error
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        shown = found.get("schema") if isinstance(found, dict) else type(found).__name__
-        raise StoreError(
-            f"{path} has schema {shown!r}, expected {SCHEMA}: `semcal report {folder}` makes it again"
-        )
+    again = f"`semcal report {folder}` makes it again"
+    found = read_object(path, remedy=again)
+    if found.get("schema") != SCHEMA:
+        raise StoreError(f"{path} has schema {found.get('schema')!r}, expected {SCHEMA}: {again}")
     return found
 
 
@@ -45,10 +40,4 @@ def read_environment(folder: Path) -> dict[str, Any]:
         If it is damaged.
     """
     path = folder / "environment.json"
-    if not path.is_file():
-        return {}
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one as well
-        raise StoreError(f"{path} is damaged ({error}): delete it; it holds no results") from error
-    return found
+    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -18,11 +18,11 @@ __all__ = [
     "choices",
     "figure_html",
     "fill",
+    "framed",
     "html_list",
     "html_table",
     "html_text",
     "in_short",
-    "script_hash",
 ]
 
 PLACE = re.compile(r"\{\{(\w+)\}\}")
@@ -45,7 +45,57 @@ def asset(*names: str) -> str:
     return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
-def script_hash(script: str) -> str:
+def framed(
+    main: str,
+    *,
+    title: str,
+    heading: str,
+    facts: str,
+    version: str,
+    links: Mapping[str, str],
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: str,
+    blocks: Mapping[str, str] | None = None,
+) -> str:
+    """A whole page.
+
+    Parameters
+    ----------
+    main : str
+        Markup: its sections.
+    title, heading, facts, version : str
+        Text.
+    links : mapping of str to str
+        Name of a section → what the link to it says.
+    styles, scripts : sequence of str
+        Files that lie beside this one; no other script may run.
+    data : str
+        JSON that the script reads, fit to stand in a page.
+    blocks : mapping of str to str, optional
+        Name → text that the script reads when it is asked for.
+    """
+    script = asset(*scripts)
+    parts = {
+        "title": html_text(title),
+        "heading": html_text(heading),
+        "facts": html_text(facts),
+        "version": html_text(version),
+        "style": asset(*styles),
+        "main": main,
+        "script": script,
+        "script_hash": _script_hash(script),
+        "data": data,
+        "links": "\n".join(f'<a href="#{name}">{html_text(said)}</a>' for name, said in links.items()),
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="{name}">{block}</script>'
+            for name, block in (blocks or {}).items()
+        ),
+    }
+    return fill(asset("frame.html"), parts)
+
+
+def _script_hash(script: str) -> str:
     """What the content security policy lets run: this script and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 

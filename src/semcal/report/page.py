@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from semcal.records import writing
+from semcal.records import read_object, writing
 from semcal.report import figures
 from semcal.report.explorer import explorer_data, script_json
 from semcal.report.html import (
@@ -18,10 +16,10 @@ from semcal.report.html import (
     choices,
     figure_html,
     fill,
+    framed,
     html_list,
     html_table,
     html_text,
-    script_hash,
 )
 from semcal.report.run import Run, read_run
 from semcal.report.svg import inline_svg, line_svg, marker_svg
@@ -30,6 +28,15 @@ from semcal.report.words import Finding, findings, headlines
 
 __all__ = ["build", "page"]
 
+LINKS = {
+    "findings": "What happened",
+    "scores": "Scores",
+    "answers": "Answers",
+    "reliability": "Reliability",
+    "selective": "Selective accuracy",
+    "explorer": "Questions",
+    "settings": "Settings",
+}
 Share = Callable[[Callable[[str], str], Sequence[str]], Sequence[str]]
 """Maps a function over texts, itself or by others; what it is given can be pickled."""
 
@@ -71,12 +78,8 @@ def page(run: Run, *, share: Share = _alone) -> str:
     """Return the page of a run as text; the same run gives the same text, whoever draws."""
     results = run.results
     found = findings(results)
-    script = asset("explorer.js", "page.js")
+    name = results["model"]["name"]
     parts = {
-        "version": escape(_version(run)),
-        "title": html_text(f"{results['model']['name']} – semcal report"),
-        "heading": html_text(f"Semantic confidence of {results['model']['name']}"),
-        "facts": html_text(_facts(results)),
         "headlines": "\n".join(f'<p class="headline">{html_text(line)}</p>' for line in headlines(found)),
         "findings": "\n".join(map(_finding, found)),
         "summary": "\n".join(html_table(summary_table(results, metrics=(key,))) for key in ("ace", "auroc")),
@@ -88,12 +91,18 @@ def page(run: Run, *, share: Share = _alone) -> str:
         "selective": _by_measure(run, "selective", _selective, share),
         "settings": _settings(run),
         "explorer": asset("explorer.html").rstrip(),
-        "style": asset("page.css"),
-        "script": script,
-        "script_hash": script_hash(script),
-        "data": script_json(explorer_data(run)),
     }
-    return fill(asset("page.html"), parts)
+    return framed(
+        fill(asset("page.html").rstrip(), parts),
+        title=f"{name} – semcal report",
+        heading=f"Semantic confidence of {name}",
+        facts=_facts(results),
+        version=_version(run),
+        links=LINKS,
+        styles=["page.css"],
+        scripts=["explorer.js", "page.js"],
+        data=script_json(explorer_data(run)),
+    )
 
 
 def _version(run: Run) -> str:
@@ -207,10 +216,7 @@ def _selective(run: Run, measure: str) -> str:
 def _record(run: Run, name: str) -> dict[str, Any]:
     """A record that may lie beside the results (settings, environment); empty where it does not."""
     path = run.folder / f"{name}.json"
-    if not path.is_file():
-        return {}
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return value
+    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}
 
 
 def _settings(run: Run) -> str:

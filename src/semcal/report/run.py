@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from semcal.errors import InputError, StoreError
 from semcal.pipeline.assess import Scores, scores_by_measure
-from semcal.records import Row, read_rows
+from semcal.records import Row, read_object, read_rows
 
 __all__ = ["SCHEMA", "Run", "read_run"]
 
@@ -93,7 +92,7 @@ def read_run(folder: Path) -> Run:
     path = folder / "results.json"
     if not path.is_file():
         raise InputError(f"no results.json in {folder}: give the folder of a finished run")
-    results = _parsed(path)
+    results = read_object(path, remedy="run the command that made it again")
     if results.get("schema") != SCHEMA:
         raise StoreError(
             f"{path} has schema {results.get('schema')!r}, this version of semcal reads {SCHEMA}: "
@@ -110,16 +109,6 @@ def read_run(folder: Path) -> Run:
         for name, methods in rows.items()
     }
     return Run(folder, results, rows, scores)
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one as well
-        raise StoreError(f"{path} is damaged ({error}): run the command that made it again") from error
-    if not isinstance(value, dict):
-        raise StoreError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
 
 
 def _rows(path: Path) -> Rows:

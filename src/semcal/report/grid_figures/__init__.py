@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.finished import FinishedRun
 from semcal.experiment.paths import slug
 from semcal.report.grid_figures.counts import count_figure
 from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
@@ -18,10 +18,9 @@ from semcal.report.grid_figures.pull import pull_figure
 from semcal.report.grid_figures.scatter import scatter_figure
 from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import PAPER, selective_figure
-from semcal.report.grid_results import read_results
 from semcal.report.losses import write_figure
 
-__all__ = ["CAPTIONS", "GridFigure", "grid_figures", "save_grid_figures", "write_files"]
+__all__ = ["CAPTIONS", "GridFigure", "grid_figures", "write_files"]
 
 Entry = Mapping[str, Any]
 
@@ -121,31 +120,6 @@ def _of(entries: Sequence[Entry], model: str, dataset: str | None = None) -> lis
         for entry in entries
         if entry["model"] == model and (dataset is None or entry["dataset"] == dataset)
     ]
-
-
-def save_grid_figures(folder: Path, out: Path | None = None) -> list[Path]:
-    """Write the figures of a grid run as PDF and PNG.
-
-    Parameters
-    ----------
-    folder : Path
-        A run folder.
-    out : Path, optional
-        Where results.json lies and `figures/` is written; the run folder by default.
-
-    Returns
-    -------
-    list of Path
-        The files; the same run gives the same bytes.
-
-    Raises
-    ------
-    InputError, StoreError
-        As `read_finished` and `read_results`.
-    """
-    target = Path(folder) if out is None else Path(out)
-    drawn = grid_figures(read_finished(Path(folder)), read_results(target))
-    return [path for figure in drawn for path in write_files(figure, target / "figures")]
 
 
 def write_files(figure: GridFigure, folder: Path) -> list[Path]:

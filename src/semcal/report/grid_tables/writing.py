@@ -86,7 +86,7 @@ def _latex(table: Table) -> str:
         return latex(table)
     beside = Table(
         f"{table.name}-intervals",
-        f"{table.caption} Here with intervals over questions.",
+        f"{table.caption.removesuffix('.')}. Here with intervals over questions.",
         table.columns,
         table.rows,
         table.heads,
