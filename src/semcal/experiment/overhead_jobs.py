@@ -13,8 +13,8 @@ from semcal.recalibration import Base
 
 __all__ = ["overhead"]
 
-#: Of each recalibrator the fastest of so many rounds counts.
-ROUNDS = 3
+#: Of each recalibrator the fastest round counts: of so many, or of more as long as they take no more seconds.
+LEAST, MOST, SECONDS = 3, 30, 4.0
 
 
 def overhead(shelf: Shelf, spec: Mapping[str, Any], tell: Tell) -> list[dict[str, Any]]:
@@ -32,7 +32,10 @@ def overhead(shelf: Shelf, spec: Mapping[str, Any], tell: Tell) -> list[dict[str
     tokens = sum(len(answer) for of_question in answers for answer in of_question)
     tried = {one["name"]: (one["method"], shelf.recalibrator(one)) for one in spec["recalibrators"]}
     seconds = dict.fromkeys(tried, float("inf"))
-    for _ in range(ROUNDS):
+    started = time.process_time()
+    for number in range(MOST):
+        if number >= LEAST and time.process_time() - started > SECONDS:
+            break
         for name, (_, recalibrator) in tried.items():
             begun = time.process_time()
             model.score(prompts, answers, recalibrator=recalibrator)

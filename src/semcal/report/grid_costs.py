@@ -60,8 +60,8 @@ def _fits(results: Results, record: Record) -> Table | None:
         "cost-fits",
         "Recalibrators: parameters, CPU seconds of a fit (features not counted, the tables that fits share "
         "counted towards the first), and CPU time for each sampled token beyond that of Base, prompts "
-        "included: the same answers scored under each, the fastest of three rounds (a few per cent are "
-        "noise)",
+        "included: the same answers scored under each, the fastest of several rounds (a few per cent "
+        "are noise)",
         (
             *map(Column, ("Model", "Method", "Parameters", "Fits", "Seconds a fit")),
             *(Column(unit, "Overhead a token") for unit in ("µs", "% of Base")),
