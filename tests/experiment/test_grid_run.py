@@ -90,6 +90,7 @@ def test_only_what_was_chosen_is_asked_the_test_questions(whole: Path) -> None:
     tables = [chosen["methods"], *chosen["by_loss"].values()]
     wanted = {choice["candidate"] for table in tables for of in table.values() for choice in of.values()}
     wanted |= {one["candidate"] for one in chosen["transfer"].values()}
+    wanted |= {chosen["plain"]["candidate"]}
     asked = {path.name for path in (whole / "samples" / "one" / "mill").iterdir()}
     assert asked == {name.replace(" ", "_") for name in wanted}
     (moved,) = chosen["transfer"].items()

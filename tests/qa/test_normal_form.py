@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import string
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.qa.normal_form import normal_form, values_differ
+from semcal.qa.normal_form import normal_form, text_form, values_differ
 from semcal.qa.numbers import NUMBER_WORDS
 
 WORDS = [
@@ -202,3 +204,21 @@ def test_dates_and_plain_numbers_differ(a, b):
 )
 def test_nothing_is_said_of_equal_values_units_ranges_and_words(a, b):
     assert not values_differ(a, b)
+
+
+def squad(text: str) -> str:
+    """`normalize_answer` of SQuAD's evaluation script."""
+    kept = "".join(ch for ch in text.lower() if ch not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+@given(
+    st.lists(st.sampled_from([*WORDS, "The", "A", "Oak", "-7", "3.14", "1,234"]), max_size=8).map(" ".join)
+)
+def test_a_text_form_is_squads_normalisation(text: str) -> None:
+    if text.isascii() and squad(text):
+        assert text_form(text) == squad(text)
+
+
+def test_a_text_form_is_never_empty_for_a_text() -> None:
+    assert [text_form(text) for text in ("A+", "The", "*", ".", " ")] == ["a+", "the", "*", ".", ""]

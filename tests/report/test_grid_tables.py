@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
+from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_tables import grid_tables
 from semcal.report.grid_tables.writing import csv_text, write_tables
 from semcal.report.layout import over_runs_cell
@@ -160,7 +161,7 @@ def test_all_tables_are_written_three_times_and_the_audit_once(
     grid_folder, grid_results, tmp_path: Path
 ) -> None:
     written = write_tables(read_finished(grid_folder), grid_results, tmp_path / "tables")
-    tables = grid_tables(grid_results)
+    tables = [*grid_tables(grid_results), *cost_tables(grid_results, {})]
     assert {path.name for path in written} == {
         *(f"{table.name}.{suffix}" for table in tables for suffix in ("md", "csv", "tex")),
         "12-audit.csv",

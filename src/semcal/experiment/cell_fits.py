@@ -10,6 +10,7 @@ from typing import Any
 
 from semcal.errors import FitError
 from semcal.experiment.cells import Cell
+from semcal.experiment.costs import fit_label
 from semcal.experiment.grid_candidates import (
     FITTED,
     Fits,
@@ -112,7 +113,7 @@ def _piece(cell: Cell, fits: Fits) -> Piece:
     }
     needs = tuple(cell.stages.store.root / folder / "calibration.json" for folder in folders.values())
     label = cell.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
-    return Piece(inputs, where, label, needs)
+    return Piece(inputs, where, label, needs, spent_on=fit_label(cell.model.name, fits.method))
 
 
 def diagnose(cell: Cell) -> Plan[list[Spec]]:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from semcal.experiment.cell_fits import diagnose, refit
+from semcal.experiment.cell_plain import plain_candidate, plainly_clustered, reference_candidate
 from semcal.experiment.cells import Cell, Incomplete
 from semcal.experiment.grid_candidates import candidates_of, known_temperatures
 from semcal.experiment.paths import rows_path, selection_path
@@ -59,6 +60,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
 
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
     """What stands in the file of selections."""
+    reference = reference_candidate(chosen["methods"])
     return {
         "model": cell.model.name,
         "dataset": cell.parts.name,
@@ -71,6 +73,7 @@ def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
         },
+        "plain": {"candidate": plain_candidate(reference), "of": reference},
         "table": chosen["table"],
         "fits": [_with_refits(cell, fit) for fit in fits],
     }
@@ -222,8 +225,13 @@ def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Li
     base = rows_path(cell.model.name, cell.parts.name, "Base", 0)
     if base in files:
         files[base] = yield from _by_entailment(cell, files[base])
-    if any(lines is None for lines in measured):
+    reference = reference_candidate(chosen["methods"])
+    rows = files[rows_path(cell.model.name, cell.parts.name, reference, 0)]
+    plain = yield from plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
+    if any(lines is None for lines in (*measured, *plain)):
         raise Incomplete
+    path = rows_path(cell.model.name, cell.parts.name, plain_candidate(reference), 0)
+    files[path] = [lines or [] for lines in plain]
     return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
 
 

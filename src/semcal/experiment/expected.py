@@ -26,7 +26,7 @@ def expected_blocks(settings: GridSettings, sizes: Sizes) -> Counter[str]:
     (1, 5, 3)
     """
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
-    found = Counter({"check": 1, "select": 1, "greedy": test, "measure": test})
+    found = Counter({"check": 1, "select": 1, "greedy": test, "measure": test, "plain": test})
     found += Counter(dict.fromkeys(("sample", "cluster", "grade"), validation + test))
     if set(settings.methods) & set(FITTED):
         found += Counter({"features": 1, "diagnose": 1, "fit": len(fits_of(settings, FITTED))})

@@ -232,7 +232,8 @@ class _Cell:
 
     def pairs(self) -> int:
         m = self.settings.sampling.m
-        return sum(self._answers().values()) * (m - 1)
+        twice = self.size("test") * m  # clustered without number and date forms as well
+        return (sum(self._answers().values()) + twice) * (m - 1)
 
     def disk(self) -> Counter[str]:
         settings = self.settings

@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.cell_fits import prepare
+from semcal.experiment.cell_overhead import overhead_task
 from semcal.experiment.cell_rows import answer
 from semcal.experiment.cells import Cell
+from semcal.experiment.costs import added
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
 from semcal.experiment.folders import sweep
@@ -85,6 +88,8 @@ class Grid:
     shard: Shard | None = None
     tell: Callable[[Problem], None] = lambda _: None
     clock: Clock = field(default_factory=Clock)
+    made: Counter[str] = field(default_factory=Counter, init=False)
+    overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
         """Do what is not done yet.
@@ -106,7 +111,7 @@ class Grid:
             self.tell(problem)
         self._claim_questions(sets)
         steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
-        stages = Stages(Store(self.folder), self.shard)
+        stages = Stages(Store(self.folder), self.shard, made=self.made)
         total = steps * len(self.settings.models)
         with self.progress("run", total) as update:
             done = count(1)
@@ -119,7 +124,7 @@ class Grid:
 
     def _check_versions(self) -> None:
         """Warn of a run that was begun with other versions of what its numbers depend on."""
-        before = self._record().get("versions", {})
+        before = self._before.get("versions", {})
         differing = [
             f"{name} {before[name]}, now {now}"
             for name, now in versions().items()
@@ -132,6 +137,11 @@ class Grid:
                 SemcalWarning,
                 stacklevel=2,
             )
+
+    @cached_property
+    def _before(self) -> dict[str, Any]:
+        """The environment record as earlier sessions have left it."""
+        return self._record()
 
     def _record(self) -> dict[str, Any]:
         path = self.folder / "environment.json"
@@ -182,26 +192,30 @@ class Grid:
             for cell in cells
         ]
         together(self.crew, [answer(cell, moved) for cell, moved in zip(cells, others)])
+        self._time_recalibrators(cells[0])
         return found
 
+    def _time_recalibrators(self, cell: Cell) -> None:
+        """Time the recalibrators of a model on a few questions, unless that is on record."""
+        name = cell.model.name
+        task = overhead_task(cell)
+        if task is not None and name not in self._before.get("overhead", {}):
+            lines = self.crew.result(self.crew.start(task))
+            self.overhead[name] = list(map(json.loads, lines))
+
     def write_costs(self) -> None:
-        """Add to the environment record what this session has cost."""
-        before = self._record()
-        seconds = Counter(before.get("cpu_seconds", {}))
-        seconds.update({**self.clock.seconds})
-        for stage, spent in self.crew.seconds.items():
-            seconds[stage] += spent  # type: ignore[assignment]
-        peaks = dict(before.get("peak_memory_mb_by_stage", {}))
-        for stage, peak in self.crew.peaks.items():
-            peaks[stage] = max(peak, peaks.get(stage, 0.0))
+        """Add to the environment record what this session has cost so far; may be called again."""
+        before = self._before
+        seconds = Counter(self.clock.seconds)
+        seconds.update(self.crew.seconds)
         record = {
             **environment(),
-            "cpu_seconds": dict(seconds),
+            **added(before, seconds=seconds, peaks=self.crew.peaks, made=self.made),
+            "overhead": {**before.get("overhead", {}), **self.overhead},
             "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.crew.count,
             "retries": before.get("retries", 0) + self.crew.retries,
             "peak_memory_mb": max(self.crew.peak_mb, before.get("peak_memory_mb", 0.0)),
-            "peak_memory_mb_by_stage": peaks,
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")

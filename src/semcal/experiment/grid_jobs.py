@@ -29,6 +29,8 @@ KINDS: Mapping[str, str] = {
     "nli": "answer_jobs",
     "select": "row_jobs",
     "measure": "row_jobs",
+    "plain": "plain_jobs",
+    "overhead": "overhead_jobs",
 }
 
 

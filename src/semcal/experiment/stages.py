@@ -30,6 +30,7 @@ STAGES = (
     "select",
     "measure",
     "nli",
+    "plain",
 )
 Lines = list[str]
 
@@ -54,12 +55,15 @@ class Piece:
         What it is a part of: model, dataset, part, block.
     needs : tuple of Path
         Files beside the block without which it is done again.
+    spent_on : str
+        What its time is counted towards; its stage if this is empty.
     """
 
     inputs: Mapping[str, Any]
     where: Mapping[str, Any]
     label: Mapping[str, Any]
     needs: tuple[Path, ...] = ()
+    spent_on: str = ""
 
     @property
     def key(self) -> dict[str, str]:
@@ -95,12 +99,15 @@ class Stages:
         Told of every block that is there.
     missing : Counter
         Blocks of other shards that are not there, by stage.
+    made : Counter
+        Rows that were made just now, by what their time is counted towards.
     """
 
     store: Store
     shard: Shard | None = None
     step: Callable[[str], None] = lambda _stage: None
     missing: Counter[str] = field(default_factory=Counter)
+    made: Counter[str] = field(default_factory=Counter)
 
     def rows(
         self, stage: str, pieces: Sequence[Piece | None], rank: int, *, everyone: bool = False
@@ -142,8 +149,9 @@ class Stages:
         block = self.store.path(stage, piece.key).relative_to(self.store.root)
         shared = self.shard is not None and all(path.exists() for path in piece.needs)
         job = GridJob(stage, inputs, str(block) if shared else None)
-        return Task(job, stage, partial(self._keep, stage, piece), rank)
+        return Task(job, piece.spent_on or stage, partial(self._keep, stage, piece), rank)
 
     def _keep(self, stage: str, piece: Piece, lines: Lines) -> Lines:
         self.step(stage)
+        self.made[piece.spent_on or stage] += len(lines)
         return self.store.keep_lines(stage, piece.key, lines, piece.label)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from semcal.qa.dates import leads_to_month, read_dates
 from semcal.qa.numbers import NUMBER_WORDS, any_word, read_numbers
 
-__all__ = ["normal_form", "values_differ"]
+__all__ = ["normal_form", "text_form", "values_differ"]
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63"
@@ -88,6 +88,34 @@ def normal_form(text: str) -> str:
             break  # lower-case words without a number: nothing is left to do
         folded = _folded(form)
     return form
+
+
+def text_form(text: str) -> str:
+    """Return what the normal form would be if no number and no date were read: SQuAD's normalisation.
+
+    Parameters
+    ----------
+    text : str
+        An answer, whole.
+
+    Returns
+    -------
+    str
+        Lower-case words without English articles and punctuation, which goes inside numbers as well. Empty
+        only if `text` is empty or blank.
+
+    References
+    ----------
+    As `normal_form`.
+
+    Examples
+    --------
+    >>> text_form("The  Twenty-First Century"), text_form("May 3, 1820"), text_form("-3.5")
+    ('twentyfirst century', 'may 3 1820', '35')
+    """
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    words = [word for word in folded.translate(_DROPPED).split() if word not in _ARTICLES]
+    return " ".join(words) or _remainder(folded)
 
 
 def _reduced(folded: str) -> str:

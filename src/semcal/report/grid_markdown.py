@@ -11,6 +11,7 @@ from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report.grid_headline import facts, headline, headline_table
 from semcal.report.grid_tables import grid_tables
+from semcal.report.grid_tables.remedy_tables import remedy_tables
 from semcal.report.tables import Table, markdown
 
 __all__ = ["results_markdown", "write_markdown"]
@@ -22,6 +23,10 @@ SHOWN = (
     *("03-main", "04-entropy-short", "02-accuracies", "07-temperatures", "09-ace-mcb", "11-volatility-mcb"),
     *("transfer-ace", "13-agreement", "deciding-rules", "01-splits", "deviations"),
 )
+
+
+#: Tables that stand beside findings, with their intervals.
+BESIDE = ("remedies", "remedies-scores")
 
 
 def write_markdown(run: FinishedRun, results: Results, folder: Path) -> Path:
@@ -39,10 +44,19 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
         _with_caption(headline_table(results)),
         "## What the paper claims, and what this run shows",
         *map(_claim, results["claims"]),
+        *_beyond(results),
         "## Tables",
         *map(_with_caption, _shown(results)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _beyond(results: Results) -> list[str]:
+    """What we asked besides, each with its tables; nothing where nothing was."""
+    findings = results.get("findings") or []
+    tables = [table for table in remedy_tables(results) if table.name in BESIDE] if findings else []
+    title = ["## Beyond the paper"] if findings else []
+    return [*title, *map(_claim, findings), *map(_with_interval, tables)]
 
 
 def _claim(claim: Mapping[str, Any]) -> str:
@@ -58,6 +72,10 @@ def _shown(results: Results) -> Iterator[Table]:
         yield from (table for table in tables if table.name.startswith(name))
 
 
+def _with_interval(table: Table) -> str:
+    return f"{table.caption}\n\n{markdown(table)}"
+
+
 def _with_caption(table: Table) -> str:
     rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
-    return f"{table.caption}\n\n{markdown(replace(table, rows=rows))}"
+    return _with_interval(replace(table, rows=rows))

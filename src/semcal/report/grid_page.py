@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
-from semcal.records import read_object, writing
+from semcal.records import writing
 from semcal.report.explorer import script_json
+from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_explorer import Explorer, explorer_blocks
 from semcal.report.grid_figures import GridFigure
 from semcal.report.grid_headline import facts, headline, headline_table
+from semcal.report.grid_results import read_environment
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
 from semcal.report.html import asset, fill, framed, html_list, html_table, html_text
@@ -36,8 +38,9 @@ def write_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure]
 def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure]) -> str:
     """Return the page of a run as text; the same run gives the same text."""
     explorer = explorer_blocks(run)
-    environment = _environment(run)
-    sections = sections_of(results, figures, grid_tables(results))
+    environment = read_environment(run.folder)
+    tables = [*grid_tables(results), *cost_tables(results, environment)]
+    sections = sections_of(results, figures, tables)
     parts = {
         "headline": html_text(headline(results)),
         "summary": html_table(headline_table(results)),
@@ -99,12 +102,6 @@ def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
 
 
 # ---- Settings ---------------------------------------------------------------------------------------------
-
-
-def _environment(run: FinishedRun) -> dict[str, Any]:
-    """What is recorded of versions, machine and times; empty where nothing is."""
-    path = run.folder / "environment.json"
-    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}
 
 
 def _settings(run: FinishedRun, results: Results, environment: Mapping[str, Any]) -> str:

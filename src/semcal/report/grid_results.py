@@ -1,4 +1,4 @@
-"""results.json of a grid run, read back."""
+"""results.json and environment.json of a grid run, read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semcal.errors import StoreError
 from semcal.experiment.analyses import SCHEMA
 from semcal.records import read_object
 
-__all__ = ["read_results"]
+__all__ = ["read_environment", "read_results"]
 
 
 def read_results(folder: Path) -> Mapping[str, Any]:
@@ -29,3 +29,15 @@ def read_results(folder: Path) -> Mapping[str, Any]:
     if found.get("schema") != SCHEMA:
         raise StoreError(f"{path} has schema {found.get('schema')!r}, expected {SCHEMA}: {again}")
     return found
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """What is recorded of versions, machine and times; empty where nothing is.
+
+    Raises
+    ------
+    StoreError
+        If it is damaged.
+    """
+    path = folder / "environment.json"
+    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}

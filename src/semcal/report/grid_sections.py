@@ -86,6 +86,21 @@ SECTIONS = (
         ),
         note="The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
     ),
+    Section(
+        "remedies",
+        "Reading numbers and dates",
+        tables=("remedies", "remedies-scores", "remedies-by-measure"),
+        note="The answers of one candidate in run 0, clustered again without the reading of numbers and "
+        "dates. Linkage, NLI model and grading are the same. A labelled pair is two distinct answers to a "
+        "question of which the data set knows whether they mean the same.",
+    ),
+    Section(
+        "costs",
+        "Cost",
+        tables=("cost-fits", "cost-stages", "growth"),
+        note="CPU time of all processes of all sessions so far, as environment.json has it; another machine "
+        "takes another time.",
+    ),
     Section("prompts", "Data and prompts", tables=("01-splits",)),
 )
 #: Shown apart from the sections.
@@ -110,6 +125,8 @@ def sections_of(
         kept = {name: _tables_of(name, models, named) for name in section.tables}
         shown |= {table.name for of_name in kept.values() for table in of_name.values()}
         parts += _tables(section, {name: of_name for name, of_name in kept.items() if of_name})
+        if section.name == "remedies" and parts:
+            parts = [claims_html(results["findings"]), *parts]
         if section.name == "prompts":
             parts += _prompts(results["analyses"]["prompts"])
         if parts:

@@ -32,7 +32,7 @@ from semcal.errors import UsageError
 from semcal.records import dumps
 
 if TYPE_CHECKING:
-    from semcal.experiment.grid import Outcome
+    from semcal.experiment.grid import Grid, Outcome
     from semcal.experiment.grid_settings import GridSettings
     from semcal.experiment.shelf import Shelf
     from semcal.experiment.stages import Shard
@@ -202,7 +202,6 @@ def _carry_out(
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
-    from semcal.pipeline.crews import Alone
 
     clock = Clock()
     told = [0]
@@ -220,18 +219,26 @@ def _carry_out(
         try:
             outcome = grid.run()
             if outcome.complete:
+                _record(grid)  # the report shows it
                 with clock.stage("report"):
                     _report(folder)
         finally:
             if (folder / "settings.yaml").exists():
-                own = sum(crew.seconds.values()) if isinstance(crew, Alone) else 0.0
-                clock.add({"main": time.process_time() - sum(clock.seconds.values()) - own})
-                grid.write_costs()
+                _record(grid)
     if verbose:
         clock.add(crew.seconds)
         for line in clock.table():
             say(line)
     return outcome
+
+
+def _record(grid: Grid) -> None:
+    """Write down what was spent up to now; what is no stage's is this process's own."""
+    from semcal.pipeline.crews import Alone
+
+    own = sum(grid.crew.seconds.values()) if isinstance(grid.crew, Alone) else 0.0
+    grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - own})
+    grid.write_costs()
 
 
 def _report(folder: Path) -> None:

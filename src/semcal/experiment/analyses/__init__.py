@@ -4,7 +4,7 @@
 
     {"schema": 2, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
      "sources": {"models": {name: path}, "datasets": {name: source}},
-     "analyses": {name: rows}, "claims": [...], "deviations": [...], "problems": n}
+     "analyses": {name: rows}, "claims": [...], "findings": [...], "deviations": [...], "problems": n}
 
 Rows are objects; what they hold stands in the docstring of the function named after them. *Over runs* means
 {mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the
@@ -39,11 +39,14 @@ distributions       model, dataset, method, measure (figure 9) `distributions.di
 correlations        model, dataset, method (figure 10)         `distributions.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
 transfer            model, fitted_on, used_on, measure         `transfer.transfer`
+growth              model, dataset                             `growth.growth`
+remedies            model, dataset                             `remedies.remedies`
+remedy_scores       model, dataset, measure, metric            `remedies.remedy_scores`
 =================== ========================================== =====================================
 
 The sheet of table 12 is no number: the report writes it (`audit.audit_sheet`). Claims are rows of
-`claims.verdicts.Claim`; deviations are {setting, here, paper} in the order of the presets' table, without
-those in which run and paper are alike.
+`claims.verdicts.Claim`, and so are findings, which go beyond the paper; deviations are {setting, here, paper}
+in the order of the presets' table, without those in which run and paper are alike.
 """
 
 from __future__ import annotations
@@ -63,9 +66,12 @@ from semcal.experiment.analyses.confidence import confidence
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.distributions import correlations, distributions
 from semcal.experiment.analyses.entropy import entropy
+from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.fits import fits
 from semcal.experiment.analyses.generations import generations
+from semcal.experiment.analyses.growth import growth
 from semcal.experiment.analyses.losses import losses
+from semcal.experiment.analyses.remedies import compared, remedies, remedy_scores
 from semcal.experiment.analyses.rules_alone import rules_alone
 from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.analyses.selective import selective
@@ -90,6 +96,7 @@ OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
     "refits": refits,
     "fits": fits,
     "rules_alone": rules_alone,
+    "growth": growth,
 }
 OF_SCORES: dict[str, Callable[[GridScores], list[dict[str, Any]]]] = {
     "base_accuracies": base_accuracies,
@@ -144,7 +151,10 @@ def results(run: FinishedRun) -> dict[str, Any]:
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
         analyses = {name: made(run) for name, made in OF_RUN.items()}
         analyses |= {name: made(scores) for name, made in OF_SCORES.items()}
+        twice = list(compared(scores))
+        analyses |= {"remedies": remedies(twice), "remedy_scores": remedy_scores(twice)}
         claims = [claim.row() for claim in judge(scores, analyses)]
+        findings = [finding.row() for finding in remedies_findings(twice)]
     return {
         "schema": SCHEMA,
         "preset": run.preset,
@@ -161,6 +171,7 @@ def results(run: FinishedRun) -> dict[str, Any]:
         },
         "analyses": analyses,
         "claims": claims,
+        "findings": findings,
         "deviations": _deviations(run),
         "problems": run.problems,
     }

@@ -68,15 +68,23 @@ class GridScores:
             for draws in sorted(numbers)
         }
 
-    def runs_of(self, model: str, dataset: str, candidate: str, *, draws: int | None = None) -> list[Columns]:
-        """The columns of every run that there is at a number of draws."""
+    def runs_of(
+        self,
+        model: str,
+        dataset: str,
+        candidate: str,
+        *,
+        draws: int | None = None,
+        first: int | None = None,
+    ) -> list[Columns]:
+        """The columns of every run that there is at a number of draws, or of the first of them."""
         numbers = [
             number
             for number in range(self.run.runs)
             if draws in (None, self.run.m)
             or self.run.samples_path(model, dataset, candidate, number, draws=draws).exists()
         ]
-        return [self.columns(model, dataset, candidate, number, draws=draws) for number in numbers]
+        return [self.columns(model, dataset, candidate, number, draws=draws) for number in numbers[:first]]
 
     def scored(
         self,
@@ -95,7 +103,8 @@ class GridScores:
         is at most what the settings say.
         """
         columns = {
-            key: self.runs_of(model, dataset, name, draws=draws)[:runs] for key, name in candidates.items()
+            key: self.runs_of(model, dataset, name, draws=draws, first=runs)
+            for key, name in candidates.items()
         }
         _check_same_questions(self.run, model, dataset, list(columns.values()))
         rules = self._rules(dataset, resamples, bootstrapped)

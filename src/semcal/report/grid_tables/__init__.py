@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from semcal.report.grid_tables.further_tables import further_tables
+from semcal.report.grid_tables.growth_tables import growth_tables
 from semcal.report.grid_tables.paper_tables import paper_tables
+from semcal.report.grid_tables.remedy_tables import remedy_tables
 from semcal.report.published import published_tables
 from semcal.report.tables import Table, deviation_table
 
@@ -22,5 +24,10 @@ def grid_tables(results: Mapping[str, Any]) -> list[Table]:
         The content of results.json (schema 2).
     """
     deviations = deviation_table(results)
-    beyond = [*further_tables(results), *([deviations] if deviations else [])]
+    beyond = [
+        *further_tables(results),
+        *remedy_tables(results),
+        *growth_tables(results),
+        *([deviations] if deviations else []),
+    ]
     return [*paper_tables(results), *published_tables(results), *beyond]

@@ -11,6 +11,8 @@ from typing import Any
 from semcal.experiment.analyses.audit import audit_sheet
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
+from semcal.report.grid_costs import cost_tables
+from semcal.report.grid_results import read_environment
 from semcal.report.grid_tables import grid_tables
 from semcal.report.latex import latex
 from semcal.report.tables import Cell, Table, markdown
@@ -36,7 +38,7 @@ def write_tables(run: FinishedRun, results: Mapping[str, Any], folder: Path) -> 
         What was written.
     """
     written = []
-    for table in grid_tables(results):
+    for table in [*grid_tables(results), *cost_tables(results, read_environment(run.folder))]:
         texts = {
             "md": f"{table.caption}\n\n{markdown(table)}\n",
             "csv": csv_text(table),
@@ -84,7 +86,7 @@ def _latex(table: Table) -> str:
         return latex(table)
     beside = Table(
         f"{table.name}-intervals",
-        f"{table.caption} Here with intervals over questions.",
+        f"{table.caption.removesuffix('.')}. Here with intervals over questions.",
         table.columns,
         table.rows,
         table.heads,

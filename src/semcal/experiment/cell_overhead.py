@@ -1,0 +1,40 @@
+"""The task that times a cell's recalibrators; its result is a time, and so is kept in no block."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from semcal.experiment.cells import Cell
+from semcal.experiment.grid_candidates import FITTED, candidates_of
+from semcal.experiment.grid_jobs import GridJob
+from semcal.experiment.shelf import row_of
+from semcal.pipeline.crews import Task
+
+__all__ = ["QUESTIONS", "overhead_task"]
+
+#: Validation questions whose answers are timed.
+QUESTIONS = 8
+
+
+def overhead_task(cell: Cell) -> Task[Any] | None:
+    """Time Base and the first candidate of each fitted method; None where nothing was fitted."""
+    settings = cell.settings
+    names = {
+        method: given[0].name
+        for method, given in candidates_of(settings).items()
+        if method in FITTED and (given[0].name, 0) in cell.fitted
+    }
+    if not names:
+        return None
+    recalibrators = [
+        {**cell.reference(name), "method": method} for method, name in {"Base": "Base", **names}.items()
+    ]
+    inputs = {
+        **cell.where(),
+        "questions": [row_of(question) for question in cell.questions("validation")[:QUESTIONS]],
+        "recalibrators": recalibrators,
+        "m": settings.sampling.m,
+        "longest": settings.max_new_tokens(open_book=cell.parts.open_book),
+    }
+    return Task(GridJob("overhead", json.dumps(inputs, ensure_ascii=False)), "overhead")

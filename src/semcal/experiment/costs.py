@@ -1,0 +1,68 @@
+"""What a run has cost, as environment.json has it: results hold no times (design.md, store)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["added", "fit_label"]
+
+Record = Mapping[str, Any]
+_FIT = "fit "
+
+
+def fit_label(model: str, method: str) -> str:
+    """What the time of a fit is counted towards.
+
+    Examples
+    --------
+    >>> fit_label("llama 8b", "TS")
+    'fit TS llama 8b'
+    """
+    return f"{_FIT}{method} {model}"
+
+
+def added(
+    before: Record, *, seconds: Mapping[str, float], peaks: Mapping[str, float], made: Mapping[str, int]
+) -> dict[str, Any]:
+    """Add what a session has spent to what is recorded.
+
+    Parameters
+    ----------
+    before : mapping
+        The record so far.
+    seconds, peaks, made : mapping
+        CPU seconds, memory (10⁶ bytes) and rows by stage; those of fits by `fit_label`.
+
+    Returns
+    -------
+    dict
+        {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits} by model and
+        method.
+
+    Examples
+    --------
+    >>> found = added({}, seconds={"fit TS a": 2.0, "fit ATS a": 1.0}, peaks={}, made={"fit TS a": 5})
+    >>> found["cpu_seconds"], found["fits"]["a"]["TS"]
+    ({'fit': 3.0}, {'seconds': 2.0, 'fits': 5})
+    """
+    spent: Counter[str] = Counter(before.get("cpu_seconds", {}))
+    highest = dict(before.get("peak_memory_mb_by_stage", {}))
+    for label, more in seconds.items():
+        spent[_stage(label)] += more  # type: ignore[assignment]
+    for label, peak in peaks.items():
+        highest[_stage(label)] = max(peak, highest.get(_stage(label), 0.0))
+    fits = {model: dict(of_model) for model, of_model in before.get("fits", {}).items()}
+    for label in dict.fromkeys(label for label in (*seconds, *made) if label.startswith(_FIT)):
+        method, _, model = label.removeprefix(_FIT).partition(" ")
+        known = fits.setdefault(model, {}).get(method, {"seconds": 0.0, "fits": 0})
+        fits[model][method] = {
+            "seconds": known["seconds"] + seconds.get(label, 0.0),
+            "fits": known["fits"] + made.get(label, 0),
+        }
+    return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
+
+
+def _stage(label: str) -> str:
+    return "fit" if label.startswith(_FIT) else label

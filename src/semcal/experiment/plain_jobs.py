@@ -1,0 +1,62 @@
+"""The job of a grid that clusters answers as they are written: no number and no date is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from semcal.engine.clustering import cluster_answers
+from semcal.experiment.grid_settings import Grading
+from semcal.experiment.shelf import Shelf
+from semcal.pipeline.grade import grade_clusters
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.processes import Tell
+from semcal.qa.normal_form import text_form
+
+__all__ = ["plain"]
+
+Spec = Mapping[str, Any]
+
+
+def plain(shelf: Shelf, spec: Spec, tell: Tell) -> list[dict[str, Any]]:
+    """Group, measure and grade the samples of rows again; their text forms stand as `normal_forms`.
+
+    Linkage, the rule that different values are different meanings, and grading are those of the run: what is
+    left out is the reading of numbers and dates before clustering, and nothing else.
+    """
+    del tell
+    rows = spec["rows"]
+    forms = [[text_form(text) for text in row["samples"]] for row in rows]
+    found = cluster_answers(
+        [row["question"] for row in rows],
+        forms,
+        shelf.judge(spec),
+        linkage=spec["linkage"],
+        merge_refusals=spec["merge_refusals"],
+    )
+    clustered = [
+        {**row, "normal_forms": given, "clusters": clusters}
+        for row, given, clusters in zip(rows, forms, found.clusters)
+    ]
+    t_alpha, g_alpha = spec["measure_alphas"]
+    measured = measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha)
+    return [_graded(row, spec) for row in measured]
+
+
+def _graded(row: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    """What differs from the row as it was, with the grades of what each measure puts first."""
+    grading = Grading(**spec["grading"])
+    grades = grade_clusters(
+        row,
+        grader=grading.grader(),
+        seed=spec["seed"],
+        limit=grading.members,
+        likeliest=grading.choice == "likeliest",
+    )
+    top = row["top_cluster"]
+    kept = ("id", "normal_forms", "clusters", "confidences", "semantic_entropy", "confidence", "top_cluster")
+    return {
+        **{key: row[key] for key in kept},
+        "correct": {name: None if index is None else grades[index].correct for name, index in top.items()},
+        "rule": {name: None if index is None else grades[index].rule for name, index in top.items()},
+    }
