@@ -108,7 +108,9 @@ def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise StoreError(f"{path} is damaged ({error}): {remedy}") from error
     if not isinstance(found, dict):
-        raise StoreError(f"{path} is damaged (a JSON object was expected, got {type(found).__name__}): {remedy}")
+        raise StoreError(
+            f"{path} is damaged (a JSON object was expected, got {type(found).__name__}): {remedy}"
+        )
     return found
 
 
