@@ -181,7 +181,8 @@ def aurac(run: Recount) -> Floats:
     area: Floats = gained[kinds == 2].sum(0) / run.counts.n
     if (kinds == 1).any():
         right = run.counted(upwards, run.counts.exact, right=True)[::-1]
-        area += (gained * _ratio(right.astype(np.float64), count))[kinds == 1].sum(0) / run.counts.n
+        rate = _ratio(right[kinds == 1].astype(np.float64), count[kinds == 1])
+        area += (gained[kinds == 1] * rate).sum(0) / run.counts.n
     return area
 
 
