@@ -6,7 +6,7 @@ What `bootstrap` and `paired_test` compute for one method and one pair, at the c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.errors import InputError
-from semcal.metrics.intervals import Interval, PairedTest, check_options, interval_of, p_value_of
+from semcal.metrics.intervals import (
+    Interval,
+    PairedTest,
+    at_zero_if,
+    check_options,
+    interval_of,
+    may_be_calibrated,
+    p_value_of,
+)
 from semcal.metrics.recount import Counts, Recount
 from semcal.metrics.resampling import Runs
 from semcal.metrics.table import METRICS, Metric, metric_named
@@ -94,11 +102,9 @@ class CommonResamples(Generic[Key]):
         """The interval over questions that `bootstrap` gives, up to rounding."""
         chosen, estimate = metric_named(metric), self.estimates[key][metric]
         found = interval_of(metric, chosen, estimate, self.drawn[key][metric], self.level)
-        if chosen.zero_if_calibrated and found.low > 0:
-            null = self.if_calibrated(key, metric)
-            if found.estimate <= np.quantile(null, (1 + self.level) / 2):
-                return replace(found, low=0.0)
-        return found
+        return (
+            at_zero_if(found, self.if_calibrated(key, metric)) if may_be_calibrated(metric, found) else found
+        )
 
     def contrast(self, key: Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""

@@ -233,15 +233,12 @@ def bootstrap(
     rng = np.random.default_rng(seed)
     estimates = runs.estimates(table, bins)
     drawn = resampled([runs], table, bins, resamples, rng)[0]
-    errors = {name: metric for name, metric in table.items() if metric.zero_if_calibrated}
+    intervals = {
+        name: interval_of(name, metric, estimates[name], drawn[name], level) for name, metric in table.items()
+    }
+    errors = {name: METRICS[name] for name, found in intervals.items() if may_be_calibrated(name, found)}
     calibrated = if_calibrated(runs, errors, bins, resamples, rng) if errors else {}
-    intervals = {}
-    for name, metric in table.items():
-        interval = interval_of(name, metric, estimates[name], drawn[name], level)
-        if name in calibrated and interval.estimate <= np.quantile(calibrated[name], (1 + level) / 2):
-            interval = replace(interval, low=0.0)
-        intervals[name] = interval
-    return intervals
+    return intervals | {name: at_zero_if(intervals[name], values) for name, values in calibrated.items()}
 
 
 def paired_test(
@@ -358,6 +355,17 @@ def interval_of(name: str, metric: Metric, estimate: float, drawn: Floats, level
     low, high = (float(np.clip(end, metric.least, 1.0)) for end in (low, high - bias))
     error = float(drawn.std(ddof=1))
     return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(drawn))
+
+
+def may_be_calibrated(name: str, interval: Interval) -> bool:
+    """Whether the lower end is still to be tested against calibration: it is above 0, and 0 would mean it."""
+    return metric_named(name).zero_if_calibrated and interval.low > 0
+
+
+def at_zero_if(interval: Interval, calibrated: Floats) -> Interval:
+    """The interval from 0 if its estimate is no larger than it may be under calibration."""
+    beyond = interval.estimate > np.quantile(calibrated, (1 + interval.level) / 2)
+    return interval if beyond else replace(interval, low=0.0)
 
 
 def p_value_of(difference: float, drawn: Floats) -> float:
