@@ -315,20 +315,24 @@ def paired_test(
             f"the first method has {methods[0].n} questions, the second {methods[1].n}; "
             "a paired test needs the same questions in the same order"
         )
-    a, b = (runs.estimates({metric: chosen}, bins)[metric] for runs in methods)
+    estimates = [runs.estimates({metric: chosen}, bins)[metric] for runs in methods]
     drawn = resampled(methods, {metric: chosen}, bins, resamples, np.random.default_rng(seed))
-    difference = drawn[0][metric] - drawn[1][metric]
-    interval = interval_of(
-        f"{metric} difference", Metric(chosen.rows, least=-np.inf), a - b, difference, level
-    )
+    return paired_from(metric, estimates, [one[metric] for one in drawn], level)
+
+
+def paired_from(metric: str, estimates: Sequence[float], drawn: Sequence[Floats], level: float) -> PairedTest:
+    """The test of two methods from their estimates and their values over the same resamples."""
+    (first, second), difference = estimates, drawn[0] - drawn[1]
+    signed = Metric(metric_named(metric).rows, least=-np.inf)
+    interval = interval_of(f"{metric} difference", signed, first - second, difference, level)
     return PairedTest(
-        first=a,
-        second=b,
-        difference=a - b,
+        first=first,
+        second=second,
+        difference=first - second,
         low=interval.low,
         high=interval.high,
         standard_error=interval.standard_error,
-        p_value=p_value_of(a - b, difference),
+        p_value=p_value_of(first - second, difference),
         level=level,
         resamples=interval.resamples,
     )

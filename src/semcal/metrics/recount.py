@@ -240,6 +240,7 @@ RECOUNTED: dict[str, Callable[[Recount], Floats]] = {
     "auroc": lambda run: run.auroc,
     "aurac": aurac,
     "prr": lambda run: 2 * run.auroc - 1,
+    "mean_confidence": lambda run: run.total(run.value, run.counts.double),
 }
 #: The same of outcomes [N, B], the questions themselves as they are.
 NULLS: dict[str, Callable[[Recount, Floats], Floats]] = {
@@ -358,9 +359,9 @@ def _isotonic_squares(count: NDArray[Any], right: NDArray[Any]) -> Floats:
 
     A group that is all wrong, or comes after one that is all right, is pooled with the one before.
     """
-    there = (count > 0).T
-    column = np.nonzero(there)[0]
-    weight, hits = count.T[there], right.T[there]
+    column, weight, hits = np.repeat(np.arange(count.shape[1]), len(count)), count.T.ravel(), right.T.ravel()
+    if not weight.all():
+        column, weight, hits = (column[weight > 0], weight[weight > 0], hits[weight > 0])
     new = np.append(True, column[1:] != column[:-1])
     new[1:] |= (hits[1:] > 0) & (hits[:-1] < weight[:-1])
     starts = np.flatnonzero(new)
