@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from semcal.engine.equivalence import Triple
+from semcal.engine.first_token import first_token_only
 from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.places import NLI_MODEL, place_of
@@ -63,7 +64,7 @@ class CrossEncoder:
         self.revision = revision
         self.truncated = 0
         self._entailment = entailment_index(model.config.id2label, name=name)
-        self._model = model.eval().requires_grad_(False)
+        self._model = first_token_only(model.eval().requires_grad_(False))
         self._tokenizer = tokenizer
         self._longest = _longest_input(model, tokenizer)
 
