@@ -3,9 +3,15 @@
     python -m benchmarks.pipeline
 
 Closed book: ten examples before every question, ten sampled answers of 5 tokens on average, a random Llama
-of 110M parameters with 32 000 tokens and peaked logits, a random BERT of base size. What a random BERT says
-means nothing, so its verdicts are replaced: a third of a question's distinct answers mean the same, and of
-the other ordered pairs 15 in 100 are entailed one way. The plain way, for each method and run:
+of 110M parameters with 32 000 tokens and peaked logits, a random BERT of base size. What a random model says
+means nothing, so what is clustered is replaced, in two ways:
+
+- "simulated": answers and verdicts are those of the simulated questions of `nli_calls`, each method at the
+  temperature that it has there;
+- "as drawn": the random Llama's own answers; a third of a question's distinct answers mean the same, and of
+  the other ordered pairs 15 in 100 are entailed one way.
+
+The plain way, for each method and run:
 `generate(num_return_sequences=10, top_k=0)`, a second forward over prompt and answer for the likelihoods, all
 90 ordered pairs of a question through the NLI model, measures and grades question by question. It is timed on
 a few questions for one run of Base, of SE and of Platt; TS counts as SE, and ATS as Base, though it costs
@@ -15,12 +21,13 @@ more. CPU time of one thread.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from time import process_time
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
@@ -32,6 +39,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from benchmarks.nli_calls import TEMPERATURES, Simulated, SimulatedModel
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
 from semcal.engine import CausalLanguageModel
 from semcal.engine.nli import CrossEncoder
@@ -45,7 +53,7 @@ from semcal.qa.grading import RuleGrader
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
 from semcal.semantics import components
 
-OURS, PLAIN, RUNS, WORDS = 24, 3, 4, 20
+OURS, PLAIN, RUNS, WORDS = 32, 3, 4, 20
 #: Share of a question's answers that mean the same, and of other ordered pairs that are entailed.
 ALIKE, ONE_WAY = 0.35, 0.15
 NLI_BATCH = 32
@@ -92,22 +100,72 @@ def pair_texts(question: str, first: str, second: str) -> tuple[str, str]:
     return tuple(f"Question: {question}\nAnswer: {answer}" for answer in (first, second))  # type: ignore[return-value]
 
 
-def entailed(question: str, first: str, second: str) -> bool:
-    """The verdict that takes the place of the random one."""
+class Answers(Protocol):
+    """What is clustered in place of what the random models say."""
 
-    def chance(*of: str) -> float:
-        return random.Random("|".join((question, *of))).random()
+    def texts(self, question: str, method: str, run: int, drawn: list[str]) -> list[str]:
+        """The answers that take the place of those that were drawn."""
 
-    alike = chance(first) < ALIKE and chance(second) < ALIKE
-    return alike or chance(first, second) < ONE_WAY
+    def entailed(self, question: str, first: str, second: str) -> bool:
+        """The verdict on two of them."""
+
+
+class AsDrawn:
+    """The random model's own answers, with verdicts by chance."""
+
+    name = "as drawn"
+
+    def texts(self, question: str, method: str, run: int, drawn: list[str]) -> list[str]:
+        del question, method, run
+        return drawn
+
+    def entailed(self, question: str, first: str, second: str) -> bool:
+        def chance(*of: str) -> float:
+            return random.Random("|".join((question, *of))).random()
+
+        alike = chance(first) < ALIKE and chance(second) < ALIKE
+        return alike or chance(first, second) < ONE_WAY
+
+
+class AsSimulated:
+    """Answers of the simulated questions, each wording spelt as some words of the vocabulary."""
+
+    name = "simulated"
+
+    def __init__(self, asked: Sequence[Question]) -> None:
+        rng = np.random.default_rng(5)
+        self._simulated = {one.question: Simulated.draw(i, rng) for i, one in enumerate(asked)}
+        self._judge = SimulatedModel(list(self._simulated.values()))
+        self._wordings: dict[str, str] = {}
+
+    def texts(self, question: str, method: str, run: int, drawn: list[str]) -> list[str]:
+        del drawn
+        place = METHODS.index(method)
+        rng = np.random.default_rng([run, place, *question.encode()])
+        found = self._simulated[question].samples(TEMPERATURES[place], rng)
+        return [self._spelt(question, wording) for wording in found]
+
+    def _spelt(self, question: str, wording: str) -> str:
+        rng = random.Random(f"{question}|{wording}")
+        text = " ".join(f"w{rng.randrange(100, VOCABULARY)}" for _ in range(rng.randint(1, 7)))
+        self._wordings[text] = wording
+        return text
+
+    def entailed(self, question: str, first: str, second: str) -> bool:
+        triple = self._simulated[question].name, self._wordings[first], self._wordings[second]
+        return self._judge.entails([triple])[0]
 
 
 class Judge(CrossEncoder):
-    """Runs the cross-encoder for every pair, and says what `entailed` says."""
+    """Runs the cross-encoder for every pair, and says what takes the place of its verdict."""
+
+    def __init__(self, *model: Any, says: Callable[[str, str, str], bool], **named: str) -> None:
+        super().__init__(*model, **named)
+        self._says = says
 
     def entails(self, triples: Sequence[tuple[str, str, str]]) -> list[bool]:
         super().entails(triples)
-        return [entailed(*triple) for triple in triples]
+        return [self._says(*triple) for triple in triples]
 
 
 @dataclass(frozen=True)
@@ -140,27 +198,38 @@ def recalibrators(net: Any) -> dict[str, AnyRecalibrator]:
     }
 
 
-def ours(parts: Parts, asked: Sequence[Question], under: Sequence[AnyRecalibrator], runs: int) -> Any:
+def ours(
+    parts: Parts, asked: Sequence[Question], under: dict[str, AnyRecalibrator], runs: int, answers: Answers
+) -> Any:
     """All methods and runs in one pass; seconds by stage."""
     model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
-    equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="")
+    equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="", says=answers.entailed)
     clock = Clock()
     sampled = sample_runs(
         model,
         asked,
-        recalibrators=under,
+        recalibrators=list(under.values()),
         seeds=range(runs),
         asking=Asking(parts.few_shot),
         m=M,
         max_new_tokens=STEPS,
     )
-    rows = [{**q.row(), **one.fields()} for run in sampled for under in run for q, one in zip(asked, under)]
+    rows = [
+        {**q.row(), **one.fields(), "method": method, "run": run}
+        for run, of_run in enumerate(sampled)
+        for method, of_method in zip(under, of_run)
+        for q, one in zip(asked, of_method)
+    ]
     clock.lap("sampling and likelihoods")
+    for row in rows:
+        row["samples"] = answers.texts(row["question"], row["method"], row["run"], row["samples"])
+    clock.lap("")
     clustered, calls = cluster_rows(rows, equivalence=equivalence)
     clock.lap("clustering")
     measured = measure_rows(clustered)
     graded = [grade_row(row, grader=RuleGrader(), seed=0) for row in measured]
     clock.lap("measures and grades")
+    del clock.seconds[""]
     return clock.seconds, calls, graded
 
 
@@ -188,9 +257,10 @@ class PlattProcessor(LogitsProcessor):  # type: ignore[misc]
 
 
 @torch.no_grad()
-def plain(parts: Parts, asked: Sequence[Question], recalibrator: AnyRecalibrator) -> dict[str, float]:
+def plain(
+    parts: Parts, asked: Sequence[Question], method: str, recalibrator: AnyRecalibrator, answers: Answers
+) -> dict[str, float]:
     """One run of one method as it is usually done; seconds by stage."""
-    clock = Clock()
     model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
     prompts = [list(p.token_ids) for p in Asking(parts.few_shot).prompts(model, asked)]
     clock = Clock()
@@ -198,11 +268,12 @@ def plain(parts: Parts, asked: Sequence[Question], recalibrator: AnyRecalibrator
     clock.lap("sampling")
     likelihoods = [_scored(parts, prompt, answers, recalibrator) for prompt, answers in zip(prompts, drawn)]
     clock.lap("likelihoods")
-    texts = [[parts.tokenizer.decode(answer, skip_special_tokens=True) for answer in one] for one in drawn]
-    clusters = [_clustered(parts, q.question, answers) for q, answers in zip(asked, texts)]
+    spelt = [[parts.tokenizer.decode(answer, skip_special_tokens=True) for answer in one] for one in drawn]
+    texts = [answers.texts(q.question, method, 0, one) for q, one in zip(asked, spelt)]
+    clusters = [_clustered(parts, q.question, one, answers) for q, one in zip(asked, texts)]
     clock.lap("clustering")
-    for question, answers, scores, found in zip(asked, texts, likelihoods, clusters):
-        row = {**question.row(), "samples": answers, "log_likelihoods": scores, "clusters": found}
+    for question, one, scores, found in zip(asked, texts, likelihoods, clusters):
+        row = {**question.row(), "samples": one, "log_likelihoods": scores, "clusters": found}
         (measured,) = measure_rows([row])
         grade_row(measured, grader=RuleGrader(), seed=0)
     clock.lap("measures and grades")
@@ -244,52 +315,53 @@ def _scored(
     return [float(row[: len(answer)].mean()) for row, answer in zip(log_probs, answers)]
 
 
-def _clustered(parts: Parts, question: str, answers: list[str]) -> list[list[int]]:
-    pairs = list(permutations(range(len(answers)), 2))
+def _clustered(parts: Parts, question: str, texts: list[str], answers: Answers) -> list[list[int]]:
+    pairs = list(permutations(range(len(texts)), 2))
     for start in range(0, len(pairs), NLI_BATCH):
         batch = pairs[start : start + NLI_BATCH]
-        sides = [pair_texts(question, answers[i], answers[j]) for i, j in batch]
+        sides = [pair_texts(question, texts[i], texts[j]) for i, j in batch]
         inputs = parts.nli_tokenizer(
             [a for a, _ in sides], [b for _, b in sides], padding=True, return_tensors="pt"
         )
         parts.nli(**inputs).logits.argmax(1).tolist()
-    found = {(i, j) for i, j in pairs if entailed(question, answers[i], answers[j])}
-    same = [[answers[i] == answers[j] or {(i, j), (j, i)} <= found for j in range(M)] for i in range(M)]
+    found = {(i, j) for i, j in pairs if answers.entailed(question, texts[i], texts[j])}
+    same = [[texts[i] == texts[j] or {(i, j), (j, i)} <= found for j in range(M)] for i in range(M)]
     return components(same)
 
 
 def results() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     parts = Parts.made()
-    under = recalibrators(parts.net)
     asked = questions(OURS, seed=3)
-    slow = {name: plain(parts, asked[:PLAIN], under[name]) for name in ("Base", "SE", "Platt")}
+    return [row for answers in (AsSimulated(asked), AsDrawn()) for row in _rows(parts, asked, answers)]
+
+
+def _rows(
+    parts: Parts, asked: Sequence[Question], answers: AsSimulated | AsDrawn
+) -> Iterator[dict[str, Any]]:
+    every = recalibrators(parts.net)
+    slow = {name: plain(parts, asked[:PLAIN], name, every[name], answers) for name in ("Base", "SE", "Platt")}
     slow |= {"TS": slow["SE"], "ATS": slow["Base"]}
-    rows = []
     for label, methods, runs, target in (
-        ("one run of Base", ["Base"], 1, 25),
-        ("one run of TS", ["TS"], 1, None),
+        ("one run of Base", ("Base",), 1, 25),
+        ("one run of TS", ("TS",), 1, None),
         ("5 methods x 4 runs", METHODS, RUNS, 75),
     ):
-        seconds, calls, _ = ours(parts, asked, [under[name] for name in methods], runs)
+        seconds, calls, _ = ours(parts, asked, {name: every[name] for name in methods}, runs, answers)
         plain_total = sum(sum(slow[name].values()) for name in methods) * runs / PLAIN
-        total = sum(seconds.values()) / OURS
-        rows.append(
-            {
-                "job": label,
-                "seconds a question": total,
-                "plain way": plain_total,
-                "times faster": plain_total / total,
-                "target": target,
-                "NLI calls a question": calls / OURS,
-                **{f"share of {stage}": spent / sum(seconds.values()) for stage, spent in seconds.items()},
-                "plain share of NLI": sum(slow[n]["clustering"] for n in methods)
-                * runs
-                / PLAIN
-                / plain_total,
-            }
-        )
-    return rows
+        plain_nli = sum(slow[name]["clustering"] for name in methods) * runs / PLAIN
+        total = sum(seconds.values())
+        yield {
+            "job": label,
+            "answers": answers.name,
+            "seconds a question": total / OURS,
+            "plain way": plain_total,
+            "times faster": plain_total / total * OURS,
+            "target": target,
+            "NLI calls a question": calls / OURS,
+            **{f"share of {stage}": spent / total for stage, spent in seconds.items()},
+            "plain share of NLI": plain_nli / plain_total,
+        }
 
 
 if __name__ == "__main__":

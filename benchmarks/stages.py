@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.likelihoods import tokenizer
-from benchmarks.pipeline import Judge, judge, questions
+from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
 from semcal.engine import CausalLanguageModel, standing
 from semcal.engine.closing import Closing
@@ -148,7 +148,7 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     """One run: seconds of every stage, how many tokens were decoded and how many pairs judged."""
     limit = LIMIT * length
     model = CausalLanguageModel(net, tokenizer(), name="20M")
-    equivalence = Judge(*nli, name="small", revision="")
+    equivalence = Judge(*nli, name="small", revision="", says=AsDrawn().entailed)
     asked = questions(QUESTIONS, seed=3)
     stages = Stages()
     with inside_sampling(stages, limit), stages.stage("decoding"):

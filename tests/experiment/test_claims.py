@@ -18,14 +18,16 @@ from semcal.experiment.analyses.claims import judge, metrics_agree
 from semcal.experiment.analyses.claims.components import components
 from semcal.experiment.analyses.claims.draws import draws_claim
 from semcal.experiment.analyses.claims.measures_differ import correlations_claim, grading_claim
+from semcal.experiment.analyses.claims.methods import METHOD_CLAIMS, method_claim
 from semcal.experiment.analyses.claims.metrics_agree import independence_claim, metrics_claim
 from semcal.experiment.analyses.claims.open_book import open_book_claim
-from semcal.experiment.analyses.claims.tokens import filler_claim, order_claim
-from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN
+from semcal.experiment.analyses.claims.tokens import _everywhere, filler_claim, order_claim
+from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, positive
 from semcal.experiment.analyses.distributions import correlations
 from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.analyses.volatility import volatility
 from semcal.experiment.finished import read_finished
+from semcal.metrics import Contrast
 
 #: The model is four times sharper than its knowledge, and TS takes that back.
 SHARP: dict[str, Any] = {"overconfidence": 4.0, "heats": {"TS NLL": 4.0, "TS SS 0.25": 4.0}}
@@ -75,7 +77,7 @@ def sharp(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
 
 @pytest.fixture(scope="module")
 def spoilt(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
-    return scores_of(tmp_path_factory.mktemp("spoilt"), **SPOILT)
+    return scores_of(tmp_path_factory.mktemp("spoilt"), n=400, **SPOILT)
 
 
 def test_ts_is_better_where_it_takes_overconfidence_back(sharp: GridScores) -> None:
@@ -261,6 +263,8 @@ def correlated(**means: float) -> list[dict[str, Any]]:
     [
         (correlated(Base=0.95, SE=0.96, TS=0.7), HOLDS),
         (correlated(Base=0.95, SE=0.74, TS=0.7), FAILS),
+        (correlated(Base=0.95, SE=0.88, TS=0.7), FAILS),  # they differ without TS
+        (correlated(Base=0.95, SE=0.96, TS=0.92), FAILS),
         (correlated(Base=0.7, SE=0.7, TS=0.95), FAILS),
         (correlated(Base=0.95, SE=0.96), OPEN),
     ],
@@ -275,6 +279,58 @@ def test_measures_differ_more_under_ts(rows: list[dict[str, Any]], expected: str
 def test_gradings_agree(share: float, n: int, expected: str) -> None:
     rows = [{"model": "m", "dataset": "d", "measure": "E-SC", "n": n, "agreement": share}]
     assert grading_claim(rows).verdict == expected
+
+
+def test_models_that_answer_the_same_questions_add_no_certainty() -> None:
+    one = {"dataset": "d", "measure": "E-SC", "n": 400, "agreement": 0.88}
+    found = [grading_claim([{**one, "model": f"m{k}"} for k in range(models)]) for models in (1, 9)]
+    assert [claim.verdict for claim in found] == [OPEN, OPEN]
+    assert found[0].evidence["interval"] == pytest.approx(found[1].evidence["interval"])
+
+
+def around(value: float, half: float = 0.004) -> Contrast:
+    """A value with its resamples spread evenly on both sides: a 95 % interval of ± 0.95 `half`."""
+    return Contrast(value, value + np.linspace(-half, half, 2001))
+
+
+@pytest.mark.parametrize(
+    ("value", "parts", "expected"),
+    [
+        (0.01, 1, HOLDS),
+        (0.0045, 1, HOLDS),
+        (0.001, 1, FAILS),
+        (0.00115, 1, FAILS),
+        (0.00115, 4, OPEN),  # refuted by itself, and not as one of four
+        (-0.01, 4, FAILS),
+    ],
+)
+def test_a_part_of_a_claim_is_refuted_with_correction_for_their_number(value, parts, expected: str) -> None:
+    assert positive(around(value), parts=parts) == expected
+
+
+def test_a_benefit_that_is_sure_but_does_not_count_is_none() -> None:
+    assert positive(around(0.003, half=0.001)) == FAILS
+    assert positive(around(0.003, half=0.001), margin=0.0) == HOLDS
+
+
+def test_a_part_without_interval_holds_where_every_pair_agrees() -> None:
+    assert [_everywhere(one) for one in ([0.1, 0.2], [0.3, -0.1], [0.1, -0.2], [])] == [
+        HOLDS,
+        OPEN,
+        FAILS,
+        OPEN,
+    ]
+
+
+def test_data_sets_on_which_ts_is_worse_are_named(tmp_path: Path) -> None:
+    scores = scores_of(tmp_path, datasets={"good": False, "bad": False}, methods=("Base", "TS"), **SHARP)
+    for path in scores.run.folder.glob("samples/m/bad/TS*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row in rows:
+            row["confidence"] = dict.fromkeys(row["confidence"], 1.0)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    claim = method_claim(scores, METHOD_CLAIMS[0])
+    assert "cells (worse on bad)" in claim.because
 
 
 def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None:

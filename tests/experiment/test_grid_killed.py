@@ -1,4 +1,4 @@
-"""A grid that is killed at any moment, or finds the disk full, goes on to the bytes of one that was not."""
+"""A grid that is killed in any stage, or finds the disk full, goes on to the bytes of one that was not."""
 
 from __future__ import annotations
 
@@ -7,19 +7,80 @@ import os
 import random
 import resource
 import signal
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mill_grid as mills
 import pytest
+
+from semcal.experiment.analyses import analyse
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is killed in a forked process"),
 ]
 
-SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
+SMALL = (
+    "methods=[Base, TS]",
+    "sampling.counts=[6]",
+    "fitting.losses=[[NLL, null]]",
+    "evaluation.resamples=100",
+)
 FORK = multiprocessing.get_context("fork") if hasattr(os, "fork") else None
+STAGES = ("features", "fit", "sample", "cluster", "grade", "select", "measure", "evaluate")
+#: The stage whose work a file outside of blocks/ is.
+FILES = {
+    "work": "features",
+    "recalibrators": "fit",
+    "selection": "measure",
+    "samples": "measure",
+    "results.json": "evaluate",
+}
+HOW = ("cut short", "before", "after")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """While a file of the run folder gets its name: cut short before, or before, or after it."""
+
+    name: str
+    how: str
+
+
+def stage_of(name: str) -> str:
+    first, *others = Path(name).parts
+    return others[0] if first == "blocks" else FILES.get(first, first)
+
+
+def deadly(folder: Path, moment: Moment) -> Callable[[Path, Path], Any]:
+    """`Path.replace`, by which every finished file gets its name, that kills its process at a moment."""
+    replace = Path.replace
+
+    def replaced(path: Path, target: Path) -> Any:
+        if target == folder / moment.name:
+            if moment.how == "cut short":
+                os.truncate(path, path.stat().st_size // 2)
+            elif moment.how == "after":
+                replace(path, target)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(path, target)
+
+    return replaced
+
+
+def ran(folder: Path, data: Path) -> None:
+    """A run and its figures."""
+    mills.run(folder, mills.settings(data, *SMALL))
+    analyse(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What must be the same, without the unfinished files of processes that were killed."""
+    path = folder / "results.json"
+    found = mills.contents(folder) | ({path.name: path.read_bytes()} if path.exists() else {})
+    return {name: content for name, content in found.items() if not name.endswith(".part")}
 
 
 @pytest.fixture(scope="module")
@@ -28,68 +89,63 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory) -> tuple[dict[str, bytes], float]:
-    """The contents of an uninterrupted run, and how many seconds it took."""
+def whole(data: Path, tmp_path_factory) -> tuple[dict[str, bytes], list[str]]:
+    """The contents of an uninterrupted run, and its files in the order in which they got their names."""
     folder = tmp_path_factory.mktemp("whole")
-    start = time.perf_counter()
-    mills.run(folder, mills.settings(data, *SMALL))
-    return mills.contents(folder), time.perf_counter() - start
+    written: dict[str, None] = {}
+    replace = Path.replace
+
+    def told(path: Path, target: Path) -> Any:
+        written[str(target.relative_to(folder))] = None
+        return replace(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", told)
+        ran(folder, data)
+    return contents(folder), list(written)
 
 
-def _run(folder: Path, data: Path, largest: int | None) -> None:
+def _run(folder: Path, data: Path, moment: Moment | None, largest: int | None) -> None:
+    if moment is not None:
+        Path.replace = deadly(folder, moment)  # type: ignore[method-assign]
     if largest is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    mills.run(folder, mills.settings(data, *SMALL))
+    ran(folder, data)
 
 
-def started(folder: Path, data: Path, largest: int | None = None):
-    process = FORK.Process(target=_run, args=(folder, data, largest))
+def ended(folder: Path, data: Path, moment: Moment | None = None, largest: int | None = None) -> int:
+    """How the process of a run ended."""
+    process = FORK.Process(target=_run, args=(folder, data, moment, largest))
     process.start()
-    return process
+    process.join()
+    return process.exitcode
 
 
-def killed_and_resumed(folder: Path, data: Path, seconds: float, kills: int, rng: random.Random) -> int:
-    """Kill the run so often at moments within `seconds`, then let it end; how often it was still at work."""
-    hit = 0
-    for _ in range(kills):
-        process = started(folder, data)
-        process.join(rng.uniform(0, seconds))
-        hit += process.is_alive()
-        process.kill()
-        process.join()
-    last = started(folder, data)
-    last.join()
-    assert last.exitcode == 0
-    return hit
-
-
-def test_a_run_killed_at_random_moments_ends_at_the_same_bytes(whole, data: Path, tmp_path: Path) -> None:
-    contents, seconds = whole
-    assert killed_and_resumed(tmp_path, data, seconds / 2, 2, random.Random(5)) > 0
-    assert mills.contents(tmp_path) == contents
-
-
-@pytest.mark.slow
-def test_twenty_five_kills_in_all_stages_change_nothing(whole, data: Path, tmp_path: Path) -> None:
-    contents, seconds = whole
-    rng, hits = random.Random(), 0
-    for turn in range(5):
-        folder = tmp_path / str(turn)
-        hits += killed_and_resumed(folder, data, seconds / 2, 5, rng)
-        assert mills.contents(folder) == contents
-    assert hits > 5
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_run_killed_in_every_stage_ends_at_the_same_bytes(
+    seed: int, whole, data: Path, tmp_path: Path
+) -> None:
+    """Eight kills in one folder, one a stage, each at a file and in a way that the seed draws."""
+    expected, written = whole
+    rng = random.Random(seed)
+    names = [rng.choice([name for name in written if stage_of(name) == stage]) for stage in STAGES]
+    for name in sorted(names, key=written.index):
+        moment = Moment(name, rng.choice(HOW))
+        assert ended(tmp_path, data, moment) == -signal.SIGKILL, moment
+        assert contents(tmp_path).items() <= expected.items()
+    assert ended(tmp_path, data) == 0
+    assert contents(tmp_path) == expected
+    assert not [path.name for path in tmp_path.rglob("*.part")]
 
 
 def test_a_full_disk_is_an_error_and_keeps_what_was_finished(whole, data: Path, tmp_path: Path) -> None:
     """No file may grow beyond 12 kB: blocks of samples fit, verdicts and rows of tests do not."""
-    contents, _ = whole
-    process = started(tmp_path, data, 12_000)
-    process.join()
-    assert process.exitcode == 1
-    kept = mills.contents(tmp_path)
-    assert 0 < len(kept) < len(contents)
-    assert kept.items() <= contents.items()
-    mills.run(tmp_path, mills.settings(data, *SMALL))
-    assert mills.contents(tmp_path) == contents
+    expected, _ = whole
+    assert ended(tmp_path, data, largest=12_000) == 1
+    kept = contents(tmp_path)
+    assert 0 < len(kept) < len(expected)
+    assert kept.items() <= expected.items()
+    assert ended(tmp_path, data) == 0
+    assert contents(tmp_path) == expected
     assert not [path.name for path in tmp_path.rglob("*.part")]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import mill_grid as mills
 import pytest
 
-from semcal.errors import SemcalWarning, StoreError, UsageError
+from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.folders import forget_from, state_of
 from semcal.experiment.merging import merge
 from semcal.experiment.question_sets import load_parts
-from semcal.experiment.stages import Shard
+from semcal.experiment.stages import STAGES, Shard
 from semcal.pipeline.workers import Workers
 from semcal.semantics import MEASURES, confidences
 
@@ -186,17 +187,47 @@ def test_a_stage_is_done_again_to_the_same_bytes(stage: str, small: Path, tmp_pa
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
-@pytest.mark.parametrize("damage", ["edit", "cut"])
-def test_a_damaged_block_is_named_and_refused(damage: str, small: Path, tmp_path: Path) -> None:
+def damaged(block: Path, damage: str) -> None:
+    text = block.read_text()
+    block.write_text(text.replace('"', "'", 1) if damage == "edit" else text[: len(text) // 2])
+
+
+@pytest.mark.parametrize(("stage", "damage"), list(zip(STAGES, cycle(["edit", "cut"]))))
+def test_a_damaged_block_of_any_stage_is_named_and_refused(
+    stage: str, damage: str, small: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    if stage == "features":  # what all fits are there for is not read
+        shutil.rmtree(tmp_path / "blocks" / "fit")
+    block = sorted((tmp_path / "blocks" / stage).iterdir())[-1]
+    damaged(block, damage)
+    assert [block.name in reason for reason in state_of(tmp_path).damaged] == [True]
+    with pytest.raises(StoreError, match=rf"{block.name} is damaged or was edited; delete it and run"):
+        mills.run(tmp_path, mills.settings(small, *SMALL))
+    block.unlink()
+    mills.run(tmp_path, mills.settings(small, *SMALL))
+    assert mills.contents(tmp_path) == mills.contents(small)
+
+
+def test_a_damaged_block_is_left_out_of_a_merge(small: Path, tmp_path: Path) -> None:
     shutil.copytree(small, tmp_path, dirs_exist_ok=True)
     block = sorted((tmp_path / "blocks" / "sample").iterdir())[1]
-    text = block.read_text()
-    block.write_text(text.replace("Ana", "Eva", 1) if damage == "edit" else text[: len(text) // 2])
-    assert [block.name in reason for reason in state_of(tmp_path).damaged] == [True]
-    with pytest.raises(StoreError, match=block.name):
-        mills.run(tmp_path, mills.settings(small, *SMALL))
+    damaged(block, "cut")
     merged = merge(tmp_path / "merged", [tmp_path])
     assert [block.name in reason for reason in merged.refused] == [True]
+
+
+@pytest.mark.parametrize("damage", ["edit", "cut"])
+def test_a_damaged_recalibrator_is_named_and_refused(damage: str, whole: Path, tmp_path: Path) -> None:
+    """It is read where something is still to be sampled with it."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "blocks" / "sample")
+    found = sorted((tmp_path / "recalibrators").glob("*/*/TS_NLL/calibration.json"))[0]
+    text = found.read_text()
+    temperature = json.loads(text)["temperature"]
+    found.write_text(text.replace(str(temperature), "9.5") if damage == "edit" else text[: len(text) // 2])
+    with pytest.raises((StoreError, InputError), match="TS_NLL"):
+        mills.run(tmp_path, mills.settings(whole))
 
 
 def test_blocks_that_contradict_each_other_are_named(small: Path, tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ def test_every_table_stands_on_the_page_with_its_numbers(text: str, made_up_resu
         assert all(cell.text in shown for row in table.rows for cell in row)
 
 
+def test_a_run_without_published_numbers_shows_nothing_beside_them(text: str) -> None:
+    assert "Beside the published numbers" not in text
+
+
 def test_every_claim_has_its_verdict_and_what_decided(text: str, made_up_results: Results) -> None:
     page = text.replace("&#x27;", "'").replace("&gt;", ">").replace("&lt;", "<")
     for claim in made_up_results["claims"]:

@@ -16,6 +16,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from semcal.engine.language_model import Generation
+from semcal.engine.parts import Parts, parts_of
 from semcal.errors import InputError, ModelError
 from semcal.qa.prompts import Turn, plain_text
 
@@ -213,6 +214,10 @@ class TemplateFormat(ChatFormat):
         return self._tokens_with_newline() if ends_in_newline else frozenset()
 
     @cached_property
+    def _parts(self) -> Parts | None:
+        return parts_of(self.tokenizer)
+
+    @cached_property
     def _takes_system(self) -> bool:
         """Whether a system message comes out of the template; some refuse it, some drop it in silence."""
         turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
@@ -224,14 +229,16 @@ class TemplateFormat(ChatFormat):
 
     def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
         messages = [{"role": turn.role, "content": turn.content} for turn in self._roles(turns)]
+        options = {"add_generation_prompt": ask, "enable_thinking": False}
         try:
-            encoding = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=ask, tokenize=True, return_dict=True, enable_thinking=False
-            )
+            if self._parts is not None:
+                text = self.tokenizer.apply_chat_template(messages, tokenize=False, **options)
+                return self._parts.encode(text)
+            whole = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **options)
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
-        return tuple(encoding["input_ids"])
+        return tuple(whole["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """The turns, a system message that the template does not take put in front of the first user turn."""

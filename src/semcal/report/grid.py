@@ -11,12 +11,15 @@ from semcal.report.grid_markdown import write_markdown
 from semcal.report.grid_page import write_page
 from semcal.report.grid_results import read_results
 from semcal.report.grid_tables.writing import write_tables
+from semcal.report.listing import renew_listing
 
 __all__ = ["build"]
 
 
 def build(folder: Path, out: Path | None = None) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
+
+    Tables and figures of an older report that this one has not are removed (`semcal.report.listing`).
 
     Parameters
     ----------
@@ -37,13 +40,16 @@ def build(folder: Path, out: Path | None = None) -> Path:
     """
     target = Path(folder) if out is None else Path(out)
     run, results = read_finished(Path(folder)), read_results(target)
-    write_tables(run, results, target / "tables")
+    written = write_tables(run, results, target / "tables")
     write_markdown(run, results, target)
-    return write_page(run, results, _written(grid_figures(run, results), target / "figures"), target)
+    figures = _written(grid_figures(run, results), target / "figures", written)
+    page = write_page(run, results, figures, target)
+    renew_listing(target, written)
+    return page
 
 
-def _written(figures: Iterator[GridFigure], folder: Path) -> Iterator[GridFigure]:
+def _written(figures: Iterator[GridFigure], folder: Path, written: list[Path]) -> Iterator[GridFigure]:
     """The figures, each written to its files as it goes by, so that it is drawn only once."""
     for figure in figures:
-        write_files(figure, folder)
+        written += write_files(figure, folder)
         yield figure

@@ -74,14 +74,17 @@ SECTIONS = (
         "fits",
         "Losses and temperatures",
         ("7a", "7b"),
-        ("07-temperatures", "refits", "transfer-ace", "transfer-brier"),
+        ("07-temperatures", "refits", "fits", "transfer-ace", "transfer-brier"),
     ),
     Section("spread", "How the measures differ", ("9", "10")),
     Section(
         "answers",
         "Answers and grading",
-        tables=("02-accuracies", "02b-selected-accuracies", "answers", "13-agreement", "deciding-rules"),
-        note="The sheet for judging the clusters by hand (table 12) stands in tables/audit.csv.",
+        tables=(
+            *("02-accuracies", "02b-selected-accuracies", "answers", "13-agreement", "deciding-rules"),
+            "rules-alone",
+        ),
+        note="The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
     ),
     Section("prompts", "Data and prompts", tables=("01-splits",)),
 )

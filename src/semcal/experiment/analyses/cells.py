@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from semcal import metrics
 from semcal.errors import UndefinedWarning
@@ -81,6 +81,12 @@ class Rules:
     seed: tuple[int, ...]
     bootstrapped: tuple[str, ...] = BOOTSTRAPPED
 
+    def auroc(self, values: ArrayLike) -> Floats:
+        """AUROC of each run; where it is undefined, what these rules say it is."""
+        found = np.asarray(values, dtype=np.float64)
+        one_class = np.nan if self.auroc_one_class is None else self.auroc_one_class
+        return np.where(np.isnan(found), one_class, found)
+
 
 @dataclass(frozen=True, eq=False)
 class PairScores:
@@ -114,8 +120,7 @@ class PairScores:
             found["ace"] = np.array(
                 [metrics.ace_in_row_order(p, c, bins=self.rules.bins) for p, c in zip(confidence, correct)]
             )
-        if self.rules.auroc_one_class is not None:
-            found["auroc"] = np.where(np.isnan(found["auroc"]), self.rules.auroc_one_class, found["auroc"])
+        found["auroc"] = self.rules.auroc(found["auroc"])
         runs = len(confidence) // len(self.cells)
         return {
             key: {name: values[i * runs : (i + 1) * runs] for name, values in found.items()}

@@ -53,7 +53,7 @@ def _auroc(pair: PairScores, key: tuple[str, str], variant: str) -> dict[str, An
     cell = pair.cells[key]
     correct = cell.correct if variant == "SE_conf" else cell.vanilla_correct
     found = [auroc(-entropies, outcomes) for entropies, outcomes in zip(cell.entropy, correct)]
-    return over_runs(found, pair.entropies.interval((*key, variant), "auroc"))
+    return over_runs(pair.rules.auroc(found), pair.entropies.interval((*key, variant), "auroc"))
 
 
 def _differs(scores: GridScores, model: str, dataset: str, method: str, measure: str) -> float | None:

@@ -22,7 +22,7 @@ TOLD = (
     "Within each model and data set the table methods × measures of ACE (and of AUROC) has variance "
     "components of method and of measure (two-way, one value a cell). The difference of their roots, "
     "averaged over models and data sets, must have a 95 % interval over questions above 0, for ACE and "
-    "for AUROC; an interval below 0 means that it does not hold.",
+    "for AUROC; one below 0, at 95 % corrected for the two, means that it does not hold.",
 )
 
 
@@ -80,7 +80,7 @@ def components_claim(scores: GridScores) -> Claim:
         f"{evidence[metric]['measure']:.3f} over measures"
         for metric in metrics
     )
-    verdict = all_of([positive(one, margin=0.0) for one in pooled.values()])
+    verdict = all_of([positive(one, margin=0.0, parts=len(pooled)) for one in pooled.values()])
     return Claim(*TOLD, verdict, f"{because}.", evidence)
 
 

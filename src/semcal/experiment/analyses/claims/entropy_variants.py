@@ -15,8 +15,8 @@ TOLD = (
     "(SE_conf) than when it is that of a greedy answer (SE_vanilla).",
     "section 5.2",
     "AUROC of SE_conf less that of SE_vanilla, pooled over models, data sets, methods and measures, "
-    "paired by question: it holds if the 95 % interval over questions lies above 0, it does not if it "
-    "lies below +0.005.",
+    "paired by question: it holds if the 95 % interval over questions lies above 0 and reaches +0.005, it "
+    "does not if it lies below +0.005.",
 )
 
 

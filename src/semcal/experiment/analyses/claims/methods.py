@@ -14,8 +14,9 @@ __all__ = ["METHOD_CLAIMS", "MethodClaim", "method_claim"]
 
 RULE = (
     "The benefit of TS ({quantity}) is pooled over models, data sets and measures, paired by question. "
-    "Against each of {others} its 95 % interval over questions must lie above 0; if it lies below +0.005 "
-    "against one, the claim does not hold; else, or where one was not run, it is not decidable here."
+    "Against each of {others} its 95 % interval over questions must lie above 0 and reach +0.005; if "
+    "against one the interval, at 95 % corrected for the {count} comparisons, lies below +0.005, the claim "
+    "does not hold; else, or where one was not run, it is not decidable here."
 )
 WORDS = {
     "ace": "lower ACE",
@@ -85,7 +86,9 @@ METHOD_CLAIMS = (
 def method_claim(scores: GridScores, claim: MethodClaim) -> Claim:
     """Judge one claim that TS is better than others."""
     others = [name for name in claim.others if name in scores.run.methods]
-    rule = RULE.format(quantity=WORDS[claim.quantity], others=" and ".join(claim.others))
+    rule = RULE.format(
+        quantity=WORDS[claim.quantity], others=" and ".join(claim.others), count=len(claim.others)
+    )
     told = (claim.key, claim.claim, claim.source, rule)
     pooled = {
         other: found
@@ -101,7 +104,8 @@ def method_claim(scores: GridScores, claim: MethodClaim) -> Claim:
         "by_dataset": _by_dataset(scores, claim.quantity, list(pooled)),
         "cells": {other: _cells(scores, claim.quantity, other) for other in pooled},
     }
-    verdicts = [positive(pooled[other]) if other in pooled else OPEN for other in claim.others]
+    parts = len(claim.others)
+    verdicts = [positive(pooled[o], parts=parts) if o in pooled else OPEN for o in claim.others]
     return Claim(*told, all_of(verdicts), _because(evidence, claim.quantity), evidence)
 
 
@@ -127,6 +131,13 @@ def _cells(scores: GridScores, quantity: str, other: str) -> dict[str, int]:
     return counts
 
 
+def _where_worse(evidence: dict[str, Any], other: str) -> str:
+    """The data sets on which TS is shown to be worse, all models and measures together."""
+    rows = [row for row in evidence["by_dataset"] if row["against"] == other]
+    worse = [row["dataset"] for row in rows if row["interval"][1] < 0]
+    return f" (worse on {', '.join(worse)})" if worse and len(rows) > 1 else ""
+
+
 def _because(evidence: dict[str, Any], quantity: str) -> str:
     parts = []
     for other, found in evidence["pooled"].items():
@@ -134,6 +145,6 @@ def _because(evidence: dict[str, Any], quantity: str) -> str:
         cells = evidence["cells"][other]
         parts.append(
             f"against {other} {found['value']:+.3f} [{low:+.3f}, {high:+.3f}], better in {cells['better']}"
-            f" and worse in {cells['worse']} of {sum(cells.values())} cells"
+            f" and worse in {cells['worse']} of {sum(cells.values())} cells{_where_worse(evidence, other)}"
         )
     return f"Benefit of TS ({WORDS[quantity]}): {'; '.join(parts)}."

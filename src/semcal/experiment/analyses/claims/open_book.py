@@ -12,6 +12,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     Claim,
     all_of,
     positive,
+    refuting,
     undecidable,
 )
 from semcal.experiment.analyses.contrasts import measures_of, pooled_benefit, tested
@@ -30,8 +31,8 @@ TOLD = (
     "section 5.1",
     "Of the open-book (model, data set) those count where Base's ACE, averaged over measures, is at most "
     "0.06. Pooled over them and their measures, (1) the benefit of TS over Base in AUROC has a 95 % "
-    "interval over questions above 0 (below +0.005 it fails), and (2) its benefit in ACE has an interval "
-    "below +0.005 (above 0 it fails).",
+    "interval over questions above 0 that reaches +0.005 (below it, it fails), and (2) its benefit in ACE "
+    "has an interval below +0.005 (above 0 it fails); to fail, at 95 % corrected for the two.",
 )
 
 
@@ -49,7 +50,7 @@ def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) ->
     if found["auroc"] is None or found["ace"] is None:
         return undecidable(*TOLD, lacking=f"wrong answers where Base is calibrated (its ACE: {shown})")
     evidence = {name: tested(one) for name, one in found.items() if one is not None}
-    verdict = all_of([positive(found["auroc"]), _not_positive(found["ace"])])
+    verdict = all_of([positive(found["auroc"], parts=2), _not_positive(found["ace"])])
     because = "; ".join(
         f"benefit in {name.upper()} {one['value']:+.3f} [{one['interval'][0]:+.3f}, "
         f"{one['interval'][1]:+.3f}]"
@@ -59,10 +60,9 @@ def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) ->
 
 
 def _not_positive(contrast: Contrast) -> str:
-    found = contrast.interval()
-    if found.low > 0:
-        return FAILS
-    return HOLDS if found.high < MARGIN else OPEN
+    if contrast.interval().high < MARGIN:
+        return HOLDS
+    return FAILS if refuting(contrast, 2).low > 0 else OPEN
 
 
 def _base_ace(scores: GridScores, pair: Pair) -> float:

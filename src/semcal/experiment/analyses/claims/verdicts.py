@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from semcal.metrics import Contrast
+from semcal.metrics import Contrast, Interval
 
-__all__ = ["FAILS", "HOLDS", "MARGIN", "OPEN", "Claim", "all_of", "positive", "undecidable"]
+__all__ = ["FAILS", "HOLDS", "MARGIN", "OPEN", "Claim", "all_of", "positive", "refuting", "undecidable"]
 
 HOLDS, FAILS, OPEN = "holds", "does not", "not decidable here"
 #: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
@@ -52,24 +52,35 @@ class Claim:
         return asdict(self)
 
 
-def positive(contrast: Contrast, *, margin: float = MARGIN) -> str:
-    """Whether a value is above 0, by its 95 % interval over questions.
+def refuting(contrast: Contrast, parts: int) -> Interval:
+    """The interval that one of the parts of a claim is refuted by: at 1 − 0.05 / parts (Bonferroni).
 
-    It holds when the interval lies above 0; it does not when the interval lies below `margin`, so that not
-    even a small benefit is compatible with the data; otherwise the data do not decide.
+    All parts must hold, so that each is shown at 95 %; one that fails is enough to refute, and without the
+    correction the more parts a claim has, the more often one would fail by chance.
+    """
+    return contrast.interval(level=1 - 0.05 / parts)
+
+
+def positive(contrast: Contrast, *, margin: float = MARGIN, parts: int = 1) -> str:
+    """Whether a value is above 0 by something that counts, judged by its interval over questions.
+
+    It holds when the 95 % interval lies above 0 and reaches `margin`; it does not when the interval lies
+    below `margin`, so that no benefit that counts is compatible with the data; otherwise they do not decide.
 
     Examples
     --------
     >>> drawn = np.linspace(-0.01, 0.01, 100)
     >>> [positive(Contrast(value, value + drawn)) for value in (0.02, 0.004, -0.006, -0.02)]
     ['holds', 'not decidable here', 'does not', 'does not']
+    >>> positive(Contrast(0.002, 0.002 + drawn / 10))
+    'does not'
     """
     found = contrast.interval()
     if np.isnan(found.low):
         return OPEN
-    if found.low > 0:
-        return HOLDS
-    return FAILS if found.high < margin else OPEN
+    if refuting(contrast, parts).high < margin:
+        return FAILS
+    return HOLDS if found.low > 0 and found.high >= margin else OPEN
 
 
 def all_of(verdicts: Sequence[str]) -> str:
