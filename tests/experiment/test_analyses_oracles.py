@@ -18,7 +18,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from semcal.experiment.analyses.volatility import chance_volatility
 from semcal.experiment.paths import slug
-from semcal.metrics import bootstrap, paired_test
+from semcal.metrics import bootstrap, common_resamples, paired_test
 
 RUNS = range(3)
 CELLS = [
@@ -112,19 +112,40 @@ def test_mean_and_error_over_runs_of_every_metric(results, grid_folder, cell, me
     assert (found["n"], found["undefined"]) == (40, 0)
 
 
-@pytest.mark.parametrize("metric", ["ace", "auroc", "brier", "accuracy", "ece"])
+INTERVALS = (
+    *("accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty", "mcb", "dsc", "unc"),
+    *("auroc", "aurac", "prr", "mean_confidence"),
+)
+
+
+@pytest.mark.parametrize("metric", INTERVALS)
 def test_the_interval_is_the_bootstrap_over_questions(results, grid_folder, metric: str) -> None:
     cell = CELLS[1]
     runs = [pairs_of(rows, cell[3]) for rows in runs_in(grid_folder, *cell)]
     alone = bootstrap(
         [p for p, _ in runs],
         [c for _, c in runs],
-        metrics=["accuracy", "ece", "ace", "brier", "auroc", "aurac"],
+        metrics=INTERVALS,
         resamples=100,
         seed=np.random.default_rng((0, 0)),
     )[metric]
     found = row_of(results, "confidence", **dict(zip(("model", "dataset", "method", "measure"), cell)))
     assert found[metric]["interval"] == pytest.approx([alone.low, alone.high])
+
+
+def test_the_interval_of_refinement_is_that_of_the_difference(results, grid_folder) -> None:
+    model, dataset, method, measure = CELLS[1]
+    found = row_of(results, "confidence", model=model, dataset=dataset, method=method, measure=measure)
+    runs = [pairs_of(rows, measure) for rows in runs_in(grid_folder, *CELLS[1])]
+    common = common_resamples(
+        {"it": ([p for p, _ in runs], [c for _, c in runs])},
+        metrics=["uncertainty", "resolution"],
+        resamples=100,
+        seed=(0, 0),
+    )
+    alone = (common.contrast("it", "uncertainty") - common.contrast("it", "resolution")).interval()
+    assert found["refinement"]["interval"] == pytest.approx([alone.low, alone.high])
+    assert found["smooth_ece"]["interval"] is None
 
 
 def test_brier_parts_add_up(results) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from semcal.semantics import MEASURES
 __all__ = ["COMPARED", "CompareJob", "EvaluateJob", "compare_methods", "evaluate"]
 
 Rows = Sequence[Mapping[str, Any]]
+Scored = tuple[list[float], list[bool]]
+Cell = tuple[str, str]
 #: Metrics of which TS is compared with the others, question by question.
 COMPARED = ("ace", "brier", "auroc")
 
@@ -46,31 +47,38 @@ def compare_methods(rows: Mapping[str, Rows], settings: Settings) -> list[dict[s
         {method, against, measure, metric, difference, interval, p}: TS less the other method, its 95 %
         interval and two-sided p-value over questions; only questions defined under both count.
     """
-    found = []
-    for against, measure in product([name for name in rows if name != "TS"], MEASURES):
-        ours, theirs, correct_ours, correct_theirs = _paired(rows["TS"], rows[against], measure)
-        for metric in COMPARED:
-            test = metrics.paired_test(
-                ours,
-                correct_ours,
-                theirs,
-                correct_theirs,
-                metric=metric,
-                seed=settings.seed,
-                resamples=settings.resamples,
-            )
-            found.append(
-                {
-                    "method": "TS",
-                    "against": against,
-                    "measure": measure,
-                    "metric": metric,
-                    "difference": test.difference,
-                    "interval": [test.low, test.high],
-                    "p": test.p_value,
-                }
-            )
-    return found
+    cells = {
+        (against, measure): _paired(rows["TS"], rows[against], measure)
+        for against in rows
+        if against != "TS"
+        for measure in MEASURES
+    }
+    tests: dict[tuple[Cell, Cell, str], metrics.PairedTest] = {}
+    for asked in {ids for ids, _, _ in cells.values()}:  # nearly always all of them
+        alike = {cell: pair for cell, (ids, *pair) in cells.items() if ids == asked}
+        methods = {("TS", measure): ours for (_, measure), (ours, _) in alike.items()}
+        methods |= {cell: theirs for cell, (_, theirs) in alike.items()}
+        tests |= metrics.paired_tests(
+            methods,
+            [(("TS", measure), (against, measure)) for against, measure in alike],
+            metrics=COMPARED,
+            seed=settings.seed,
+            resamples=settings.resamples,
+        )
+    return [
+        {
+            "method": "TS",
+            "against": against,
+            "measure": measure,
+            "metric": metric,
+            "difference": test.difference,
+            "interval": [test.low, test.high],
+            "p": test.p_value,
+        }
+        for against, measure in cells
+        for metric in COMPARED
+        for test in [tests[("TS", measure), (against, measure), metric]]
+    ]
 
 
 @dataclass(frozen=True)
@@ -97,20 +105,16 @@ class CompareJob:
         return compare_methods(self.rows, self.settings)
 
 
-def _paired(
-    ours: Rows, theirs: Rows, measure: str
-) -> tuple[list[float], list[float], list[bool], list[bool]]:
-    """Confidence and correctness of the questions that are defined under both methods, in one order."""
+def _paired(ours: Rows, theirs: Rows, measure: str) -> tuple[tuple[str, ...], Scored, Scored]:
+    """The questions that are defined under both methods, and each one's confidence and correctness."""
     other = {row["id"]: row for row in theirs}
     pairs = [(row, other[row["id"]]) for row in ours]
-    pairs = [
-        (a, b)
-        for a, b in pairs
-        if a["confidence"][measure] is not None and b["confidence"][measure] is not None
-    ]
-    return (
-        [a["confidence"][measure] for a, _ in pairs],
-        [b["confidence"][measure] for _, b in pairs],
-        [a["correct"][measure] for a, _ in pairs],
-        [b["correct"][measure] for _, b in pairs],
+    pairs = [pair for pair in pairs if all(row["confidence"][measure] is not None for row in pair)]
+    first, second = (
+        (
+            [pair[side]["confidence"][measure] for pair in pairs],
+            [pair[side]["correct"][measure] for pair in pairs],
+        )
+        for side in (0, 1)
     )
+    return tuple(row["id"] for row, _ in pairs), first, second

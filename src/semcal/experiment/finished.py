@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.records import Row, read_object, read_rows
+from semcal.records.jsonl import DEEPEST
 from semcal.semantics import MEASURES
 
 __all__ = ["FinishedRun", "is_grid_run", "read_finished"]
@@ -228,7 +230,20 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> Rows:
-    return list(_undamaged(path))
+    found = _quickly(path)
+    return list(_undamaged(path)) if found is None else found
+
+
+def _quickly(path: Path) -> Rows | None:
+    """The rows of a file by a parser twice as fast; None where one is unusual, to be read with all checks."""
+    lines = path.read_bytes().splitlines()
+    if any(line.count(b"[") + line.count(b"{") > DEEPEST for line in lines):
+        return None
+    try:
+        rows = [from_json(line, cache_strings="all") for line in lines]
+    except ValueError:
+        return None
+    return rows if all(isinstance(row, dict) for row in rows) else None
 
 
 def _undamaged(path: Path) -> Iterator[dict[str, Any]]:

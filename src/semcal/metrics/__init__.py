@@ -15,6 +15,7 @@ from semcal.metrics.intervals import (
     paired_test,
 )
 from semcal.metrics.overview import summaries, summary
+from semcal.metrics.paired_tests import paired_tests
 from semcal.metrics.ranking import auroc
 from semcal.metrics.recalibration import (
     SCORE_RECALIBRATORS,
@@ -58,6 +59,7 @@ __all__ = [
     "ece",
     "mean_and_standard_error",
     "paired_test",
+    "paired_tests",
     "prr",
     "rank_volatility",
     "reliability_diagram",

@@ -5,17 +5,26 @@ What `bootstrap` and `paired_test` compute for one method and one pair, at the c
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.errors import InputError
-from semcal.metrics.intervals import Interval, PairedTest, check_options, interval_of, p_value_of
-from semcal.metrics.resampling import Runs, if_calibrated, resampled
+from semcal.metrics.intervals import (
+    Interval,
+    PairedTest,
+    at_zero_if,
+    check_options,
+    interval_of,
+    may_be_calibrated,
+    p_value_of,
+)
+from semcal.metrics.recount import Counts, Recount
+from semcal.metrics.resampling import Runs
 from semcal.metrics.table import METRICS, Metric, metric_named
 from semcal.metrics.tally import Floats
 
@@ -78,31 +87,31 @@ class CommonResamples(Generic[Key]):
         Method → metric → its value (mean over runs).
     drawn : mapping of key to mapping of str to ndarray of float64, shape (resamples,)
         Method → metric → its value in each resample.
-    calibrated : mapping of key to mapping of str to ndarray of float64, shape (resamples,)
-        The same for errors of calibration, with outcomes drawn from the confidences.
     level : float
+    if_calibrated : callable
+        (method, error of calibration) → its values, shape (resamples,), with outcomes drawn from the
+        confidences; computed when an interval first asks for them.
     """
 
     estimates: Mapping[Key, Mapping[str, float]]
     drawn: Mapping[Key, Mapping[str, Floats]]
-    calibrated: Mapping[Key, Mapping[str, Floats]]
     level: float
+    if_calibrated: Callable[[Key, str], Floats] = field(repr=False)
 
     def interval(self, key: Key, metric: str) -> Interval:
-        """The interval over questions that `bootstrap` gives."""
+        """The interval over questions that `bootstrap` gives, up to rounding."""
         chosen, estimate = metric_named(metric), self.estimates[key][metric]
         found = interval_of(metric, chosen, estimate, self.drawn[key][metric], self.level)
-        null = self.calibrated[key].get(metric)
-        if null is not None and found.estimate <= np.quantile(null, (1 + self.level) / 2):
-            return replace(found, low=0.0)
-        return found
+        return (
+            at_zero_if(found, self.if_calibrated(key, metric)) if may_be_calibrated(metric, found) else found
+        )
 
     def contrast(self, key: Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""
         return Contrast(self.estimates[key][metric], self.drawn[key][metric])
 
     def paired(self, first: Key, second: Key, metric: str) -> PairedTest:
-        """The test that `paired_test` gives."""
+        """The test that `paired_test` gives, up to rounding."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
         interval = difference.interval(level=self.level)
         return PairedTest(
@@ -143,7 +152,7 @@ def common_resamples(
     -------
     CommonResamples
         With the same seed its intervals are those of :func:`semcal.metrics.bootstrap`, and its tests those of
-        :func:`semcal.metrics.paired_test`.
+        :func:`semcal.metrics.paired_test`, up to rounding (1e-12).
 
     Raises
     ------
@@ -168,17 +177,51 @@ def common_resamples(
     ranks = all(metric.ranks for metric in table.values())
     runs = {key: Runs.of(*given, any_score=ranks) for key, given in methods.items()}
     if len({one.n for one in runs.values()}) > 1:
-        counts = ", ".join(f"{key}: {one.n}" for key, one in runs.items())
-        raise InputError(f"methods are compared on the same questions, got different numbers ({counts})")
+        numbers = ", ".join(f"{key}: {one.n}" for key, one in runs.items())
+        raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
     rng = np.random.default_rng(seed)
-    drawn = resampled(list(runs.values()), table, bins, resamples, rng) if runs else []
-    errors = {name: metric for name, metric in table.items() if metric.zero_if_calibrated}
+    counts = Counts.drawn(next(iter(runs.values())).n if runs else 0, resamples, rng)
     return CommonResamples(
         {key: one.estimates(table, bins) for key, one in runs.items()},
-        dict(zip(runs, drawn)),
-        {
-            key: if_calibrated(one, errors, bins, resamples, copy.deepcopy(rng)) if errors else {}
-            for key, one in runs.items()
-        },
+        {key: _recounted(one, table, bins, counts) for key, one in runs.items()},
         level,
+        _Nulls(runs, bins, counts, rng).of,
     )
+
+
+def _recounted(runs: Runs, table: Mapping[str, Metric], bins: int, counts: Counts) -> dict[str, Floats]:
+    """Each metric in each resample, averaged over runs."""
+    ranked = [Recount(sample, counts, bins) for sample in runs.scores]
+    same = runs.confidences is None or runs.confidences is runs.scores
+    calibrated = ranked if same else [Recount(one, counts, bins) for one in runs.confidences or ()]
+    return {
+        name: np.mean([one.metric(name) for one in (ranked if metric.ranks else calibrated)], axis=0)
+        for name, metric in table.items()
+    }
+
+
+class _Nulls(Generic[Key]):
+    """Errors of calibration of outcomes drawn from the confidences, by the same numbers for all methods."""
+
+    def __init__(self, runs: Mapping[Key, Runs], bins: int, counts: Counts, rng: np.random.Generator) -> None:
+        self.runs, self.bins, self.counts, self.rng = runs, bins, counts, rng
+        self.outcomes = lru_cache(maxsize=1)(self._outcomes)  # those of one method are asked for in a row
+
+    def of(self, key: Key, metric: str) -> Floats:
+        """One error of one method, averaged over runs."""
+        found = [run.if_calibrated(metric, right) for run, right in self.outcomes(key)]
+        mean: Floats = np.mean(found, axis=0)
+        return mean
+
+    @cached_property
+    def uniforms(self) -> Floats:
+        """The numbers that follow those of the resamples, as in `bootstrap`: [N, B]."""
+        return np.ascontiguousarray(self.rng.random(self.counts.double.shape[::-1]).T)
+
+    def _outcomes(self, key: Key) -> list[tuple[Recount, Floats]]:
+        runs = self.runs[key]
+        several = [
+            Recount(one, self.counts, self.bins)
+            for one in (runs.scores if runs.confidences is None else runs.confidences)
+        ]
+        return [(one, one.outcomes_below(self.uniforms)) for one in several]

@@ -233,15 +233,12 @@ def bootstrap(
     rng = np.random.default_rng(seed)
     estimates = runs.estimates(table, bins)
     drawn = resampled([runs], table, bins, resamples, rng)[0]
-    errors = {name: metric for name, metric in table.items() if metric.zero_if_calibrated}
+    intervals = {
+        name: interval_of(name, metric, estimates[name], drawn[name], level) for name, metric in table.items()
+    }
+    errors = {name: METRICS[name] for name, found in intervals.items() if may_be_calibrated(name, found)}
     calibrated = if_calibrated(runs, errors, bins, resamples, rng) if errors else {}
-    intervals = {}
-    for name, metric in table.items():
-        interval = interval_of(name, metric, estimates[name], drawn[name], level)
-        if name in calibrated and interval.estimate <= np.quantile(calibrated[name], (1 + level) / 2):
-            interval = replace(interval, low=0.0)
-        intervals[name] = interval
-    return intervals
+    return intervals | {name: at_zero_if(intervals[name], values) for name, values in calibrated.items()}
 
 
 def paired_test(
@@ -318,20 +315,24 @@ def paired_test(
             f"the first method has {methods[0].n} questions, the second {methods[1].n}; "
             "a paired test needs the same questions in the same order"
         )
-    a, b = (runs.estimates({metric: chosen}, bins)[metric] for runs in methods)
+    estimates = [runs.estimates({metric: chosen}, bins)[metric] for runs in methods]
     drawn = resampled(methods, {metric: chosen}, bins, resamples, np.random.default_rng(seed))
-    difference = drawn[0][metric] - drawn[1][metric]
-    interval = interval_of(
-        f"{metric} difference", Metric(chosen.rows, least=-np.inf), a - b, difference, level
-    )
+    return paired_from(metric, estimates, [one[metric] for one in drawn], level)
+
+
+def paired_from(metric: str, estimates: Sequence[float], drawn: Sequence[Floats], level: float) -> PairedTest:
+    """The test of two methods from their estimates and their values over the same resamples."""
+    (first, second), difference = estimates, drawn[0] - drawn[1]
+    signed = Metric(metric_named(metric).rows, least=-np.inf)
+    interval = interval_of(f"{metric} difference", signed, first - second, difference, level)
     return PairedTest(
-        first=a,
-        second=b,
-        difference=a - b,
+        first=first,
+        second=second,
+        difference=first - second,
         low=interval.low,
         high=interval.high,
         standard_error=interval.standard_error,
-        p_value=p_value_of(a - b, difference),
+        p_value=p_value_of(first - second, difference),
         level=level,
         resamples=interval.resamples,
     )
@@ -358,6 +359,17 @@ def interval_of(name: str, metric: Metric, estimate: float, drawn: Floats, level
     low, high = (float(np.clip(end, metric.least, 1.0)) for end in (low, high - bias))
     error = float(drawn.std(ddof=1))
     return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(drawn))
+
+
+def may_be_calibrated(name: str, interval: Interval) -> bool:
+    """Whether the lower end is still to be tested against calibration: it is above 0, and 0 would mean it."""
+    return metric_named(name).zero_if_calibrated and interval.low > 0
+
+
+def at_zero_if(interval: Interval, calibrated: Floats) -> Interval:
+    """The interval from 0 if its estimate is no larger than it may be under calibration."""
+    beyond = interval.estimate > np.quantile(calibrated, (1 + interval.level) / 2)
+    return interval if beyond else replace(interval, low=0.0)
 
 
 def p_value_of(difference: float, drawn: Floats) -> float:

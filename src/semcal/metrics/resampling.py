@@ -52,6 +52,10 @@ class Sorted:
         right = (uniforms[:, self.order] < values).astype(np.float64)
         return self._summed(np.ones_like(right), right)
 
+    def with_outcomes(self, right: Floats) -> Tally:
+        """The tallies in which question i is right where right[b, i] is 1: [B, N] -> B rows."""
+        return self._summed(np.ones_like(right), right[:, self.order])
+
     def _summed(self, count: Floats, right: Floats) -> Tally:
         """Sum over the tie groups."""
         return Tally(
@@ -124,12 +128,17 @@ def resampled(
     """Each metric of each method on the same resamples of the questions: [method][metric] -> [resamples]."""
     n = methods[0].n
     parts: list[list[dict[str, Floats]]] = [[] for _ in methods]
-    for rows in _chunks(resamples):
-        places = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        weights = np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+    for weights in drawn_weights(n, resamples, rng):
         for method, part in zip(methods, parts):
             part.append(method.measured(metrics, bins, partial(Sorted.weighted, weights=weights)))
     return [_joined(part, metrics) for part in parts]
+
+
+def drawn_weights(n: int, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """How often each of n questions is drawn, in some resamples at a time: [B, n]."""
+    for rows in _chunks(resamples):
+        places = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
 def if_calibrated(

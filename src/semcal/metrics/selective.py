@@ -193,14 +193,14 @@ def aurac_of(t: Tally) -> Floats:
     """
     count, right, rate = t.count[:, ::-1], t.right[:, ::-1], t.rate[:, ::-1]
     rank, hits = np.cumsum(count, -1), np.cumsum(right, -1)
-    harmonic = _harmonic_numbers(t.n)
+    harmonic = harmonic_numbers(t.n)
     reciprocals = harmonic[rank.astype(np.intp)] - harmonic[(rank - count).astype(np.intp)]
     area: Floats = (right + (hits - right - rate * (rank - count)) * reciprocals).sum(-1) / t.n
     return area
 
 
 @lru_cache(maxsize=8)
-def _harmonic_numbers(n: int) -> Floats:
+def harmonic_numbers(n: int) -> Floats:
     """H(0) = 0, H(1), ..., H(n)."""
     numbers = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
     numbers.flags.writeable = False

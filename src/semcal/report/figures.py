@@ -91,6 +91,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 9,
+    "axes.titley": 1.0,  # above no ticks, so that no place has to be found for it
     "figure.facecolor": "none",
     "font.size": 8,
     "legend.frameon": False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -210,6 +211,8 @@ def _members(cluster: Iterable[int], samples: Sequence[int], logs: Sequence[Any]
 
 
 def _thousandths(value: Any) -> int | str | None:
+    if type(value) is float and math.isfinite(value):  # as nearly all are
+        return round(1000 * round(value, 3))
     log = as_log(value)
     return round(1000 * log) if isinstance(log, float | int) else log
 
@@ -219,4 +222,6 @@ def _unit(value: float | None) -> int | None:
 
 
 def _units(values: Sequence[float] | None) -> list[int | None] | None:
-    return None if values is None else [_unit(value) for value in values]
+    if values is None:
+        return None
+    return [None if value is None else round(UNIT * value) for value in values]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fontTools import subset
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
@@ -151,6 +154,18 @@ def write_figure(figure: Figure, path: Path) -> Path:
     """
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
     check_figure_path(path).parent.mkdir(parents=True, exist_ok=True)
-    with style():
+    with style(), _plain_fonts():
         figure.savefig(path, dpi=200, metadata=metadata[path.suffix], facecolor="white")
     return path
+
+
+@contextmanager
+def _plain_fonts() -> Iterator[None]:
+    """Leave OpenType's layout tables out of fonts in a PDF: none is used there, and cutting them down to the
+    letters of a figure takes two thirds of the time that a font takes."""
+    before = subset.Options._drop_tables_default
+    subset.Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
+    try:
+        yield
+    finally:
+        subset.Options._drop_tables_default = before

@@ -24,8 +24,15 @@ __all__ = ["BOOTSTRAPPED", "Cell", "Key", "PairScores", "Rules", "cells_of", "ov
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]
-#: Metrics that get an interval over questions (the bin-free ones would take minutes).
-BOOTSTRAPPED = ("accuracy", "ece", "ace", "brier", "auroc", "aurac")
+#: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
+FITTED = ("mcb", "dsc")
+FITTED_RESAMPLES = 200
+#: Metrics that get an interval over questions: all but SmoothECE, which would take ten times as long as all
+#: of these together.
+BOOTSTRAPPED = (
+    *("accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty", "unc"),
+    *("auroc", "aurac", "prr", "mean_confidence", *FITTED),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,20 +129,39 @@ class PairScores:
 
     def over_runs(self, key: Key, metric: str) -> dict[str, Any]:
         """One metric over runs, with its interval over questions where there is one."""
-        odd = metric == "ace" and self.rules.ace == "reference"  # it is no function of a resample
-        interval = (
-            None if odd or metric not in self.rules.bootstrapped else self.resampled.interval(key, metric)
-        )
-        return over_runs(self.by_run[key][metric], interval)
+        return over_runs(self.by_run[key][metric], self._interval(key, metric))
+
+    def refinement(self, key: Key) -> dict[str, Any]:
+        """Uncertainty − resolution over runs, with the interval of such a difference."""
+        parts = ("uncertainty", "resolution")
+        whole, part = (self.by_run[key][name] for name in parts)
+        drawn, less = (self.resampled.contrast(key, name) for name in parts)
+        return over_runs(whole - part, (drawn - less).interval())
+
+    def _interval(self, key: Key, metric: str) -> Interval | None:
+        if metric == "ace" and self.rules.ace == "reference":
+            return None  # it is no function of a resample
+        if metric not in self.rules.bootstrapped:
+            return None
+        return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
 
     @cached_property
     def resampled(self) -> CommonResamples[Key]:
         """The metrics that get an interval, on common resamples of the questions."""
+        names = [name for name in self.rules.bootstrapped if name not in FITTED]
+        return self._common(names, self.rules.resamples)
+
+    @cached_property
+    def fitted(self) -> CommonResamples[Key]:
+        """Those that take a fit, on the first of these resamples."""
+        return self._common(FITTED, min(FITTED_RESAMPLES, self.rules.resamples))
+
+    def _common(self, names: Sequence[str], resamples: int) -> CommonResamples[Key]:
         return metrics.common_resamples(
             {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
-            metrics=self.rules.bootstrapped,
+            metrics=names,
             bins=self.rules.bins,
-            resamples=self.rules.resamples,
+            resamples=resamples,
             seed=self.rules.seed,
         )
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from semcal.experiment.analyses.cells import PairScores, over_runs
+from semcal.experiment.analyses.cells import PairScores
 from semcal.experiment.analyses.scores import GridScores
 
 __all__ = ["METRICS", "confidence"]
@@ -51,7 +49,4 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
 def _metric(pair: PairScores, key: tuple[str, str], metric: str) -> dict[str, Any] | None:
     if key not in pair.cells:
         return None
-    if metric == "refinement":
-        by_run = pair.by_run[key]
-        return over_runs(np.subtract(by_run["uncertainty"], by_run["resolution"]))
-    return pair.over_runs(key, metric)
+    return pair.refinement(key) if metric == "refinement" else pair.over_runs(key, metric)
