@@ -13,7 +13,13 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from semcal.demo.copying import start_copying
-from semcal.demo.paths import language_model_dir, nli_model_dir, qwen2_model_dir, recalibrator_dir
+from semcal.demo.paths import (
+    language_model_dir,
+    mistral_model_dir,
+    nli_model_dir,
+    qwen2_model_dir,
+    recalibrator_dir,
+)
 from semcal.demo.questions import SETS, load_set
 from semcal.demo.validate import silent
 from semcal.engine import load_equivalence, load_model
@@ -28,7 +34,10 @@ from semcal.recalibration import Base, from_pretrained
 REGIMES = {"atlas-trivia": (0.55, 0.75), "atlas-rare": (0.25, 0.45), "atlas-reading": (0.85, 0.97)}
 
 
-@pytest.mark.parametrize("folder", [language_model_dir(), qwen2_model_dir()], ids=lambda path: path.name)
+SHAPES = {"llama": language_model_dir(), "qwen2": qwen2_model_dir(), "mistral": mistral_model_dir()}
+
+
+@pytest.mark.parametrize("folder", SHAPES.values(), ids=SHAPES)
 def test_the_weights_are_float16_and_below_15_megabytes(folder: Path) -> None:
     path = folder / "model.safetensors"
     assert path.stat().st_size <= 15e6
@@ -36,12 +45,9 @@ def test_the_weights_are_float16_and_below_15_megabytes(folder: Path) -> None:
         assert {str(weights.get_tensor(key).dtype) for key in weights.keys()} == {"torch.float16"}  # noqa: SIM118
 
 
-@pytest.mark.parametrize(
-    ("folder", "shape"),
-    [(language_model_dir(), "llama"), (qwen2_model_dir(), "qwen2")],
-    ids=["llama", "qwen2"],
-)
-def test_it_is_a_plain_hugging_face_directory_with_a_training_log(folder: Path, shape: str) -> None:
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_a_plain_hugging_face_directory_with_a_training_log(shape: str) -> None:
+    folder = SHAPES[shape]
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert 2e6 <= sum(p.numel() for p in model.parameters()) <= 6e6

@@ -49,13 +49,13 @@ def test_a_value_overrides_the_file_and_the_file_the_preset() -> None:
     assert (found.grading.numerals, found.fitting.solver, found.runs.refit) == (False, "sgd", True)
 
 
-@pytest.mark.parametrize(("name", "models"), [("atlas", 2), ("paper", 3)])
-def test_what_is_written_out_is_read_again_as_the_same(name: str, models: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["atlas", "paper"])
+def test_what_is_written_out_is_read_again_as_the_same(name: str, tmp_path: Path) -> None:
     settings = read_settings(CONFIGS / f"{name}.yaml", ["seed=3"])
     path = tmp_path / "settings.yaml"
     path.write_text(settings_text(settings))
     assert read_settings(path) == settings
-    assert (len(settings.models), len(settings.datasets), len(settings.methods)) == (models, 3, 5)
+    assert (len(settings.models), len(settings.datasets), len(settings.methods)) == (3, 3, 5)
 
 
 def test_a_limit_is_part_of_the_settings() -> None:

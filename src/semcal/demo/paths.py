@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["language_model_dir", "nli_model_dir", "qwen2_model_dir", "recalibrator_dir"]
+__all__ = [
+    "language_model_dir",
+    "mistral_model_dir",
+    "nli_model_dir",
+    "qwen2_model_dir",
+    "recalibrator_dir",
+]
 
 _HERE = Path(__file__).parent
 
@@ -17,6 +23,11 @@ def language_model_dir() -> Path:
 def qwen2_model_dir() -> Path:
     """The same in the shape of Qwen2, made with a seed of its own."""
     return _HERE / "qwen2_model"
+
+
+def mistral_model_dir() -> Path:
+    """The same in the shape of Mistral."""
+    return _HERE / "mistral_model"
 
 
 def nli_model_dir() -> Path:

@@ -55,6 +55,7 @@ LANGUAGE_MODEL = Kind(
         {
             "atlas": "semcal.demo.paths:language_model_dir",
             "atlas-qwen2": "semcal.demo.paths:qwen2_model_dir",
+            "atlas-mistral": "semcal.demo.paths:mistral_model_dir",
         },
     ),
     _CHECKPOINT,
