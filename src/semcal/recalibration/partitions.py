@@ -7,10 +7,12 @@ temperatures cost as much as a few, whose sums hold those of all others (`thinni
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from semcal.recalibration.thinning import Nodes, thinned
+from semcal.recalibration.thinning import Nodes, Thinned, thinned
 
 __all__ = ["log_partitions", "log_probs_at"]
 
@@ -19,6 +21,8 @@ __all__ = ["log_partitions", "log_probs_at"]
 CACHED, ON_DEVICE, THINNED = 2**17, 2**26, 3 * 2**18
 #: So many exponentials are summed in float32, and these sums in float64.
 TILE = 128
+#: Largest ratio of inverse temperatures that share nodes, as a logarithm.
+WIDEST = 2.0
 #: exp(-87) is the smallest normal float32; below it arithmetic is ten times slower and changes nothing.
 SMALLEST_EXPONENT = -87.0
 
@@ -51,10 +55,22 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     if beta.ndim == 2 or not len(beta):
         return _each(logits, beta).log_()
     values, place = torch.unique(beta.double().cpu(), return_inverse=True)
-    way = thinned(tuple(values.tolist()), 1 << (logits.shape[1] - 1).bit_length())
-    if way is None:
+    ranges = _ranges(values)
+    size = 1 << (logits.shape[1] - 1).bit_length()
+    ways = [thinned(tuple(part.tolist()), size) for part in ranges]
+    if not any(ways):
         return _each(logits, beta).log_()
-    return (_at_nodes(logits, way.nodes) @ torch.from_numpy(way.weights).T).clamp_(min=1.0).log_()[:, place]
+    sums = [_at_nodes(logits, way) if way else _each(logits, part) for part, way in zip(ranges, ways)]
+    return torch.cat(sums, 1).clamp_(min=1.0).log_()[:, place]
+
+
+def _ranges(values: Tensor) -> list[Tensor]:
+    """Ascending inverse temperatures, cut into ranges that are not too wide for common nodes."""
+    logs = values.log()
+    width = float(logs[-1] - logs[0])
+    count = max(1, math.ceil(width / WIDEST)) if math.isfinite(width) else 1
+    ends = logs[0] + width / count * torch.arange(1, count)
+    return list(torch.tensor_split(values, torch.searchsorted(logs, ends)))
 
 
 def _each(logits: Tensor, beta: Tensor) -> Tensor:
@@ -86,10 +102,10 @@ def _sums(values: Tensor) -> Tensor:
     return tiles.sum(1, dtype=torch.float64) + values[:, whole:].sum(1, dtype=torch.float64)
 
 
-def _at_nodes(logits: Tensor, nodes: Nodes) -> Tensor:
-    """Σ exp(β (z − max z)) at every node β of every row, (N, p · q) float64 on the CPU."""
+def _at_nodes(logits: Tensor, way: Thinned) -> Tensor:
+    """Σ exp(β (z − max z)), (N, K) float64 on the CPU, from the sums at common nodes."""
     count, size = logits.shape
-    sums = _NodeSums(nodes, logits.device)
+    sums = _NodeSums(way.nodes, logits.device)
     width = min(-(-size // TILE) * TILE, sums.numbers)
     step = sums.numbers // width
     found = torch.empty((count, sums.p * sums.q), dtype=torch.float64)
@@ -98,7 +114,7 @@ def _at_nodes(logits: Tensor, nodes: Nodes) -> Tensor:
         top = rows.amax(1, keepdim=True)
         pieces = [sums(piece, top) for piece in torch.split(rows, width, 1)]
         found[start : start + step] = sum(pieces[1:], pieces[0]).cpu()
-    return found
+    return found @ torch.from_numpy(way.weights).T
 
 
 class _NodeSums:
