@@ -6,8 +6,8 @@ Closed book: ten examples before every question, ten sampled answers of 5 tokens
 of 110M parameters with 32 000 tokens and peaked logits, a random BERT of base size. What a random model says
 means nothing, so what is clustered is replaced, in two ways:
 
-- "simulated": answers and verdicts are those of the simulated questions of `nli_calls`, each method at the
-  temperature that it has there;
+- "simulated": answers and verdicts are those of the simulated questions of `nli_calls`, of few wordings and
+  of many in proportion, a method at each temperature;
 - "as drawn": the random Llama's own answers; a third of a question's distinct answers mean the same, and of
   the other ordered pairs 15 in 100 are entailed one way.
 
@@ -39,7 +39,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from benchmarks.nli_calls import TEMPERATURES, Simulated, SimulatedModel
+from benchmarks.nli_calls import SEEDS, simulated
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
 from semcal.engine import CausalLanguageModel
 from semcal.engine.nli import CrossEncoder
@@ -53,7 +53,7 @@ from semcal.qa.grading import RuleGrader
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
 from semcal.semantics import components
 
-OURS, PLAIN, RUNS, WORDS = 32, 3, 4, 20
+OURS, PLAIN, RUNS, WORDS = 24, 2, 4, 20
 #: Share of a question's answers that mean the same, and of other ordered pairs that are entailed.
 ALIKE, ONE_WAY = 0.35, 0.15
 NLI_BATCH = 32
@@ -128,21 +128,25 @@ class AsDrawn:
 
 
 class AsSimulated:
-    """Answers of the simulated questions, each wording spelt as some words of the vocabulary."""
+    """Answers of simulated questions of all kinds, each wording spelt as some words of the vocabulary."""
 
     name = "simulated"
 
     def __init__(self, asked: Sequence[Question]) -> None:
-        rng = np.random.default_rng(5)
-        self._simulated = {one.question: Simulated.draw(i, rng) for i, one in enumerate(asked)}
-        self._judge = SimulatedModel(list(self._simulated.values()))
+        names, runs, self._judge = simulated()
+        wordings = [
+            (len(set(runs[0][i])), len({w for run in runs for w in run[i]})) for i in range(len(names))
+        ]
+        order = sorted(range(len(names)), key=wordings.__getitem__)
+        places = np.linspace(0, len(order), len(asked), endpoint=False) + len(order) / len(asked) / 2
+        chosen = [order[int(place)] for place in places]
+        self._names = {one.question: names[i] for one, i in zip(asked, chosen)}
+        self._runs = {one.question: [run[i] for run in runs] for one, i in zip(asked, chosen)}
         self._wordings: dict[str, str] = {}
 
     def texts(self, question: str, method: str, run: int, drawn: list[str]) -> list[str]:
         del drawn
-        place = METHODS.index(method)
-        rng = np.random.default_rng([run, place, *question.encode()])
-        found = self._simulated[question].samples(TEMPERATURES[place], rng)
+        found = self._runs[question][METHODS.index(method) * SEEDS + run]
         return [self._spelt(question, wording) for wording in found]
 
     def _spelt(self, question: str, wording: str) -> str:
@@ -152,7 +156,7 @@ class AsSimulated:
         return text
 
     def entailed(self, question: str, first: str, second: str) -> bool:
-        triple = self._simulated[question].name, self._wordings[first], self._wordings[second]
+        triple = self._names[question], self._wordings[first], self._wordings[second]
         return self._judge.entails([triple])[0]
 
 
