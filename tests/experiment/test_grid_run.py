@@ -159,6 +159,17 @@ def test_shards_that_share_a_folder_need_no_merge(small: Path, tmp_path: Path) -
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
+@pytest.mark.parametrize("stage", ["measure", "nli", "plain"])
+def test_rows_wait_for_every_block_that_they_are_made_of(stage: str, small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "samples")
+    shutil.rmtree(tmp_path / "blocks" / stage)
+    outcome = mills.run(tmp_path, mills.settings(small, *SMALL), shard=Shard(2, 2))
+    assert set(outcome.missing) == {stage}
+    for path in (tmp_path / "samples").rglob("*.jsonl"):
+        assert path.read_bytes() == (small / path.relative_to(tmp_path)).read_bytes()
+
+
 @pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one(small: Path, tmp_path: Path) -> None:
     with Workers(mills.Shelves(tmp_path), 2) as crew:

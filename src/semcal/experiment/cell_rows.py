@@ -223,12 +223,14 @@ def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Li
             start = place * len(block)
             of_file.append([] if lines is None else lines[start : start + len(block)])
     base = rows_path(cell.model.name, cell.parts.name, "Base", 0)
+    judged: list[Lines | None] = []
     if base in files:
-        files[base] = yield from _by_entailment(cell, files[base])
+        judged = yield from _by_entailment(cell, files[base])
+        files[base] = [lines or [] for lines in judged]
     reference = reference_candidate(chosen["methods"])
     rows = files[rows_path(cell.model.name, cell.parts.name, reference, 0)]
     plain = yield from plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
-    if any(lines is None for lines in (*measured, *plain)):
+    if any(lines is None for lines in (*measured, *judged, *plain)):
         raise Incomplete
     path = rows_path(cell.model.name, cell.parts.name, plain_candidate(reference), 0)
     files[path] = [lines or [] for lines in plain]
@@ -291,8 +293,8 @@ def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
     return (yield from cell.stages.rows("greedy", pieces, cell.rank))
 
 
-def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines]]:
-    """Rows of Base with `correct_nli`."""
+def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines | None]]:
+    """Rows of Base with `correct_nli`; None for a block that is not there."""
     needed = ("id", "question", "answers", "normal_forms", "clusters", "top_cluster")
     rows = [[json.loads(line) for line in lines] for lines in parts]
     pieces = [
@@ -312,9 +314,11 @@ def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines]]:
     ]
     found = yield from cell.stages.rows("nli", pieces, cell.rank)
     return [
-        [
+        None
+        if graded is None
+        else [
             dumps({**row, "correct_nli": json.loads(one)["correct_nli"]})
-            for row, one in zip(block, graded or [])
+            for row, one in zip(block, graded, strict=True)
         ]
         for block, graded in zip(rows, found)
     ]
