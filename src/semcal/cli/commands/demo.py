@@ -69,9 +69,8 @@ def command(
     from semcal.experiment.settings import Settings
 
     clock = Clock()
-    sets = [_limited(load_set(name), limit) for name in SETS]
     if dry_run:
-        return _plan(sets, m, out)
+        return _plan([_limited(load_set(name), limit) for name in SETS], m, out)
     if fresh and out.exists():
         _forget(out)
     settings = Settings(
@@ -89,6 +88,7 @@ def command(
         cache=out / "verdicts.sqlite",
     )
     with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, models):
+        sets = [_limited(load_set(name), limit) for name in SETS]  # while the workers import
         clock.add({"start": time.process_time()})
         from semcal.experiment.comparison import Comparison
         from semcal.report import build
