@@ -34,6 +34,7 @@ from semcal.engine.closing import Closing
 from semcal.engine.distributions import Distributions
 from semcal.engine.generating import Generating
 from semcal.engine.trunks import Trunks
+from semcal.experiment.analyses.growth import exponent
 from semcal.metrics import summaries
 from semcal.pipeline import Asking
 from semcal.pipeline import sample as sampling
@@ -173,11 +174,6 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     drawn = sum(len(draw.generation.token_ids) for one in sampled for draw in one.draws)
     counts = {"tokens of the answers": drawn, "tokens decoded": tokens, "pairs for the NLI model": pairs}
     return {**found, "all": sum(found.values()), **counts}
-
-
-def exponent(sizes: Sequence[float], spent: Sequence[float]) -> float:
-    """b of the power n^b that fits best, in logarithms."""
-    return float(np.polyfit(np.log(sizes), np.log(np.maximum(spent, 1e-9)), 1)[0])
 
 
 def results() -> list[dict[str, Any]]:

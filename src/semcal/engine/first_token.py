@@ -7,6 +7,7 @@ layer the other tokens are therefore never looked at: of L layers, about 1/L of 
 from __future__ import annotations
 
 import copy
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,6 +20,11 @@ __all__ = ["FirstTokenLayer", "first_token_only"]
 SAME = 1e-4
 #: Length and number of the inputs on which they are compared; the last is padded from half of its length.
 TOKENS, INPUTS = 12, 4
+#: Reads the parts that a layer must have.
+_LAYOUT = attrgetter(
+    *(f"attention.self.{part}" for part in ("query", "key", "value", "num_attention_heads")),
+    *("attention.self.attention_head_size", "attention.output", "intermediate", "output"),
+)
 
 
 class FirstTokenLayer(nn.Module):
@@ -59,8 +65,12 @@ def first_token_only(model: Any) -> Any:
     """
     try:
         found = _shortened(model)
-        logits, same = _logits(model), _logits(found)
-    except Exception:  # noqa: BLE001 - whatever a foreign model does not like, it runs as it is
+    except AttributeError:  # another layout
+        return model
+    logits = _logits(model)
+    try:
+        same = _logits(found)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers are called otherwise
         return model
     close = logits.shape == same.shape and bool((logits - same).abs().max() <= SAME * logits.abs().max())
     return found if close else model
@@ -70,6 +80,7 @@ def _shortened(model: Any) -> Any:
     found = copy.copy(model)
     found._modules = dict(model._modules)
     layers = _own(_own(_own(found, model.base_model_prefix), "encoder"), "layer")
+    _LAYOUT(layers[-1])
     layers._modules[str(len(layers) - 1)] = FirstTokenLayer(layers[-1])
     return found
 

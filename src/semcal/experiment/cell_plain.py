@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semcal.experiment.cells import Cell
-from semcal.experiment.stages import Lines, Piece
+from semcal.experiment.stages import Lines
 from semcal.pipeline.crews import Plan
 from semcal.records import dumps
 
@@ -55,32 +54,21 @@ def plainly_clustered(
     list of lists of JSON, or None
         None for a block that is not there.
     """
-    settings, rows = cell.settings, [[json.loads(line) for line in lines] for lines in parts]
-    how = {
-        "measure_alphas": list(measure_alphas),
-        "judge": cell.identity["equivalence"],
-        "linkage": settings.clustering.linkage,
-        "merge_refusals": settings.clustering.merge_refusals,
-        "grading": settings.grading.model_dump(),
-        "seed": settings.seeds[0],
-    }
-    pieces = [
-        Piece(
-            {"rows": [{key: row[key] for key in NEEDED} for row in block], **how},
-            {"equivalence": settings.equivalence},
-            cell.label("test", number),
-        )
-        if block
-        else None
-        for number, block in enumerate(rows)
-    ]
-    found = yield from cell.stages.rows("plain", pieces, cell.rank)
-    return [
-        None if lines is None else [_row(*both) for both in zip(block, lines, strict=True)]
-        for block, lines in zip(rows, found)
-    ]
+    settings = cell.settings
+    found = yield from cell.again(
+        "plain",
+        parts,
+        NEEDED,
+        measure_alphas=list(measure_alphas),
+        judge=cell.identity["equivalence"],
+        linkage=settings.clustering.linkage,
+        merge_refusals=settings.clustering.merge_refusals,
+        grading=settings.grading.model_dump(),
+        seed=settings.seeds[0],
+    )
+    return [None if rows is None else list(map(_line, rows)) for rows in found]
 
 
-def _row(row: Mapping[str, Any], line: str) -> str:
+def _line(row: Mapping[str, Any]) -> str:
     left = {key: value for key, value in row.items() if key != "correct_nli"}
-    return dumps({**left, "candidate": plain_candidate(row["candidate"]), **json.loads(line)})
+    return dumps({**left, "candidate": plain_candidate(row["candidate"])})

@@ -295,30 +295,12 @@ def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
 
 def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines | None]]:
     """Rows of Base with `correct_nli`; None for a block that is not there."""
-    needed = ("id", "question", "answers", "normal_forms", "clusters", "top_cluster")
-    rows = [[json.loads(line) for line in lines] for lines in parts]
-    pieces = [
-        Piece(
-            {
-                "rows": [{key: row[key] for key in needed} for row in block],
-                "seed": cell.settings.seeds[0],
-                "grading": cell.settings.grading.model_dump(),
-                "judge": cell.identity["equivalence"],
-            },
-            {"equivalence": cell.settings.equivalence},
-            cell.label("test", number),
-        )
-        if block
-        else None
-        for number, block in enumerate(rows)
-    ]
-    found = yield from cell.stages.rows("nli", pieces, cell.rank)
-    return [
-        None
-        if graded is None
-        else [
-            dumps({**row, "correct_nli": json.loads(one)["correct_nli"]})
-            for row, one in zip(block, graded, strict=True)
-        ]
-        for block, graded in zip(rows, found)
-    ]
+    found = yield from cell.again(
+        "nli",
+        parts,
+        ("id", "question", "answers", "normal_forms", "clusters", "top_cluster"),
+        seed=cell.settings.seeds[0],
+        grading=cell.settings.grading.model_dump(),
+        judge=cell.identity["equivalence"],
+    )
+    return [None if rows is None else list(map(dumps, rows)) for rows in found]

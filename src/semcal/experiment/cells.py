@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -178,6 +179,46 @@ class Cell:
         how = {"grading": grading, "seeds": list(self.settings.seeds)}
         pieces = self._after(part, sampled, {}, clustered=clustered, **how)
         return (yield from self.stages.rows("grade", pieces, self.rank))
+
+    def again(
+        self, stage: str, parts: Sequence[Lines], needed: Sequence[str], **how: Any
+    ) -> Plan[list[list[dict[str, Any]] | None]]:
+        """Rows of the test questions with what a stage that reads `needed` of them adds to each.
+
+        Parameters
+        ----------
+        stage : str
+        parts : sequence of lists of JSON
+            The rows by block; a block that is not there is empty.
+        needed : sequence of str
+            Keys of a row.
+        how
+            What else the stage depends on.
+
+        Returns
+        -------
+        list of lists of dict, or None
+            None for a block that is not there.
+        """
+        rows = [[json.loads(line) for line in lines] for lines in parts]
+        where = {"equivalence": self.settings.equivalence}
+        pieces = [
+            Piece(
+                {"rows": [{key: row[key] for key in needed} for row in block], **how},
+                where,
+                self.label("test", number),
+            )
+            if block
+            else None
+            for number, block in enumerate(rows)
+        ]
+        found = yield from self.stages.rows(stage, pieces, self.rank)
+        return [
+            None
+            if lines is None
+            else [{**row, **json.loads(line)} for row, line in zip(block, lines, strict=True)]
+            for block, lines in zip(rows, found)
+        ]
 
     def _after(
         self,

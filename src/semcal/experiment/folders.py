@@ -17,6 +17,7 @@ from semcal.experiment.paths import QUESTIONS, selection_path
 from semcal.experiment.reading import FILE, read_settings
 from semcal.experiment.stages import STAGES
 from semcal.experiment.store import read_block
+from semcal.records import read_object
 from semcal.registry import check_name
 
 __all__ = ["State", "blocks_in", "forget", "forget_from", "settings_in", "state_of", "sweep"]
@@ -84,7 +85,8 @@ def state_of(folder: Path) -> State:
     """
     settings = settings_in(folder)
     path = folder / QUESTIONS
-    described = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    remedy = "delete it and run the same command again"
+    described = read_object(path, remedy=remedy) if path.exists() else {}
     sizes = {
         one.name: described[one.name]["sizes"]
         if one.name in described

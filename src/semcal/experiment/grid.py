@@ -31,7 +31,7 @@ from semcal.experiment.shelf import Shelf, row_of
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.crews import Crew, Task, together
-from semcal.records import dumps, write_rows
+from semcal.records import dumps, read_object, write_rows
 
 __all__ = ["Grid", "Outcome"]
 
@@ -141,12 +141,8 @@ class Grid:
     @cached_property
     def _before(self) -> dict[str, Any]:
         """The environment record as earlier sessions have left it."""
-        return self._record()
-
-    def _record(self) -> dict[str, Any]:
         path = self.folder / "environment.json"
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return found
+        return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}
 
     @property
     def _scratch(self) -> str:
@@ -157,7 +153,7 @@ class Grid:
         path = self.folder / QUESTIONS
         described = {parts.name: parts.described() for parts in sets}
         if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = read_object(path, remedy="delete it and run the same command again")
             changed = [name for name, one in described.items() if before.get(name) != one]
             if changed:
                 raise StoreError(

@@ -8,7 +8,7 @@ from typing import Any
 from semcal.engine.clustering import cluster_answers
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.shelf import Shelf
-from semcal.pipeline.grade import grade_clusters
+from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.processes import Tell
 from semcal.qa.normal_form import text_form
@@ -16,6 +16,11 @@ from semcal.qa.normal_form import text_form
 __all__ = ["plain"]
 
 Spec = Mapping[str, Any]
+#: What differs from the rows as they were.
+ADDED = (
+    *("id", "normal_forms", "clusters", "confidences", "semantic_entropy", "confidence", "top_cluster"),
+    *("correct", "rule"),
+)
 
 
 def plain(shelf: Shelf, spec: Spec, tell: Tell) -> list[dict[str, Any]]:
@@ -46,17 +51,11 @@ def plain(shelf: Shelf, spec: Spec, tell: Tell) -> list[dict[str, Any]]:
 def _graded(row: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     """What differs from the row as it was, with the grades of what each measure puts first."""
     grading = Grading(**spec["grading"])
-    grades = grade_clusters(
+    graded = grade_row(
         row,
         grader=grading.grader(),
         seed=spec["seed"],
         limit=grading.members,
         likeliest=grading.choice == "likeliest",
     )
-    top = row["top_cluster"]
-    kept = ("id", "normal_forms", "clusters", "confidences", "semantic_entropy", "confidence", "top_cluster")
-    return {
-        **{key: row[key] for key in kept},
-        "correct": {name: None if index is None else grades[index].correct for name, index in top.items()},
-        "rule": {name: None if index is None else grades[index].rule for name, index in top.items()},
-    }
+    return {key: graded[key] for key in ADDED}

@@ -8,7 +8,6 @@ checksum. A block is read by the model in one piece, so an interrupted store end
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -22,7 +21,7 @@ from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import StoreError
 from semcal.recalibration import Suffixes
 from semcal.recalibration.suffixes import row_counts
-from semcal.records import Row, dumps, read_rows, write_rows, writing
+from semcal.records import Row, dumps, read_object, read_rows, write_rows, writing
 
 __all__ = ["FeatureStore", "Manifest"]
 
@@ -206,10 +205,7 @@ def _check_block(folder: Path, number: int, states: Tensor, expected: str) -> No
 
 
 def _check_same(path: Path, wanted: Manifest) -> None:
-    try:
-        found: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StoreError(f"{path} is damaged; delete its folder and run the same command again") from error
+    found = read_object(path, remedy="delete its folder and run the same command again")
     differing = [
         f"{key} is {found.get(key)!r}, wanted {value!r}"
         for key, value in {"schema": SCHEMA, **asdict(wanted)}.items()

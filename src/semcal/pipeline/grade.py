@@ -104,7 +104,9 @@ def grade_clusters(
     ]
 
 
-def grade_row(row: Mapping[str, Any], *, grader: Grader, seed: int = 0) -> dict[str, Any]:
+def grade_row(
+    row: Mapping[str, Any], *, grader: Grader, seed: int = 0, limit: int = 4, likeliest: bool = False
+) -> dict[str, Any]:
     """Add `correct` and `rule` to a row.
 
     Parameters
@@ -116,6 +118,8 @@ def grade_row(row: Mapping[str, Any], *, grader: Grader, seed: int = 0) -> dict[
     seed : int
         Chooses the members of a cluster that are looked at; the choice depends on the seed, the
         question's id and the cluster alone.
+    limit, likeliest
+        As for `grade_clusters`.
 
     Returns
     -------
@@ -134,7 +138,7 @@ def grade_row(row: Mapping[str, Any], *, grader: Grader, seed: int = 0) -> dict[
     if predictions is not None:
         grade = grader.grade(question, predictions, references)
         return {**row, "correct": grade.correct, "rule": grade.rule}
-    grades = grade_clusters(row, grader=grader, seed=seed)
+    grades = grade_clusters(row, grader=grader, seed=seed, limit=limit, likeliest=likeliest)
     top = top_clusters_of(row, len(grades))
     return {
         **row,

@@ -6,7 +6,7 @@ data sets have resamples of their own, so that contrasts can be pooled over both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
-__all__ = ["QUANTITIES", "Quantity", "benefit", "paired_tests", "pooled_benefit", "tested"]
+__all__ = ["QUANTITIES", "Quantity", "benefit", "paired_tests", "pooled_benefit", "tested", "told"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,18 @@ def pooled_benefit(
     ]
     known = [part for part in parts if not np.isnan(part.value)]
     return Contrast.mean(known) if known else None
+
+
+def told(found: Mapping[str, Any]) -> str:
+    """What `tested` gives, as words.
+
+    Examples
+    --------
+    >>> told({"value": 0.0125, "interval": [-0.001, 0.025]})
+    '+0.013 [-0.001, +0.025]'
+    """
+    low, high = found["interval"]
+    return f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def tested(contrast: Contrast) -> dict[str, Any]:

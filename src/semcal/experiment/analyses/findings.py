@@ -15,7 +15,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     positive,
     undecidable,
 )
-from semcal.experiment.analyses.contrasts import tested
+from semcal.experiment.analyses.contrasts import tested, told
 from semcal.experiment.analyses.remedies import ARMS, METRICS, Compared
 from semcal.metrics import Contrast
 
@@ -58,7 +58,7 @@ def _clusters_finding(found: Sequence[Compared]) -> Claim:
     pairs = sum(int(one.pairs["with"].pairs.sum()) for one in labelled if one.pairs)
     because = (
         f"Of {pairs} labelled pairs {errors['without']} stand wrongly without and {errors['with']} with "
-        f"them; saved per pair, mean over models and data sets: {_told(saved)}. Clusters differ for "
+        f"them; saved per pair, mean over models and data sets: {told(tested(saved))}. Clusters differ for "
         f"{np.mean([one.changed for one in found]):.1%} of the questions."
     )
     evidence = {"pairs": pairs, "errors": errors, "saved": tested(saved)}
@@ -73,9 +73,9 @@ def _scores_finding(found: Sequence[Compared]) -> Claim:
     known = {metric: one for metric, one in benefits.items() if one is not None}
     if not known:
         return undecidable(*SCORES, lacking="measure that is defined in both ways")
-    told = "; ".join(f"{WORDS[metric]} {_told(one)}" for metric, one in known.items())
     evidence = {metric: tested(one) for metric, one in known.items()}
-    return Claim(*SCORES, any_of(list(known.values())), f"Better by: {told}.", evidence)
+    better = "; ".join(f"{WORDS[metric]} {told(one)}" for metric, one in evidence.items())
+    return Claim(*SCORES, any_of(list(known.values())), f"Better by: {better}.", evidence)
 
 
 def any_of(benefits: Sequence[Contrast]) -> str:
@@ -99,8 +99,3 @@ def _pooled(parts: Sequence[Contrast | None]) -> Contrast | None:
     """The mean of those that are defined."""
     known = [one for one in parts if one is not None and not np.isnan(one.value)]
     return Contrast.mean(known) if known else None
-
-
-def _told(contrast: Contrast) -> str:
-    one = tested(contrast)
-    return f"{one['value']:+.3f} [{one['interval'][0]:+.3f}, {one['interval'][1]:+.3f}]"

@@ -18,7 +18,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     refuting,
     undecidable,
 )
-from semcal.experiment.analyses.contrasts import tested
+from semcal.experiment.analyses.contrasts import tested, told
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
@@ -67,10 +67,9 @@ def draws_claim(by_draws: Mapping[Pair, Mapping[int, PairScores]]) -> Claim:
         "change_of_auroc": {str(k): tested(step) for k, step in steps.items()},
         "parts": verdicts,
     }
-    low, high = evidence["gain"]["interval"]
     largest = max(abs(step.value) for step in steps.values())
     because = (
-        f"ACE falls by {gain.value:+.3f} [{low:+.3f}, {high:+.3f}] from {numbers[0]} to {numbers[-1]} draws, "
+        f"ACE falls by {told(evidence['gain'])} from {numbers[0]} to {numbers[-1]} draws, "
         f"{reached:.0%} of it by 15; AUROC moves by at most {largest:.3f} from 10 draws on."
     )
     return Claim(*TOLD, all_of(verdicts), because, evidence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semcal.experiment.analyses.claims.verdicts import Claim, positive, undecidable
-from semcal.experiment.analyses.contrasts import QUANTITIES, measures_of, tested
+from semcal.experiment.analyses.contrasts import QUANTITIES, measures_of, tested, told
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Contrast
 
@@ -44,6 +44,5 @@ def variants_claim(scores: GridScores) -> Claim:
         "pooled": tested(pooled),
         "by_method": {method: tested(Contrast.mean(found)) for method, found in known.items()},
     }
-    low, high = evidence["pooled"]["interval"]
-    because = f"SE_conf less SE_vanilla is {pooled.value:+.3f} [{low:+.3f}, {high:+.3f}] in AUROC."
+    because = f"SE_conf less SE_vanilla is {told(evidence['pooled'])} in AUROC."
     return Claim(*TOLD, positive(pooled), because, evidence)

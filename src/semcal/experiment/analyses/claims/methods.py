@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.experiment.analyses.claims.verdicts import OPEN, Claim, all_of, positive, undecidable
-from semcal.experiment.analyses.contrasts import benefit, measures_of, pooled_benefit, tested
+from semcal.experiment.analyses.contrasts import benefit, measures_of, pooled_benefit, tested, told
 from semcal.experiment.analyses.scores import GridScores
 
 __all__ = ["METHOD_CLAIMS", "MethodClaim", "method_claim"]
@@ -141,10 +141,9 @@ def _where_worse(evidence: dict[str, Any], other: str) -> str:
 def _because(evidence: dict[str, Any], quantity: str) -> str:
     parts = []
     for other, found in evidence["pooled"].items():
-        low, high = found["interval"]
         cells = evidence["cells"][other]
         parts.append(
-            f"against {other} {found['value']:+.3f} [{low:+.3f}, {high:+.3f}], better in {cells['better']}"
+            f"against {other} {told(found)}, better in {cells['better']}"
             f" and worse in {cells['worse']} of {sum(cells.values())} cells{_where_worse(evidence, other)}"
         )
     return f"Benefit of TS ({WORDS[quantity]}): {'; '.join(parts)}."

@@ -15,7 +15,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     refuting,
     undecidable,
 )
-from semcal.experiment.analyses.contrasts import measures_of, pooled_benefit, tested
+from semcal.experiment.analyses.contrasts import measures_of, pooled_benefit, tested, told
 from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
@@ -51,11 +51,7 @@ def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) ->
         return undecidable(*TOLD, lacking=f"wrong answers where Base is calibrated (its ACE: {shown})")
     evidence = {name: tested(one) for name, one in found.items() if one is not None}
     verdict = all_of([positive(found["auroc"], parts=2), _not_positive(found["ace"])])
-    because = "; ".join(
-        f"benefit in {name.upper()} {one['value']:+.3f} [{one['interval'][0]:+.3f}, "
-        f"{one['interval'][1]:+.3f}]"
-        for name, one in evidence.items()
-    )
+    because = "; ".join(f"benefit in {name.upper()} {told(one)}" for name, one in evidence.items())
     return Claim(*TOLD, verdict, f"{because}; ACE of Base: {shown}.", {**evidence, "pairs": calibrated})
 
 
