@@ -31,7 +31,7 @@ def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         return mills.shelf_of(folder)
 
     monkeypatch.setattr("semcal.experiment.shelf.open_shelf", shelf)
-    monkeypatch.setattr(run_command, "_report", lambda _: None)
+    monkeypatch.setattr(run_command, "_report", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

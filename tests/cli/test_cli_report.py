@@ -16,7 +16,7 @@ from semcal.report import grid
 NO_FIGURES = """
 import sys
 from semcal.report import grid
-grid.grid_figures = lambda *_: iter(())
+grid.planned_figures = lambda *_: []
 from semcal.cli.commands.report import command
 code = command(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
 loaded = [name for name in ("torch", "transformers", "safetensors") if name in sys.modules]
@@ -27,7 +27,7 @@ print(code, loaded)
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take most of the time, and have tests of their own."""
-    monkeypatch.setattr(grid, "grid_figures", lambda *_: iter(()))
+    monkeypatch.setattr(grid, "planned_figures", lambda *_: [])
 
 
 def test_a_run_of_the_grid_is_reported_into_its_folder(own_grid: Path, without_figures: None) -> None:

@@ -13,7 +13,7 @@ from made_up_grid import Grid, write_grid
 from semcal.engine.fakes import FakeEquivalence
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.report.grid_explorer import SMALL
+from semcal.report.grid_explorer import SMALL, explorer_blocks
 from semcal.report.grid_page import grid_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
@@ -96,7 +96,7 @@ def linked(run: FinishedRun) -> int:
 
 @pytest.fixture(scope="module")
 def page(run: FinishedRun, linked: int, made_up_results: dict[str, Any]) -> str:
-    return grid_page(run, made_up_results, [])
+    return grid_page(run, made_up_results, [], explorer_blocks(run))
 
 
 @pytest.fixture(scope="module")

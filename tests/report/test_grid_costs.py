@@ -11,6 +11,7 @@ import pytest
 
 from semcal.experiment.finished import read_finished
 from semcal.report.grid_costs import cost_tables
+from semcal.report.grid_explorer import explorer_blocks
 from semcal.report.grid_markdown import results_markdown
 from semcal.report.grid_page import grid_page
 from semcal.report.grid_tables import grid_tables
@@ -66,7 +67,7 @@ def test_times_stand_on_the_page_and_in_files_of_their_own_alone(
         if not (other := tmp_path / "before" / path.name).exists() or other.read_bytes() != path.read_bytes()
     }
     assert changed == {f"cost-{name}.{kind}" for name in ("fits", "stages") for kind in ("md", "csv", "tex")}
-    page = grid_page(run, grid_results, [])
+    page = grid_page(run, grid_results, [], explorer_blocks(run))
     assert 'id="costs"' in page
     assert "Seconds a fit" in page
 
@@ -100,4 +101,4 @@ def test_findings_are_told_apart_from_the_papers_claims(
     _, beyond = text.split("## Beyond the paper")
     for finding in grid_results["findings"]:
         assert finding["because"] in beyond
-    assert 'id="remedies"' in grid_page(run, grid_results, [])
+    assert 'id="remedies"' in grid_page(run, grid_results, [], explorer_blocks(run))

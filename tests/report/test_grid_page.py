@@ -21,6 +21,7 @@ from semcal.report.grid_explorer import explorer_blocks, packed, unpacked
 from semcal.report.grid_figures import grid_figures
 from semcal.report.grid_page import grid_page
 from semcal.report.grid_tables import grid_tables
+from semcal.report.page_figures import page_figure
 
 Results = dict[str, Any]
 HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 {{data}}"
@@ -34,7 +35,14 @@ def run(analysed_grid: Path) -> FinishedRun:
 @pytest.fixture(scope="module")
 def text(run: FinishedRun, made_up_results: Results) -> str:
     """The page with the first two figures."""
-    return grid_page(run, made_up_results, islice(grid_figures(run, made_up_results), 2))
+    figures = islice(grid_figures(run, made_up_results), 2)
+    shown = [page_figure(figure, f"f{i}") for i, figure in enumerate(figures)]
+    return grid_page(run, made_up_results, shown, explorer_blocks(run))
+
+
+def bare(run: FinishedRun, results: Results) -> str:
+    """The page without figures."""
+    return grid_page(run, results, [], explorer_blocks(run))
 
 
 def test_the_page_is_well_formed_with_unique_ids_and_links_that_lead_somewhere(text: str) -> None:
@@ -103,7 +111,7 @@ def test_the_explorer_holds_every_row_of_the_chosen_candidates(run: FinishedRun)
                 assert members == set(row["samples"])
                 assert top == [row["top_cluster"][m] for m in run.measures]
                 assert correct == [int(row["correct"][m]) for m in run.measures]
-                assert [explorer.head["rules"][i] for i in rule] == [row["rule"][m] for m in run.measures]
+                assert [block["rules"][i] for i in rule] == [row["rule"][m] for m in run.measures]
                 assert (block["texts"][greedy], greedy_correct) == (row["greedy"], int(row["greedy_correct"]))
                 for k, measure in enumerate(run.measures):
                     shown = [p / 10_000 for p in confidences[k]]
@@ -122,14 +130,12 @@ def test_methods_name_the_candidate_of_each_measure(run: FinishedRun) -> None:
 
 
 def test_a_large_run_is_held_as_run_0_alone_and_the_page_says_so(
-    run: FinishedRun, made_up_results: Results, monkeypatch: pytest.MonkeyPatch
+    run: FinishedRun, made_up_results: Results
 ) -> None:
     assert explorer_blocks(run).runs == [0, 1]
-    assert explorer_blocks(run, small=100).runs == [0]
-    monkeypatch.setattr(
-        "semcal.report.grid_page.explorer_blocks", lambda run: explorer_blocks(run, small=100)
-    )
-    assert "Of the 2 runs the page holds run 0 alone" in grid_page(run, made_up_results, [])
+    alone = explorer_blocks(run, small=100)
+    assert alone.runs == [0]
+    assert "Of the 2 runs the page holds run 0 alone" in grid_page(run, made_up_results, [], alone)
 
 
 def test_the_same_value_is_packed_into_the_same_text() -> None:
@@ -154,7 +160,7 @@ def test_markup_in_samples_questions_and_reasons_stays_text(
 ) -> None:
     edit(own_grid, question=HOSTILE, samples=[HOSTILE] * 10, greedy=HOSTILE)
     write_rows(own_grid.folder / "problems.jsonl", [{"dataset": "d", "line": 3, "reason": HOSTILE}])
-    page = Page(grid_page(own_grid, made_up_results, []))
+    page = Page(bare(own_grid, made_up_results))
     assert page.tags["img"] == 0
     assert page.tags["script"] == 2 + 2
     assert page.tables["table-problems"][1][:2] == ["d", "3"]
@@ -177,7 +183,7 @@ def test_more_refused_rows_than_the_page_names_are_counted(
 ) -> None:
     rows = [{"dataset": "d", "line": i, "reason": "no answers"} for i in range(230)]
     write_rows(own_grid.folder / "problems.jsonl", rows)
-    page = grid_page(own_grid, made_up_results, [])
+    page = bare(own_grid, made_up_results)
     assert len(Page(page).tables["table-problems"]) == 1 + 200
     assert "the first 200 of 230; all stand in problems.jsonl" in page
 
@@ -186,7 +192,7 @@ def test_more_refused_rows_than_the_page_names_are_counted(
 def test_a_damaged_file_is_named(name: str, own_grid: FinishedRun, made_up_results: Results) -> None:
     (own_grid.folder / name).write_text("{ no", encoding="utf-8")
     with pytest.raises(StoreError, match=name):
-        grid_page(own_grid, made_up_results, [])
+        bare(own_grid, made_up_results)
 
 
 def test_a_folder_without_results_is_told_how_to_get_them(own_grid: FinishedRun) -> None:

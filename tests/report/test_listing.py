@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 from semcal.errors import StoreError
 from semcal.report.grid import build
-from semcal.report.grid_figures import GridFigure
+from semcal.report.grid_figures import PlannedFigure
 from semcal.report.listing import LISTING, renew_listing
 
 
@@ -59,8 +60,8 @@ def test_a_figure_goes_when_the_report_has_it_no_more(
     analysed_grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drawn(*names: str) -> None:
-        figures = [GridFigure("3", name, (), Figure((1, 1))) for name in names]
-        monkeypatch.setattr("semcal.report.grid.grid_figures", lambda *_: iter(figures))
+        figures = [PlannedFigure("3", name, (), partial(Figure, (1, 1))) for name in names]
+        monkeypatch.setattr("semcal.report.grid.planned_figures", lambda *_: figures)
         build(analysed_grid, tmp_path)
 
     shutil.copy(analysed_grid / "results.json", tmp_path)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from semcal.cli.console import say
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from semcal.pipeline.processes import Job
     from semcal.pipeline.sharing import Shared
 
-__all__ = ["SharedRows", "chosen", "crew_for", "peeked", "tell_peak"]
+__all__ = ["SharedRows", "chosen", "crew_for", "peeked", "reporters", "tell_peak"]
+
+#: What processes that make a report import before they part.
+REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.grid")
 
 Rows = Sequence[Mapping[str, Any]]
 Anything = TypeVar("Anything")
@@ -76,6 +80,26 @@ def crew_for(
     with crews as crew:
         yield crew, held
         tell_peak(crew)
+
+
+@contextmanager
+def reporters(run: Path) -> Iterator[Crew[None]]:
+    """Give those who make the report of a run of the grid: a process for each processor.
+
+    They begin to import before this process does; a run of one model on one data set is not shared.
+    """
+    from semcal.pipeline.crews import Alone
+    from semcal.pipeline.sharing import share_out
+    from semcal.pipeline.workers import Workers
+
+    pairs = len(list((run / "selection").glob("*/*.json")))
+    count = share_out(None, weights=0, blocks=pairs).processes
+    with Workers(_nothing, count, REPORTING) if count > 1 else Alone(None) as crew:
+        yield crew
+
+
+def _nothing() -> None:
+    """What a process needs to have loaded for a report."""
 
 
 def _differ(device: str | None, nli_device: str | None) -> bool:

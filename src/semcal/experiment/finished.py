@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,14 @@ class FinishedRun:
         The content of settings.yaml.
     selections : mapping
         (model, data set) → the content of its file under selection/.
+    part : (model, data set), optional
+        What is looked at, where that is one of `pairs`; everything by default.
     """
 
     folder: Path
     settings: Mapping[str, Any]
     selections: Mapping[Pair, Mapping[str, Any]] = field(repr=False)
+    part: Pair | None = None
 
     @property
     def preset(self) -> str:
@@ -110,8 +113,14 @@ class FinishedRun:
 
     @property
     def pairs(self) -> list[Pair]:
-        """Every (model, data set), the data sets of one model together."""
+        """Every (model, data set) that is looked at, the data sets of one model together."""
+        if self.part is not None:
+            return [self.part]
         return [(model, dataset) for model in self.models for dataset in self.datasets]
+
+    def parts(self) -> list[FinishedRun]:
+        """The run once for each of its pairs, of which alone it then shows something."""
+        return [replace(self, part=pair) for pair in self.pairs]
 
     @property
     def problems(self) -> int:

@@ -129,8 +129,14 @@ class Crew(ABC, Generic[Held]):
         >>> Alone(None).each(abs, [-1, 2], stage="work")
         [1, 2]
         """
+        return self.begin(function, items, stage=stage)()
+
+    def begin(
+        self, function: Callable[[Any], Result], items: Sequence[Any], *, stage: str
+    ) -> Callable[[], list[Result]]:
+        """Begin what `each` does; what is returned waits for the results and gives them, once."""
         numbers = [self.start(Task(_Applied(function, item), stage)) for item in items]
-        return [self.result(number) for number in numbers]
+        return lambda: [self.result(number) for number in numbers]
 
     def _count(self, stage: str, seconds: float) -> None:
         if seconds:

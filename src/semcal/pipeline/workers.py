@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import multiprocessing
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import connection
@@ -22,7 +22,7 @@ from semcal.pipeline.processes import Outcome, Told, done, peak_memory_mb, serve
 
 __all__ = ["AloneAtFirst", "Workers"]
 
-#: What worker processes import before they part, so that this is done once.
+#: What worker processes that hold models import before they part, so that this is done once.
 PRELOAD = (
     "semcal.engine.loading",
     "semcal.engine.nli",
@@ -59,12 +59,15 @@ class Workers(Crew[Held]):
         Gives what every job of a process is given; it can be pickled.
     count : int
         Number of processes, each with one thread.
+    preload : sequence of str
+        Modules that they import before they part; what models need by default.
     """
 
-    def __init__(self, load: Callable[[], Held], count: int) -> None:
+    def __init__(self, load: Callable[[], Held], count: int, preload: Sequence[str] | None = None) -> None:
         super().__init__()
         self.count = count
         self._load = load
+        self._preload = PRELOAD if preload is None else preload
         self._workers: list[_Worker] = []
         self._attempts: dict[int, int] = {}
         self._peaks: dict[int | None, float] = {}
@@ -76,7 +79,7 @@ class Workers(Crew[Held]):
 
     @cached_property
     def _context(self) -> multiprocessing.context.BaseContext:
-        return _starting()
+        return _starting(self._preload)
 
     @property
     def peak_mb(self) -> float:
@@ -209,7 +212,7 @@ class AloneAtFirst(Workers[Held]):
         return number, outcome
 
 
-def _starting() -> multiprocessing.context.BaseContext:
+def _starting(preload: Sequence[str]) -> multiprocessing.context.BaseContext:
     """How processes start: from a clean server that has imported what they need, or else each by itself.
 
     The server begins to import at once and nobody waits for it here.
@@ -219,7 +222,7 @@ def _starting() -> multiprocessing.context.BaseContext:
     from multiprocessing.forkserver import ensure_running
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOAD))
+    context.set_forkserver_preload(list(preload))
     with uninterrupted():
         ensure_running()
     return context

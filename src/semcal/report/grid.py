@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from semcal.experiment.finished import read_finished
-from semcal.report.grid_figures import GridFigure, grid_figures, write_files
+from semcal.pipeline.crews import Alone, Crew
+from semcal.report.grid_explorer import explorer_blocks
+from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
 from semcal.report.grid_markdown import write_markdown
 from semcal.report.grid_page import write_page
 from semcal.report.grid_results import read_results
 from semcal.report.grid_tables.writing import write_tables
 from semcal.report.listing import renew_listing
+from semcal.report.page_figures import PageFigure, page_figure
 
 __all__ = ["build"]
 
 
-def build(folder: Path, out: Path | None = None) -> Path:
+def build(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
 
     Tables and figures of an older report that this one has not are removed (`semcal.report.listing`).
@@ -27,6 +31,8 @@ def build(folder: Path, out: Path | None = None) -> Path:
         A run folder.
     out : Path, optional
         Where results.json lies and everything is written; the run folder by default.
+    crew : Crew, optional
+        Who draws the figures and packs the questions; this process by default. The files are the same.
 
     Returns
     -------
@@ -38,18 +44,23 @@ def build(folder: Path, out: Path | None = None) -> Path:
     InputError, StoreError
         As `read_finished`; also if results.json is missing, damaged or of another schema.
     """
-    target = Path(folder) if out is None else Path(out)
+    target, crew = Path(folder) if out is None else Path(out), crew or Alone(None)
     run, results = read_finished(Path(folder)), read_results(target)
+    planned = list(enumerate(planned_figures(run, results)))
+    drawing = crew.begin(partial(_written, folder=target / "figures"), planned, stage="report")
     written = write_tables(run, results, target / "tables")
     write_markdown(run, results, target)
-    figures = _written(grid_figures(run, results), target / "figures", written)
-    page = write_page(run, results, figures, target)
-    renew_listing(target, written)
+    explorer = explorer_blocks(run, crew=crew)
+    drawn = [one for one in drawing() if one is not None]
+    page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
+    renew_listing(target, [*written, *(path for _, paths in drawn for path in paths)])
     return page
 
 
-def _written(figures: Iterator[GridFigure], folder: Path, written: list[Path]) -> Iterator[GridFigure]:
-    """The figures, each written to its files as it goes by, so that it is drawn only once."""
-    for figure in figures:
-        written += write_files(figure, folder)
-        yield figure
+def _written(numbered: tuple[int, PlannedFigure], folder: Path) -> tuple[PageFigure, list[Path]] | None:
+    """A figure drawn once, for its files and for the page."""
+    number, planned = numbered
+    figure = planned.drawn()
+    if figure is None:
+        return None
+    return page_figure(figure, f"f{number}"), write_files(figure, folder)

@@ -11,11 +11,12 @@ import gzip
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
+from semcal.pipeline.crews import Alone, Crew
 from semcal.report.explorer import as_bit, as_log, script_json
 from semcal.report.stored_verdicts import StoredVerdicts
 
@@ -52,7 +53,7 @@ class Explorer:
         return list(self.head["runs"])
 
 
-def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
+def explorer_blocks(run: FinishedRun, *, small: int = SMALL, crew: Crew[Any] | None = None) -> Explorer:
     """Pack the questions of a run; of every run of the grid where that is small, else of run 0.
 
     Parameters
@@ -60,14 +61,15 @@ def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
     run : FinishedRun
     small : int
         Characters up to which all runs are packed.
+    crew : Crew, optional
+        Who packs them; this process by default.
     """
+    crew = crew or Alone(None)
     asked = {dataset: _asked(run, dataset) for dataset in run.datasets}
-    rules: Names = {}
-    with StoredVerdicts(run.folder / "verdicts.sqlite") as verdicts:
-        blocks = _run_blocks(run, 0, asked, rules, verdicts)
-        every = run.runs * sum(map(len, blocks.values())) <= small
-        for number in range(1, run.runs if every else 1):
-            blocks |= _run_blocks(run, number, asked, rules, verdicts)
+    found = _run_blocks(run, 0, asked, crew)
+    every = run.runs * sum(len(block) for block, _ in found.values()) <= small
+    for number in range(1, run.runs if every else 1):
+        found |= _run_blocks(run, number, asked, crew)
     questions = {
         f"questions-{d}": packed([_question(row) for row in asked[name].values()])
         for d, name in enumerate(run.datasets)
@@ -78,10 +80,10 @@ def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
         "models": run.models,
         "datasets": run.datasets,
         "runs": list(range(run.runs)) if every else [0],
-        "rules": list(rules),
+        "rules": list(dict.fromkeys(rule for _, rules in found.values() for rule in rules)),
         "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
     }
-    return Explorer(head, questions | blocks)
+    return Explorer(head, questions | {name: block for name, (block, _) in found.items()})
 
 
 def packed(value: Any) -> str:
@@ -126,32 +128,32 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 
 
 def _run_blocks(
-    run: FinishedRun,
-    number: int,
-    asked: Mapping[str, Mapping[str, Row]],
-    rules: Names,
-    verdicts: StoredVerdicts,
-) -> dict[str, str]:
-    """The blocks of one run of the grid."""
-    return {
-        f"block-{m}-{d}-{number}": packed(
-            _block(run, model, dataset, number, asked[dataset], rules, verdicts)
-        )
-        for m, model in enumerate(run.models)
-        for d, dataset in enumerate(run.datasets)
-    }
+    run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], crew: Crew[Any]
+) -> dict[str, tuple[str, list[str]]]:
+    """The blocks of one run of the grid, each with the rules that decided there."""
+    places = [(m, d) for m in range(len(run.models)) for d in range(len(run.datasets))]
+    wanted = [
+        (replace(run, part=pair), number, {key: str(row["question"]) for key, row in asked[pair[1]].items()})
+        for pair in run.pairs
+    ]
+    found = crew.each(_packed_block, wanted, stage="report")
+    return {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, found)}
+
+
+def _packed_block(wanted: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
+    """A block, and the rules that decided there."""
+    run, _, _ = wanted
+    with StoredVerdicts(run.folder / "verdicts.sqlite") as verdicts:
+        block = _block(*wanted, verdicts)
+    return packed(block), block["rules"]
 
 
 def _block(
-    run: FinishedRun,
-    model: str,
-    dataset: str,
-    number: int,
-    asked: Mapping[str, Row],
-    rules: Names,
-    verdicts: StoredVerdicts,
+    run: FinishedRun, number: int, asked: Mapping[str, str], verdicts: StoredVerdicts
 ) -> dict[str, Any]:
     """What one model did on one data set in one run; grid_page.js has the shape."""
+    ((model, dataset),) = run.pairs
+    rules: Names = {}
     texts: Names = {}
     forms: dict[int, str] = {}
     known: list[set[str]] = [set() for _ in asked]
@@ -167,13 +169,12 @@ def _block(
             forms.update(zip((texts[text] for text in row.get("samples", [])), stated))
             known[place].update(stated)
     form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
-    judged = [
-        verdicts.among(str(row["question"]), stated, form_ids) for row, stated in zip(asked.values(), known)
-    ]
+    judged = [verdicts.among(question, stated, form_ids) for question, stated in zip(asked.values(), known)]
     return {
         "texts": list(texts),
         "forms": list(form_ids),
         "form_of": [form_ids.get(forms.get(i, ""), -1) if i in forms else -1 for i in range(len(texts))],
+        "rules": list(rules),
         "candidates": candidates,
         "verdicts": judged if any(judged) else None,
     }

@@ -5,6 +5,7 @@
 //   #block-M-D-R      what model M did on data set D in run R:
 //     texts, forms    texts of answers; normal forms
 //     form_of         text → its normal form, by place; -1 where there is none
+//     rules           names of rules that decided
 //     candidates      name → for each question an entry, or null:
 //                     [clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]
 //     verdicts        null, or for each question [premise, hypothesis, entails, …], by places in forms
@@ -172,7 +173,7 @@ function recordDetails(record, k) {
   const said = el("p", { className: "note" }, `Greedy answer: ${greedy || "empty"} `,
     el("span", { className: rightClass(right) }, rightWord(right)), " · ",
     el("a", { href: address(record, k) }, "Link to this question"));
-  const parts = [said, clusterTable(row(record, k), data.rules, caption), methodTable(record), verdictTable(record, k)];
+  const parts = [said, clusterTable(row(record, k), cell.block.rules, caption), methodTable(record), verdictTable(record, k)];
   return parts.filter(Boolean);
 }
 
@@ -225,7 +226,7 @@ const started = startExplorer({
   ready,
   records: () => shownRecords,
   keeps: (record, { method, rule }) => (!method || record.method === method) &&
-    (!rule || data.rules[record.entries[state.k][5][state.k]] === rule),
+    (!rule || record.cell.block.rules[record.entries[state.k][5][state.k]] === rule),
   question: ({ question: [id, question, answers, context] }) => ({ id, question, answers, context }),
   view,
   meanings: ({ entries }, k) => entries[k][0].length,

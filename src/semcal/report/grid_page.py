@@ -10,13 +10,13 @@ from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_costs import cost_tables
-from semcal.report.grid_explorer import Explorer, explorer_blocks
-from semcal.report.grid_figures import GridFigure
+from semcal.report.grid_explorer import Explorer
 from semcal.report.grid_headline import facts, headline, headline_table
 from semcal.report.grid_results import read_environment
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
 from semcal.report.html import asset, fill, framed, html_list, html_table, html_text
+from semcal.report.page_figures import PageFigure
 from semcal.report.tables import Cell, Column, Table, deviation_table
 
 __all__ = ["grid_page", "write_page"]
@@ -27,17 +27,18 @@ Results = Mapping[str, Any]
 NAMED = 200
 
 
-def write_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure], folder: Path) -> Path:
+def write_page(
+    run: FinishedRun, results: Results, figures: Iterable[PageFigure], explorer: Explorer, folder: Path
+) -> Path:
     """Write the page with some figures into a folder."""
     target = folder / "report.html"
     with writing(target) as handle:
-        handle.write(grid_page(run, results, figures))
+        handle.write(grid_page(run, results, figures, explorer))
     return target
 
 
-def grid_page(run: FinishedRun, results: Results, figures: Iterable[GridFigure]) -> str:
+def grid_page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], explorer: Explorer) -> str:
     """Return the page of a run as text; the same run gives the same text."""
-    explorer = explorer_blocks(run)
     environment = read_environment(run.folder)
     tables = [*grid_tables(results), *cost_tables(results, environment)]
     sections = sections_of(results, figures, tables)

@@ -9,15 +9,12 @@ from typing import Any
 import yaml
 
 from semcal.experiment.paths import slug
-from semcal.report.grid_figures import GridFigure
 from semcal.report.html import choices, html_table, html_text
-from semcal.report.svg import inline_svg
+from semcal.report.page_figures import PageFigure
 from semcal.report.tables import Table
 
 __all__ = ["SECTIONS", "Section", "claims_html", "sections_of"]
 
-#: Width on the screen of an inch of print.
-REM_PER_INCH = 7.2
 #: How verdicts are coloured; others are open.
 VERDICTS = {"holds": "holds", "does not": "fails"}
 
@@ -108,15 +105,15 @@ APART = ("claims", "deviations")
 
 
 def sections_of(
-    results: Mapping[str, Any], figures: Iterable[GridFigure], tables: Sequence[Table]
+    results: Mapping[str, Any], figures: Iterable[PageFigure], tables: Sequence[Table]
 ) -> list[tuple[Section, str]]:
     """Return the sections that have something to show, each with its markup.
 
     Tables that no section asks for (published numbers beside ours) stand in one of their own at the end.
     """
     drawn: dict[str, dict[tuple[str, ...], str]] = {}
-    for i, figure in enumerate(figures):
-        drawn.setdefault(figure.number, {})[figure.of] = _figure(figure, f"f{i}")
+    for figure in figures:
+        drawn.setdefault(figure.number, {})[figure.of] = figure.markup
     named = {table.name: table for table in tables}
     models, shown = results["models"], set(APART)
     found = []
@@ -138,20 +135,6 @@ def sections_of(
 
 
 # ---- Figures ----------------------------------------------------------------------------------------------
-
-
-def _figure(figure: GridFigure, name: str) -> str:
-    """A figure as wide as in print, with its caption; `name` makes its ids its own."""
-    caption = html_text(figure.caption)
-    label = f"Figure {figure.number}: {figure.caption}"
-    width = figure.figure.get_figwidth() * REM_PER_INCH
-    svg = inline_svg(figure.figure, name, label)
-    return (
-        f'<figure class="numbered"><figcaption><b>Figure {figure.number}.</b> {caption}</figcaption>\n'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Figure {figure.number}">'
-        f'<div class="drawn" style="width: {width:.1f}rem">{svg}</div></div>'
-        "</figure>"
-    )
 
 
 def _figures(section: Section, number: str, drawn: Mapping[tuple[str, ...], str]) -> str:

@@ -40,11 +40,14 @@ def command(
 
 def _grid_report(run: Path, out: Path | None) -> list[Path]:
     """Everything again from the samples of a run of the grid."""
-    from semcal.experiment.analyses import analyse
-    from semcal.report.grid import build
+    from semcal.cli.crews import reporters
 
-    analyse(run, out)
-    return [(out or run) / "results.json", build(run, out)]
+    with reporters(run) as crew:
+        from semcal.experiment.analyses import analyse
+        from semcal.report.grid import build
+
+        analyse(run, out, crew)
+        return [(out or run) / "results.json", build(run, out, crew)]
 
 
 def _page(run: Path, out: Path | None, *, figures: bool) -> list[Path]:

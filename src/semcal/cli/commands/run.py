@@ -221,7 +221,7 @@ def _carry_out(
             if outcome.complete:
                 _record(grid)  # the report shows it
                 with clock.stage("report"):
-                    _report(folder)
+                    _report(folder, crew)
         finally:
             if (folder / "settings.yaml").exists():
                 _record(grid)
@@ -241,13 +241,15 @@ def _record(grid: Grid) -> None:
     grid.write_costs()
 
 
-def _report(folder: Path) -> None:
-    """Analyses, tables, figures and the page."""
+def _report(folder: Path, crew: Crew[Any]) -> None:
+    """Analyses, tables, figures and the page, by the processes that there are on this machine."""
     from semcal.experiment.analyses import analyse
+    from semcal.pipeline.workers import Workers
     from semcal.report.grid import build
 
-    analyse(folder)
-    say(f"report: {build(folder)}")
+    here = crew if isinstance(crew, Workers) else None
+    analyse(folder, crew=here)
+    say(f"report: {build(folder, crew=here)}")
 
 
 def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:

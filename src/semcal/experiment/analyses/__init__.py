@@ -59,29 +59,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from semcal.errors import StoreError, UndefinedWarning
-from semcal.experiment.analyses.accuracies import answers, base_accuracies
-from semcal.experiment.analyses.agreement import agreement, deciding_rules
 from semcal.experiment.analyses.claims import judge
-from semcal.experiment.analyses.confidence import confidence
-from semcal.experiment.analyses.contrasts import paired_tests
-from semcal.experiment.analyses.distributions import correlations, distributions
-from semcal.experiment.analyses.entropy import entropy
 from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.fits import fits
-from semcal.experiment.analyses.generations import generations
-from semcal.experiment.analyses.growth import growth
-from semcal.experiment.analyses.losses import losses
-from semcal.experiment.analyses.remedies import compared, remedies, remedy_scores
-from semcal.experiment.analyses.rules_alone import rules_alone
+from semcal.experiment.analyses.parts import part_of
 from semcal.experiment.analyses.scores import GridScores
-from semcal.experiment.analyses.selective import selective
 from semcal.experiment.analyses.splits import prompts, splits
 from semcal.experiment.analyses.temperatures import refits, temperatures
-from semcal.experiment.analyses.transfer import transfer
-from semcal.experiment.analyses.volatility import volatility
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import deviations
+from semcal.pipeline.crews import Alone, Crew
 from semcal.records import dumps, writing
 
 __all__ = ["SCHEMA", "GridScores", "analyse", "results"]
@@ -95,28 +83,10 @@ OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
     "temperatures": temperatures,
     "refits": refits,
     "fits": fits,
-    "rules_alone": rules_alone,
-    "growth": growth,
-}
-OF_SCORES: dict[str, Callable[[GridScores], list[dict[str, Any]]]] = {
-    "base_accuracies": base_accuracies,
-    "answers": answers,
-    "confidence": confidence,
-    "entropy": entropy,
-    "volatility": volatility,
-    "agreement": agreement,
-    "deciding_rules": deciding_rules,
-    "selective": selective,
-    "generations": generations,
-    "losses": losses,
-    "distributions": distributions,
-    "correlations": correlations,
-    "paired": paired_tests,
-    "transfer": transfer,
 }
 
 
-def analyse(folder: Path, out: Path | None = None) -> dict[str, Any]:
+def analyse(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> dict[str, Any]:
     """Compute everything from the stored samples of a run folder, and write results.json.
 
     Parameters
@@ -125,6 +95,8 @@ def analyse(folder: Path, out: Path | None = None) -> dict[str, Any]:
         A run folder with its selections and samples.
     out : Path, optional
         The folder to write to; the run folder by default.
+    crew : Crew, optional
+        Who does the work, a (model, data set) at a time; this process by default. The results are the same.
 
     Returns
     -------
@@ -138,23 +110,26 @@ def analyse(folder: Path, out: Path | None = None) -> dict[str, Any]:
     StoreError
         If a file is missing or damaged; the message names it.
     """
-    found = results(read_finished(folder))
+    found = results(read_finished(folder), crew or Alone(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
         handle.write(dumps(found, indent=1) + "\n")
     return found
 
 
-def results(run: FinishedRun) -> dict[str, Any]:
+def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
     """The content of results.json."""
-    scores = GridScores(run)
+    parts = crew.each(part_of, run.parts(), stage="report")
+    analyses = {name: made(run) for name, made in OF_RUN.items()}
+    analyses |= {name: [row for part in parts for row in part.rows[name]] for name in parts[0].rows}
+    scores = GridScores(
+        run,
+        {pair: part.scores for pair, part in zip(run.pairs, parts)},
+        {pair: part.by_draws for pair, part in zip(run.pairs, parts)},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
-        analyses = {name: made(run) for name, made in OF_RUN.items()}
-        analyses |= {name: made(scores) for name, made in OF_SCORES.items()}
-        twice = list(compared(scores))
-        analyses |= {"remedies": remedies(twice), "remedy_scores": remedy_scores(twice)}
         claims = [claim.row() for claim in judge(scores, analyses)]
-        findings = [finding.row() for finding in remedies_findings(twice)]
+        findings = [one.row() for one in remedies_findings([one for part in parts for one in part.compared])]
     return {
         "schema": SCHEMA,
         "preset": run.preset,

@@ -108,6 +108,16 @@ class PairScores:
     undefined: int
     rules: Rules
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process is sent: all that was computed, from which contrasts can be made.
+
+        Intervals of single metrics belong where the resamples were drawn.
+        """
+        return {
+            name: replace(value, if_calibrated=_elsewhere) if isinstance(value, CommonResamples) else value
+            for name, value in vars(self).items()
+        }
+
     @cached_property
     def by_run(self) -> dict[Key, dict[str, Floats]]:
         """Every metric of every run: (method, measure) → metric → [R]."""
@@ -178,6 +188,10 @@ class PairScores:
             resamples=self.rules.resamples,
             seed=self.rules.seed,
         )
+
+
+def _elsewhere(*_: object) -> Floats:
+    raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> dict[str, Any]:

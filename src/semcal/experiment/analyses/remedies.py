@@ -32,8 +32,12 @@ class Compared:
     Attributes
     ----------
     model, dataset, candidate : str
-    rows : mapping of str to rows
-        By arm.
+    n : int
+        Questions.
+    changed : float
+        The share of questions whose clusters differ.
+    meanings : mapping of str to float
+        By arm, per question.
     pairs : mapping of str to PairErrors, or None
         By arm; None where the data set has no labelled pairs.
     scores : PairScores
@@ -45,7 +49,9 @@ class Compared:
     model: str
     dataset: str
     candidate: str
-    rows: Mapping[str, Rows]
+    n: int
+    changed: float
+    meanings: Mapping[str, float]
     pairs: Mapping[str, PairErrors] | None
     scores: PairScores
     seed: tuple[int, ...]
@@ -54,12 +60,6 @@ class Compared:
     def names(self) -> dict[str, str]:
         """What its rows of results begin with."""
         return {"model": self.model, "dataset": self.dataset, "candidate": self.candidate}
-
-    @property
-    def changed(self) -> float:
-        """The share of questions whose clusters differ."""
-        both = zip(self.rows["with"], self.rows["without"], strict=True)
-        return float(np.mean([a["clusters"] != b["clusters"] for a, b in both]))
 
     def fewer_errors(self) -> Contrast | None:
         """Errors per labelled pair without normal forms, less those with them; None without such pairs."""
@@ -100,7 +100,9 @@ def compared(
             model,
             dataset,
             found["of"],
-            rows,
+            len(rows["with"]),
+            _changed(rows),
+            {arm: _meanings(of) for arm, of in rows.items()},
             None if knows is None else {arm: pair_errors(of, knows) for arm, of in rows.items()},
             scores.scored(
                 model,
@@ -128,9 +130,9 @@ def remedies(found: Sequence[Compared]) -> list[dict[str, Any]]:
     return [
         {
             **one.names,
-            "n": len(one.rows["with"]),
+            "n": one.n,
             "changed": one.changed,
-            "meanings": {arm: _meanings(one.rows[arm]) for arm in ARMS},
+            "meanings": dict(one.meanings),
             "pairs": _pairs(one),
             "fewer_errors": None if (saved := one.fewer_errors()) is None else tested(saved),
         }
@@ -165,6 +167,11 @@ def _scored(one: Compared, metric: str, measures: Sequence[str]) -> dict[str, An
         return {**dict.fromkeys(ARMS), "benefit": None}
     means = {arm: float(np.mean([by_run[arm, name][metric][0] for name in gains])) for arm in ARMS}
     return {**means, "benefit": tested(Contrast.mean(gains.values()))}
+
+
+def _changed(rows: Mapping[str, Rows]) -> float:
+    both = zip(*(rows[arm] for arm in ARMS), strict=True)
+    return float(np.mean([a["clusters"] != b["clusters"] for a, b in both]))
 
 
 def _meanings(rows: Rows) -> float:

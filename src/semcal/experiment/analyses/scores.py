@@ -19,13 +19,20 @@ class GridScores:
     Parameters
     ----------
     run : FinishedRun
+    pairs, by_draws : mapping, optional
+        What is known already of what `pair` and `by_draws` give.
     """
 
-    def __init__(self, run: FinishedRun) -> None:
+    def __init__(
+        self,
+        run: FinishedRun,
+        pairs: Mapping[Pair, PairScores] | None = None,
+        by_draws: Mapping[Pair, dict[int, PairScores]] | None = None,
+    ) -> None:
         self.run = run
         self._columns: dict[tuple[Any, ...], Columns] = {}
-        self._pairs: dict[Pair, PairScores] = {}
-        self._by_draws: dict[Pair, dict[int, PairScores]] = {}
+        self._pairs = dict(pairs or {})
+        self._by_draws = dict(by_draws or {})
 
     def columns(
         self, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import PAPER, selective_figure
 from semcal.report.losses import write_figure
 
-__all__ = ["CAPTIONS", "GridFigure", "grid_figures", "write_files"]
+__all__ = ["CAPTIONS", "GridFigure", "PlannedFigure", "grid_figures", "planned_figures", "write_files"]
 
 Entry = Mapping[str, Any]
 
@@ -71,8 +72,31 @@ class GridFigure:
         return CAPTIONS[self.number]
 
 
-def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridFigure]:
-    """Draw every figure for which there is something to draw, one at a time.
+@dataclass(frozen=True, eq=False)
+class PlannedFigure:
+    """A figure that is still to be drawn, by any process.
+
+    Attributes
+    ----------
+    number, name, of
+        Of the `GridFigure`.
+    draw : callable
+        Gives the figure; None where there is nothing to draw.
+    """
+
+    number: str
+    name: str
+    of: tuple[str, ...]
+    draw: Callable[[], Figure | None]
+
+    def drawn(self) -> GridFigure | None:
+        """Draw it."""
+        figure = self.draw()
+        return None if figure is None else GridFigure(self.number, self.name, self.of, figure)
+
+
+def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[PlannedFigure]:
+    """Every figure for which there may be something to draw.
 
     Parameters
     ----------
@@ -80,38 +104,54 @@ def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridF
     results : mapping
         The content of its results.json.
     """
-    for number, subject, of, figure in _drawn(run, results["analyses"]):
-        if figure is not None:
-            digits = f"{number:0>{2 if number.isdigit() else 3}}"
-            yield GridFigure(number, "+".join([f"figure-{digits}-{subject}", *map(slug, of)]), of, figure)
+    return [
+        PlannedFigure(number, "+".join([f"figure-{_digits(number)}-{subject}", *map(slug, of)]), of, draw)
+        for number, subject, of, draw in _planned(run, results["analyses"])
+    ]
 
 
-def _drawn(
+def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridFigure]:
+    """Draw every figure for which there is something to draw, one at a time."""
+    return (figure for one in planned_figures(run, results) if (figure := one.drawn()) is not None)
+
+
+def _digits(number: str) -> str:
+    """A number as names of files have it.
+
+    Examples
+    --------
+    >>> _digits("7a"), _digits("10")
+    ('07a', '10')
+    """
+    return f"{number:0>{2 if number.isdigit() else 3}}"
+
+
+def _planned(
     run: FinishedRun, analyses: Mapping[str, Sequence[Entry]]
-) -> Iterator[tuple[str, str, tuple[str, ...], Figure | None]]:
-    """(number, subject, what it shows, figure)."""
+) -> Iterator[tuple[str, str, tuple[str, ...], Callable[[], Figure | None]]]:
+    """(number, subject, what it shows, what draws it)."""
     models, datasets, measures = run.models, run.datasets, run.measures
-    yield "1", "pull", (), pull_figure(run, models[0], datasets[0])
-    yield "2", "schematic", (), schematic_figure(run, models[0], datasets[0])
-    yield "3", "scatter", (), scatter_figure(analyses["confidence"], models, datasets)
+    yield "1", "pull", (), partial(pull_figure, run, models[0], datasets[0])
+    yield "2", "schematic", (), partial(schematic_figure, run, models[0], datasets[0])
+    yield "3", "scatter", (), partial(scatter_figure, analyses["confidence"], models, datasets)
     for model in models:
         curves = _of(analyses["selective"], model)
         shown = [name for name in PAPER if name in measures]
-        yield "4", "selective", (model,), selective_figure(curves, datasets, shown)
-        yield "5", "selective", (model,), selective_figure(curves, datasets, measures)
+        yield "4", "selective", (model,), partial(selective_figure, curves, datasets, shown)
+        yield "5", "selective", (model,), partial(selective_figure, curves, datasets, measures)
     for pair in run.pairs:
-        counted = _of(analyses["generations"], *pair)
-        yield "6", "generations", pair, count_figure(counted, measures) if counted else None
+        if counted := _of(analyses["generations"], *pair):
+            yield "6", "generations", pair, partial(count_figure, counted, measures)
     for number, loss in (("7a", "NLL"), ("7b", "SS")):
-        points = [entry for entry in analyses["losses"] if entry["loss"] == loss]
-        yield number, loss, (), scatter_figure(points, models, datasets, error="sd") if points else None
-    prompts = prompts_of(analyses["prompts"])
-    yield "8", "prompts", (), prompt_figure(prompts) if prompts else None
+        if points := [entry for entry in analyses["losses"] if entry["loss"] == loss]:
+            yield number, loss, (), partial(scatter_figure, points, models, datasets, error="sd")
+    if prompts := prompts_of(analyses["prompts"]):
+        yield "8", "prompts", (), partial(prompt_figure, prompts)
     for pair in run.pairs:
-        spread = _of(analyses["distributions"], *pair)
-        related = _of(analyses["correlations"], *pair)
-        yield "9", "distributions", pair, distribution_figure(spread, measures) if spread else None
-        yield "10", "correlations", pair, correlation_figure(related) if related else None
+        if spread := _of(analyses["distributions"], *pair):
+            yield "9", "distributions", pair, partial(distribution_figure, spread, measures)
+        if related := _of(analyses["correlations"], *pair):
+            yield "10", "correlations", pair, partial(correlation_figure, related)
 
 
 def _of(entries: Sequence[Entry], model: str, dataset: str | None = None) -> list[Entry]:
