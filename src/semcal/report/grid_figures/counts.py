@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from semcal.report.figures import METHOD_LINES, RULE, measure_marker, method_colour, style
-from semcal.report.grid_figures.panels import legend_above, panels
+from semcal.report.figures import METHOD_LINES, measure_marker, method_colour, style
+from semcal.report.grid_figures.panels import legend_above, panels, ruled
 
 __all__ = ["count_figure"]
 
@@ -47,6 +47,10 @@ def count_figure(points: Sequence[Mapping[str, Any]], measures: Sequence[str]) -
         for axes, measure in zip(row, measures):
             _draw(axes, [point for point in points if point["measure"] == measure], metric)
         row[0].set_ylabel(LABELS[metric])
+        row[0].yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid.flat:
+        ruled(axes)
+    grid[0, 0].set_xticks(sorted({point["draws"] for point in points}))
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
     figure.supxlabel("sampled answers per question", size=8.5, y=0.01)
@@ -60,10 +64,11 @@ def _draw(axes: Axes, points: Sequence[Mapping[str, Any]], metric: str) -> None:
         own = sorted((p for p in points if p["method"] == method), key=lambda p: int(p["draws"]))
         mean = np.array([point[metric]["mean"] for point in own], dtype=np.float64)
         error = np.array([point[metric]["se"] or np.nan for point in own], dtype=np.float64)
+        known = not np.isnan(error).all()  # bars that are not there take as long as others
         axes.errorbar(
             [point["draws"] for point in own],
             mean,
-            yerr=error,
+            yerr=error if known else None,
             color=method_colour(method),
             linestyle=METHOD_LINES.get(method, "-"),
             marker=measure_marker(own[0]["measure"]),
@@ -72,8 +77,3 @@ def _draw(axes: Axes, points: Sequence[Mapping[str, Any]], metric: str) -> None:
             elinewidth=0.6,
             label=method,
         )
-    axes.set_xticks(sorted({point["draws"] for point in points}))
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.tick_params(labelsize=7)
-    axes.grid(axis="y", color=RULE, linewidth=0.5)
-    axes.set_axisbelow(True)

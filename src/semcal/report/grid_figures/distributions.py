@@ -45,28 +45,29 @@ def distribution_figure(entries: Sequence[Entry], measures: Sequence[str]) -> Fi
         sharex=True,
         sharey=True,
     )
-    for entry in entries:
-        if entry["measure"] in measures:
-            place = methods.index(entry["method"]), measures.index(entry["measure"])
-            _histogram(grid[place], entry)
+    grid[0, 0].set_xlim(0, 1)
+    drawn = [
+        (grid[methods.index(entry["method"]), measures.index(entry["measure"])], entry)
+        for entry in entries
+        if entry["measure"] in measures
+    ]
+    for axes, entry in drawn:
+        axes.stairs(entry["share"], entry["edges"], color=method_colour(entry["method"]), fill=True)
+        axes.tick_params(labelsize=7)
+    for axes, entry in drawn:  # a line asks for the limits, which each histogram of the figure moves
+        axes.axvline(entry["median"], color=INK, linewidth=0.8, linestyle=(0, (3, 1.5)))
     for axes, method in zip(grid[:, 0], methods):
         axes.set_ylabel(method)
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
-    grid[0, 0].set_ylim(0, None)
-    grid[0, 0].set_xlim(0, 1)
+    first = grid[0, 0]
+    first.set_ylim(0, None)
+    first.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    first.yaxis.set_major_locator(MaxNLocator(3))
+    first.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     figure.supxlabel("confidence in the top meaning", size=8.5, y=0.01)
     figure.supylabel("questions", size=8.5, x=0.008)
     return figure
-
-
-def _histogram(axes: Axes, entry: Entry) -> None:
-    axes.stairs(entry["share"], entry["edges"], color=method_colour(entry["method"]), fill=True)
-    axes.axvline(entry["median"], color=INK, linewidth=0.8, linestyle=(0, (3, 1.5)))
-    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    axes.tick_params(labelsize=7)
 
 
 @style()

@@ -7,7 +7,9 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["legend_above", "panels"]
+from semcal.report.figures import RULE
+
+__all__ = ["legend_above", "panels", "ruled"]
 
 Share = bool | Literal["row", "col"]
 
@@ -54,6 +56,16 @@ def panels(
     }
     grid = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey, gridspec_kw=places)
     return figure, grid
+
+
+def ruled(axes: Axes, lines: Literal["both", "y"] = "y") -> None:
+    """Small numbers at the ticks of a panel, and faint lines behind what it shows.
+
+    Limits and ticks that panels share are set once for all of them: each time costs a look at every panel.
+    """
+    axes.tick_params(labelsize=7)
+    axes.grid(axis=lines, color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from semcal.report.figures import QUIET, RULE, measure_marker, method_colour, padded, style
+from semcal.report.figures import QUIET, measure_marker, method_colour, padded, style
 from semcal.report.grid_figures.lettering import shortened
-from semcal.report.grid_figures.panels import panels
+from semcal.report.grid_figures.panels import panels, ruled
 
 __all__ = ["key_handles", "scatter_figure"]
 
@@ -58,6 +58,8 @@ def scatter_figure(
             _draw(axes, [point for point in own if point["model"] == model], error)
             axes.set_title(shortened(f"{dataset}, {model}", 36), size=8, pad=4, parse_math=False)
         _scale(row[0], own, error)
+        row[0].xaxis.set_major_locator(MaxNLocator(4))
+        row[0].yaxis.set_major_locator(MaxNLocator(4))
         row[0].set_ylabel("AUROC (better →)")
     for axes in grid[-1]:
         axes.set_xlabel("ACE (← better)")
@@ -125,11 +127,7 @@ def _draw(axes: Axes, points: Sequence[Point], error: str) -> None:
             zorder=3,
             label=measure,
         )
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.tick_params(labelsize=7)
-    axes.grid(color=RULE, linewidth=0.5)
-    axes.set_axisbelow(True)
+    ruled(axes, "both")
 
 
 def _scale(axes: Axes, points: Sequence[Point], error: str) -> None:

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from semcal.report.figures import METHOD_LINES, RULE, method_colour, style
+from semcal.report.figures import METHOD_LINES, method_colour, style
 from semcal.report.grid_figures.lettering import shortened
-from semcal.report.grid_figures.panels import legend_above, panels
+from semcal.report.grid_figures.panels import legend_above, panels, ruled
 
 __all__ = ["PAPER", "selective_figure"]
 
@@ -56,6 +56,12 @@ def selective_figure(entries: Sequence[Entry], datasets: Sequence[str], measures
                     _draw(axes, entry)
         named = f"{shortened(dataset, 22)}\naccuracy of the rest"
         row[0].set_ylabel(named, size=7.5, parse_math=False)
+        row[0].yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid.flat:
+        ruled(axes)
+    if entries:
+        grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
+    grid[0, 0].set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
     figure.supxlabel("% rejected, least confident first", size=8.5, y=0.01)
@@ -77,9 +83,3 @@ def _draw(axes: Axes, entry: Entry) -> None:
         elinewidth=0.6,
         label=entry["method"],
     )
-    axes.set_xlim(0, rates[-1])
-    axes.set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.tick_params(labelsize=7)
-    axes.grid(axis="y", color=RULE, linewidth=0.5)
-    axes.set_axisbelow(True)
