@@ -1,0 +1,77 @@
+"""The report of a grid run is the same whoever makes it, and what goes wrong elsewhere is told here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from made_up_grid import Grid, write_grid
+
+from semcal.errors import StoreError
+from semcal.experiment.analyses import analyse
+from semcal.experiment.analyses.parts import part_of
+from semcal.experiment.finished import read_finished
+from semcal.pipeline.crews import Crew
+from semcal.pipeline.workers import Workers
+from semcal.report import grid
+
+TWO = Grid(
+    models=("alpha-1b",),
+    datasets={"made-up-trivia": False, "made-up-reading": True},
+    methods=("Base", "SE", "TS"),
+    runs=2,
+    n=20,
+    counts=(5, 10),
+    resamples=100,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_grid(tmp_path_factory.mktemp("shared") / "run", TWO)
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew[int]]:
+    with Workers(int, 2, preload=()) as workers:
+        yield workers
+
+
+def test_two_processes_write_the_bytes_that_one_writes(
+    run: Path, crew: Crew[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = grid.planned_figures
+    monkeypatch.setattr(grid, "planned_figures", lambda *given: every(*given)[:3])
+    for name, workers in (("alone", None), ("shared", crew)):
+        analyse(run, tmp_path / name, workers)
+        grid.build(run, tmp_path / name, workers)
+    files = {
+        name: {
+            path.relative_to(tmp_path / name).as_posix(): path.read_bytes()
+            for path in (tmp_path / name).rglob("*.*")
+        }
+        for name in ("alone", "shared")
+    }
+    assert crew.hired == 2
+    assert {"results.json", "report.html", "figures/figure-03-scatter.pdf"} <= files["alone"].keys()
+    assert files["shared"] == files["alone"]
+
+
+def test_what_a_process_finds_damaged_is_named_and_nothing_is_written(
+    crew: Crew[int], tmp_path: Path
+) -> None:
+    folder = write_grid(tmp_path / "run", TWO)
+    path = next(folder.glob("samples/*/made-up-reading/TS_NLL/run1.jsonl"))
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(StoreError, match=r"made-up-reading/TS_NLL/run1\.jsonl is damaged"):
+        analyse(folder, crew=crew)
+    assert not (folder / "results.json").exists()
+
+
+def test_a_part_shows_one_model_on_one_data_set_with_the_seeds_of_the_whole(run: Path) -> None:
+    whole = read_finished(run)
+    parts = whole.parts()
+    assert [part.pairs for part in parts] == [[pair] for pair in whole.pairs]
+    assert {row["dataset"] for row in part_of(parts[1]).rows["confidence"]} == {"made-up-reading"}
+    assert part_of(parts[1]).scores.rules.seed == (whole.seed, 1)
