@@ -18,7 +18,7 @@ from semcal.experiment.cell_fits import prepare
 from semcal.experiment.cell_overhead import overhead_task
 from semcal.experiment.cell_rows import answer
 from semcal.experiment.cells import Cell
-from semcal.experiment.costs import added
+from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
 from semcal.experiment.folders import sweep
@@ -212,6 +212,6 @@ class Grid:
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.crew.count,
             "retries": before.get("retries", 0) + self.crew.retries,
-            "peak_memory_mb": max(self.crew.peak_mb, before.get("peak_memory_mb", 0.0)),
+            **higher(before, self.crew.peak),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")

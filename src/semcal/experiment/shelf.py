@@ -77,11 +77,19 @@ class Shelf:
         wanted = Model(**spec["model"])
         if self._model is None or self._model[0] != wanted:
             if self._model is not None:
-                self._model = self._calibration = None
-                self._recalibrators.clear()
-                gc.collect()  # the old model goes before the new one comes
+                self._clear_model()  # the old model goes before the new one comes
             self._model = wanted, self._load_model(wanted)
         return self._model[1]
+
+    def clear(self) -> None:
+        """Hold nothing any more; what is asked for again is read again."""
+        self._judge = None
+        self._clear_model()
+
+    def _clear_model(self) -> None:
+        self._model = self._calibration = None
+        self._recalibrators.clear()
+        gc.collect()
 
     def judge(self, spec: Spec) -> Equivalence:
         """The equivalence of a job."""

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from semcal.errors import SemcalError
+from semcal.pipeline.footprint import give_back
 
 __all__ = ["ONE_THREAD", "Job", "Outcome", "Tell", "Told", "done", "peak_memory_mb", "serve", "uninterrupted"]
 
@@ -25,6 +26,8 @@ Tell = Callable[[int], None]
 Job = Callable[[Any, Tell], Any]
 """Maps what a worker has loaded to a result, and may tell how far it is; it can be pickled."""
 
+#: CPU seconds of a job from which it is worth some milliseconds to give its memory back.
+LONG = 0.5
 #: Keeps numpy's and SciPy's BLAS at one thread: each number of threads adds up in another order.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -79,14 +82,21 @@ def peak_memory_mb() -> float:
 def done(
     job: Job, held: Any, tell: Tell, *, start: float = 0.0, clock: Callable[[], float] = time.process_time
 ) -> Outcome:
-    """Do a job here; its errors are part of the outcome, an interruption is not."""
+    """Do a job here; its errors are part of the outcome, an interruption is not.
+
+    After a long one the memory that it has freed goes back to the system: it would stay with this process
+    else, in pieces that the next job does not fit into.
+    """
     begun = clock()
     value, error = None, None
     try:
         value = job(held, tell)
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is raised where the result is wanted
         error = raised
-    return Outcome(value, error, (), clock() - begun, start, peak_memory_mb())
+    outcome = Outcome(value, error, (), clock() - begun, start, peak_memory_mb())
+    if outcome.seconds >= LONG:
+        give_back()
+    return outcome
 
 
 def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None:
