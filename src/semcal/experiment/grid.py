@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.cell_fits import prepare
@@ -25,13 +25,15 @@ from semcal.experiment.folders import sweep
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
-from semcal.experiment.question_sets import Parts, Problem, load_parts
+from semcal.experiment.question_sets import Parts, Problem, load_parts, row_of
 from semcal.experiment.reading import claim_folder
-from semcal.experiment.shelf import Shelf, row_of
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.crews import Crew, Task, together
 from semcal.records import dumps, read_object, write_rows
+
+if TYPE_CHECKING:
+    from semcal.experiment.shelf import Shelf
 
 __all__ = ["Grid", "Outcome"]
 

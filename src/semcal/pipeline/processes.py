@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import resource
@@ -101,6 +102,7 @@ def done(
 
 def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None:
     """Do the jobs that come through the connection until its other end has gone."""
+    gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is in charge tells us by closing the connection
     held: list[Any] = []
 

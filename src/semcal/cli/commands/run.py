@@ -164,9 +164,10 @@ def _shard(text: str | None) -> Shard | None:
 def _crew(
     settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
 ) -> Iterator[tuple[Crew[Shelf], Shelf | None]]:
-    """Who does the work: this process, several, or a Ray cluster; and what this process holds."""
-    from semcal.experiment.shelf import open_shelf
+    """Who does the work: this process, several, or a Ray cluster; and what this process holds.
 
+    A process that only hands out work loads no model, and not even torch.
+    """
     if ray is not None:
         from semcal.experiment.ray_crew import RayCrew
 
@@ -186,8 +187,23 @@ def _crew(
         equivalence=settings.equivalence,
         at_once=True,
     )
-    with crew_for(shared, partial(open_shelf, folder, **how), at_once=True) as both:
-        yield both
+    load = partial(_open, folder, **how)
+    if shared.processes == 1:
+        with crew_for(shared, load) as both:
+            yield both
+        return
+    from semcal.pipeline.workers import Workers
+
+    with Workers(load, shared.processes) as crew:
+        yield crew, None
+        tell_peak(crew)
+
+
+def _open(folder: Path, **how: Any) -> Shelf:
+    """What a process that works holds."""
+    from semcal.experiment.shelf import open_shelf
+
+    return open_shelf(folder, **how)
 
 
 def _carry_out(
