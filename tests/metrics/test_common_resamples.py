@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from semcal.errors import InputError, UsageError
-from semcal.metrics import Contrast, bootstrap, common_resamples, paired_test, paired_tests
+from semcal.metrics import Contrast, bootstrap, common_resamples, paired_test
 
 METRICS = ["accuracy", "ace", "brier", "auroc", "mcb", "resolution", "smooth_ece"]
 
@@ -42,15 +42,6 @@ def test_tests_are_those_of_each_pair(metric: str) -> None:
     alone = paired_test(*methods["sharp"], *methods["calibrated"], metric=metric, resamples=150, seed=5)
     both = found.paired("sharp", "calibrated", metric)
     assert astuple(both) == pytest.approx(astuple(alone), abs=1e-11)
-
-
-def test_tests_of_many_pairs_are_those_of_each_to_the_last_digit() -> None:
-    methods = several()
-    pairs = [("sharp", "calibrated"), ("flat", "calibrated")]
-    found = paired_tests(methods, pairs, metrics=METRICS, resamples=150, seed=5)
-    assert len(found) == len(pairs) * len(METRICS)
-    for (first, second, metric), test in found.items():
-        assert test == paired_test(*methods[first], *methods[second], metric=metric, resamples=150, seed=5)
 
 
 def test_any_score_will_do_where_all_metrics_rank() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.errors import InputError, UsageError
-from semcal.metrics import calibration, overview, summaries, summary
+from semcal.metrics import calibration, overview, smoothing, summaries, summary
 from semcal.metrics.tally import probability_tally, tallies
 
 #: Few values make ties, eighths make bin edges, 0 and 1 make ends.
@@ -85,11 +85,9 @@ def test_the_width_of_smooth_ece_is_that_of_fourteen_bisections(sets, end_weight
         seen.append((low, high))
         return found(smoothing)
 
-    found = calibration._bracketed
+    found = smoothing.bracketed
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            calibration, "_bracketed", lambda smoothing: kept.append(bisected(smoothing)) or kept[-1]
-        )
+        patch.setattr(smoothing, "bracketed", lambda given: kept.append(bisected(given)) or kept[-1])
         kept: list = []
         calibration.smooth_ece_of(tallies(sets[0], sets[1].astype(np.float64)), end_weight)
     np.testing.assert_array_equal(kept, seen)

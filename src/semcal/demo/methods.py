@@ -243,13 +243,9 @@ class Bench:
         found = {}
         for kind in ("isotonic", "beta", "platt"):
             mapped = recalibrate_rows(asked, fit_scores(learnt, kind))
-            scores = scores_by_measure(mapped, MEASURES)
+            assessed = _assessed(scores_by_measure(mapped, MEASURES), self.seed)
             found[f"Base + {kind}"] = {
-                measure: {
-                    "candidate": kind,
-                    **assess(scores[measure], ci=True, seed=self.seed, resamples=200),
-                }
-                for measure in MEASURES
+                measure: {"candidate": kind, **numbers} for measure, numbers in assessed.items()
             }
         return found
 
@@ -298,16 +294,15 @@ def _tested(
         entry = selection.chosen[measure] if selection else None
         candidate = entry.candidate if entry else Candidate(name)
         graded = _graded(rows[candidate], (entry.measure_alpha if entry else None) or 0.5, seed)
-        scores = scores_by_measure(graded, [measure])[measure]
         found[measure] = {
             "candidate": candidate.name,
             "measure_alpha": entry.measure_alpha if entry else None,
-            **_assessed(scores, seed),
+            **_assessed(scores_by_measure(graded, [measure]), seed)[measure],
         }
     return found
 
 
-def _assessed(scores: Scores, seed: int) -> dict[str, Any]:
+def _assessed(scores: Mapping[str | None, Scores], seed: int) -> dict[str | None, dict[str, Any]]:
     return assess(scores, ci=True, seed=seed, resamples=200)
 
 

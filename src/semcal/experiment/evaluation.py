@@ -24,17 +24,12 @@ COMPARED = ("ace", "brier", "auroc")
 
 def evaluate(rows: Rows, settings: Settings) -> dict[str, Any]:
     """Evaluate graded rows of one method: diversity of its answers, and all metrics by measure."""
-    scores = scores_by_measure(rows)
+    scores = scores_by_measure(rows, MEASURES)
+    assessed = assess(scores, ci=True, seed=settings.seed, resamples=settings.resamples)
     return {
         "distinct_answers": float(np.mean([len(set(row["samples"])) for row in rows])),
         "meanings": float(np.mean([len(row["clusters"]) for row in rows])),
-        "measures": {
-            name: {
-                **assess(scores[name], ci=True, seed=settings.seed, resamples=settings.resamples),
-                "undefined": scores[name].undefined,
-            }
-            for name in MEASURES
-        },
+        "measures": {name: {**assessed[name], "undefined": scores[name].undefined} for name in MEASURES},
     }
 
 
@@ -53,18 +48,18 @@ def compare_methods(rows: Mapping[str, Rows], settings: Settings) -> list[dict[s
         if against != "TS"
         for measure in MEASURES
     }
-    tests: dict[tuple[Cell, Cell, str], metrics.PairedTest] = {}
+    tests: dict[Cell, dict[str, metrics.PairedTest]] = {}
     for asked in {ids for ids, _, _ in cells.values()}:  # nearly always all of them
         alike = {cell: pair for cell, (ids, *pair) in cells.items() if ids == asked}
         methods = {("TS", measure): ours for (_, measure), (ours, _) in alike.items()}
         methods |= {cell: theirs for cell, (_, theirs) in alike.items()}
-        tests |= metrics.paired_tests(
-            methods,
-            [(("TS", measure), (against, measure)) for against, measure in alike],
-            metrics=COMPARED,
-            seed=settings.seed,
-            resamples=settings.resamples,
+        drawn = metrics.common_resamples(
+            methods, metrics=COMPARED, seed=settings.seed, resamples=settings.resamples
         )
+        tests |= {
+            cell: {metric: drawn.paired(("TS", cell[1]), cell, metric) for metric in COMPARED}
+            for cell in alike
+        }
     return [
         {
             "method": "TS",
@@ -77,7 +72,7 @@ def compare_methods(rows: Mapping[str, Rows], settings: Settings) -> list[dict[s
         }
         for against, measure in cells
         for metric in COMPARED
-        for test in [tests[("TS", measure), (against, measure), metric]]
+        for test in [tests[against, measure][metric]]
     ]
 
 

@@ -15,7 +15,6 @@ from semcal.metrics.intervals import (
     paired_test,
 )
 from semcal.metrics.overview import summaries, summary
-from semcal.metrics.paired_tests import paired_tests
 from semcal.metrics.ranking import auroc
 from semcal.metrics.recalibration import (
     SCORE_RECALIBRATORS,
@@ -59,7 +58,6 @@ __all__ = [
     "ece",
     "mean_and_standard_error",
     "paired_test",
-    "paired_tests",
     "prr",
     "rank_volatility",
     "reliability_diagram",

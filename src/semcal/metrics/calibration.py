@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.fft import dct, idct
+from numpy.typing import ArrayLike
 
+from semcal.metrics.smoothing import of_sums, of_tallies, residual, smooth_error
 from semcal.metrics.tally import (
     Floats,
     Tally,
@@ -25,15 +21,6 @@ __all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
 #: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
 #: change bins.
 ABOVE_EDGE = 1e-6
-
-#: Cells of the grid on which SmoothECE smooths, between 0 and 1.
-CELLS = 1024
-#: SmoothECE's width is found to half a part in so many.
-WIDTHS = 2**14
-#: A cosine times exp of less than this is lost in rounding.
-SILENT = -45.0
-#: A smoothed residual is integrated on a grid of so many cells in the width of its kernel, or a few more.
-FINENESS = 12
 
 
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
@@ -224,86 +211,12 @@ def ace_of(t: Tally, bins: int) -> Floats:
 
 def smooth_ece_of(t: Tally, end_weight: float = 0.5) -> Floats:
     """SmoothECE of each row."""
-    residuals, count = _on_grid(t, [residual(t), t.count])
-    mass = (_ENDS_HALVED * _weighted_ends(end_weight) * count).sum(-1)
-    smoothing = _Smoothing(_weighted_ends(end_weight) * residuals, mass)
-    low, high = _bracketed(smoothing)
-    return smoothing.error((low + high) / 2)
+    return smooth_error(of_tallies(t, end_weight))
 
 
-@dataclass(frozen=True, eq=False)
-class _Smoothing:
-    """Residuals on the grid, and the sum of absolute values that is left when they are smoothed."""
-
-    residuals: Floats  # [B, CELLS + 1]
-    mass: Floats  # [B] weight of all examples
-
-    @cached_property
-    def cosines(self) -> Floats:
-        cosines: Floats = dct(self.residuals, type=1)
-        return cosines
-
-    def error(self, width: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
-        """The integral at one width for each of the rows, on the coarsest grid that the width allows."""
-        cosines, mass = self.cosines[rows], self.mass[rows]
-        cells = np.minimum(2 ** np.ceil(np.log2(FINENESS / width)).astype(np.intp), CELLS)
-        total = np.empty(len(width))
-        for count in np.unique(cells):
-            alike = cells == count
-            total[alike] = _integral(cosines[alike], width[alike], int(count)) / mass[alike]
-        return total
-
-
-def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
-    """The integral of |smoothed| by trapezoids on so many cells; what the kernel wipes out is left out."""
-    heard = 1 + min(int(np.sqrt(-2 * SILENT) / (np.pi * width.min())), cells)
-    smoothed = np.zeros((len(cosines), cells + 1))
-    smoothed[:, :heard] = cosines[:, :heard] * np.exp(_DECAY[:heard] * width[:, None] ** 2)
-    values = np.abs(idct(smoothed, type=1))
-    total: Floats = values[:, 1:-1].sum(-1) + (values[:, 0] + values[:, -1]) / 2
-    return total
-
-
-def _bracketed(smoothing: _Smoothing) -> tuple[Floats, Floats]:
-    """The two neighbouring widths k / WIDTHS between which each row's fixed point lies.
-
-    What 14 bisections of [0, 1] find, by regula falsi on whole k (the Illinois rule: an end that stays
-    twice in a row counts half), in about four steps. No smoothing takes the error below the gap between
-    mean confidence and accuracy, where the search begins.
-    """
-    gap = np.abs(smoothing.residuals @ _ENDS_HALVED) / smoothing.mass
-    low = np.zeros(len(gap))
-    high = low + WIDTHS
-    above, below = gap, gap - 1.0  # error less width, at low and at high
-    side = np.zeros(len(gap))
-    rows = np.arange(len(gap))
-    while len(rows):
-        share = above[rows] / (above[rows] - below[rows])
-        k = np.clip(np.rint(low[rows] + (high[rows] - low[rows]) * share), low[rows] + 1, high[rows] - 1)
-        excess = smoothing.error(k / WIDTHS, rows) - k / WIDTHS
-        wider, last = excess > 0, side[rows]
-        low[rows], high[rows] = np.where(wider, k, low[rows]), np.where(wider, high[rows], k)
-        above[rows] = np.where(wider, excess, np.where(last < 0, above[rows] / 2, above[rows]))
-        below[rows] = np.where(wider, np.where(last > 0, below[rows] / 2, below[rows]), excess)
-        side[rows] = np.where(wider, 1.0, -1.0)
-        rows = rows[high[rows] - low[rows] > 1]
-    return low / WIDTHS, high / WIDTHS
-
-
-def _weighted_ends(weight: float) -> Floats:
-    """Weights of the grid points, the ends as half cells: with weight 1 they count whole."""
-    weights = np.ones(CELLS + 1)
-    weights[[0, -1]] = 2 * weight
-    return weights
-
-
-_ENDS_HALVED = _weighted_ends(0.25)
-_DECAY = -0.5 * (np.pi * np.arange(CELLS + 1)) ** 2
-
-
-def residual(t: Tally) -> Floats:
-    """Sum of (correct - confidence) at each value: [B, U]."""
-    return t.right - t.count * t.value
+def smooth_ece_of_sums(value: Floats, count: Floats, total: Floats) -> Floats:
+    """SmoothECE of sums of residuals at values in common: [U], [U, B] or [U, 1], [U, B] -> [B]."""
+    return smooth_error(of_sums(value, count, total, end_weight=0.5))
 
 
 def equal_width_bin(value: Floats, bins: int) -> Floats:
@@ -331,18 +244,3 @@ def running_sum_at(count: Floats, total: Floats, ranks: Floats, n: int) -> Float
     y = np.concatenate([np.zeros((rows, 1)), np.cumsum(total, -1)], axis=1)
     at: Floats = np.interp((ranks + shift).ravel(), x.ravel(), y.ravel()).reshape(rows, -1)
     return at
-
-
-def _on_grid(t: Tally, masses: Sequence[Floats]) -> list[Floats]:
-    """Share each mass at each value between the two grid points beside it: [B, U] -> [B, CELLS + 1]."""
-    left = np.minimum((t.value * CELLS).astype(np.intp), CELLS - 1)
-    to_right = t.value * CELLS - left
-    points = np.unique(left) if left.ndim == 1 else slice(CELLS)
-    beside = points + 1 if isinstance(points, np.ndarray) else slice(1, CELLS + 1)
-    grids = []
-    for mass in masses:
-        grid = np.zeros((len(mass), CELLS + 1))
-        grid[:, points] = t.summed(left, mass * (1 - to_right), CELLS)
-        grid[:, beside] += t.summed(left, mass * to_right, CELLS)
-        grids.append(grid)
-    return grids

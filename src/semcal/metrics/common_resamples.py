@@ -130,7 +130,7 @@ class CommonResamples(Generic[Key]):
 def common_resamples(
     methods: Mapping[Key, tuple[ArrayLike, ArrayLike]],
     *,
-    metrics: Sequence[str],
+    metrics: Sequence[str] | None = None,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,
@@ -143,8 +143,9 @@ def common_resamples(
     methods : mapping of key to (confidence, correct)
         Arrays of shape (N,) or (R, N): one run, or R runs of which the mean is taken; the same N questions in
         the same order for all.
-    metrics : sequence of str
-        Keys of :func:`semcal.metrics.summary` other than n; if all of them rank, any score will do.
+    metrics : sequence of str, optional
+        Keys of :func:`semcal.metrics.summary` other than n, all of them by default; if all those chosen rank,
+        any score will do.
     bins, level, resamples, seed
         As in :func:`semcal.metrics.bootstrap`; a sequence of numbers is a seed as well.
 
@@ -172,7 +173,7 @@ def common_resamples(
     >>> test.difference > 0, test.p_value < 0.01
     (True, True)
     """
-    table = {name: metric_named(name) for name in metrics}
+    table = METRICS if metrics is None else {name: metric_named(name) for name in metrics}
     bins = check_options(level, resamples, bins)
     ranks = all(metric.ranks for metric in table.values())
     runs = {key: Runs.of(*given, any_score=ranks) for key, given in methods.items()}

@@ -315,15 +315,10 @@ def paired_test(
             f"the first method has {methods[0].n} questions, the second {methods[1].n}; "
             "a paired test needs the same questions in the same order"
         )
-    estimates = [runs.estimates({metric: chosen}, bins)[metric] for runs in methods]
+    first, second = (runs.estimates({metric: chosen}, bins)[metric] for runs in methods)
     drawn = resampled(methods, {metric: chosen}, bins, resamples, np.random.default_rng(seed))
-    return paired_from(metric, estimates, [one[metric] for one in drawn], level)
-
-
-def paired_from(metric: str, estimates: Sequence[float], drawn: Sequence[Floats], level: float) -> PairedTest:
-    """The test of two methods from their estimates and their values over the same resamples."""
-    (first, second), difference = estimates, drawn[0] - drawn[1]
-    signed = Metric(metric_named(metric).rows, least=-np.inf)
+    difference = drawn[0][metric] - drawn[1][metric]
+    signed = Metric(chosen.rows, least=-np.inf)
     interval = interval_of(f"{metric} difference", signed, first - second, difference, level)
     return PairedTest(
         first=first,

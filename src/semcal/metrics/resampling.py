@@ -52,10 +52,6 @@ class Sorted:
         right = (uniforms[:, self.order] < values).astype(np.float64)
         return self._summed(np.ones_like(right), right)
 
-    def with_outcomes(self, right: Floats) -> Tally:
-        """The tallies in which question i is right where right[b, i] is 1: [B, N] -> B rows."""
-        return self._summed(np.ones_like(right), right[:, self.order])
-
     def _summed(self, count: Floats, right: Floats) -> Tally:
         """Sum over the tie groups."""
         return Tally(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from semcal import metrics
 from semcal.errors import InputError
@@ -15,6 +15,7 @@ from semcal.registry import check_name
 __all__ = ["Scores", "assess", "check_assessable", "scores_by_measure"]
 
 Row = Mapping[str, Any]
+Name = TypeVar("Name", bound=Hashable)
 #: Shares of the least confident questions that are rejected for `selective_accuracy`.
 REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -115,20 +116,29 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
 
 
 def assess(
-    scores: Scores, *, bins: int = 15, ci: bool = False, seed: int = 0, resamples: int = 1000
-) -> dict[str, Any]:
-    """Compute every metric, and on demand standard errors and intervals over questions.
+    scores: Mapping[Name, Scores], *, bins: int = 15, ci: bool = False, seed: int = 0, resamples: int = 1000
+) -> dict[Name, dict[str, Any]]:
+    """Compute every metric of each measure, and on demand standard errors and intervals over questions.
 
     Returns
     -------
-    dict
-        The metrics of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
+    dict of dict
+        By measure the metrics of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
         paper's SE_conf) where every row has an entropy; `selective_accuracy` by rejection rate; with
         `ci` also `se` and `interval` (95 %, bias-corrected bootstrap over questions) by metric. Where
         no row is defined only `n`, which is 0.
     """
-    if not scores.confidence:
-        return {"n": 0}
+    found: dict[Name, dict[str, Any]] = {
+        name: _measured(one, bins) if one.confidence else {"n": 0} for name, one in scores.items()
+    }
+    if ci:
+        for name, spread in _intervals(scores, bins, seed, resamples).items():
+            found[name]["se"] = {metric: one.standard_error for metric, one in spread.items()}
+            found[name]["interval"] = {metric: [one.low, one.high] for metric, one in spread.items()}
+    return found
+
+
+def _measured(scores: Scores, bins: int) -> dict[str, Any]:
     result: dict[str, Any] = dict(metrics.summary(scores.confidence, scores.correct, bins=bins))
     entropies = [value for value in scores.entropy if value is not None]
     if len(entropies) == len(scores.correct):
@@ -137,10 +147,20 @@ def assess(
     result["selective_accuracy"] = {
         f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy)
     }
-    if ci:
-        spread = metrics.bootstrap(
-            scores.confidence, scores.correct, bins=bins, seed=seed, resamples=resamples
-        )
-        result["se"] = {name: one.standard_error for name, one in spread.items()}
-        result["interval"] = {name: [one.low, one.high] for name, one in spread.items()}
     return result
+
+
+def _intervals(
+    scores: Mapping[Name, Scores], bins: int, seed: int, resamples: int
+) -> dict[Name, dict[str, metrics.Interval]]:
+    """Intervals of every metric; measures defined for as many questions share their resamples."""
+    found: dict[Name, dict[str, metrics.Interval]] = {}
+    for n in {len(one.confidence) for one in scores.values()} - {0}:
+        alike = {
+            name: (one.confidence, one.correct) for name, one in scores.items() if len(one.confidence) == n
+        }
+        drawn = metrics.common_resamples(alike, bins=bins, resamples=resamples, seed=seed)
+        found |= {
+            name: {metric: drawn.interval(name, metric) for metric in drawn.estimates[name]} for name in alike
+        }
+    return found

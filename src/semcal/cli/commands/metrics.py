@@ -54,13 +54,13 @@ def command(
         raise InputError(
             f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
         )
-    results = []
     for name, scores in found.items():
         if scores.undefined:
             say(f"metrics: {scores.undefined} rows have no {name} and do not count for it")
-        results.append(
-            ({} if name is None else {"measure": name}) | assess(scores, bins=bins, ci=ci, seed=seed)
-        )
+    results = [
+        ({} if name is None else {"measure": name}) | numbers
+        for name, numbers in assess(found, bins=bins, ci=ci, seed=seed).items()
+    ]
     if json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:
             handle.writelines(dumps(result) + "\n" for result in results)
