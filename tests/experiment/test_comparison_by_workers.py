@@ -33,9 +33,8 @@ def compare(out: Path, crew=None, told: list[int] | None = None) -> dict:
     def progress(_label: str, _total: int | None):
         yield lambda done: told.append(done) if told is not None else None
 
-    held = mills.models()
     settings = Settings(block=9, resamples=100)
-    return Comparison(held.model, held.judge, out, settings, progress, crew=crew).run(mills.sets())
+    return Comparison(mills.models, out, settings, progress, crew=crew).run(mills.sets())
 
 
 @pytest.fixture(scope="module")

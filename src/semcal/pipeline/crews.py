@@ -253,8 +253,12 @@ class TwoDevices(Crew[Held]):
 Plan = Generator[Sequence[Task[Any]], list[Any], Result]
 
 
-def together(crew: Crew[Any], plans: Sequence[Plan[Result]]) -> list[Result]:
+def together(
+    crew: Crew[Any], plans: Sequence[Plan[Result]], meanwhile: Callable[[], object] = lambda: None
+) -> list[Result]:
     """Carry out several plans at once: while one waits for its last task, others go on.
+
+    What this process has to do `meanwhile` it does when all plans have begun.
 
     Examples
     --------
@@ -279,6 +283,7 @@ def together(crew: Crew[Any], plans: Sequence[Plan[Result]]) -> list[Result]:
     ready: set[int] = set()
     for which in range(len(plans)):
         go_on(which, None)
+    meanwhile()
     while len(found) < len(plans):
         for which, numbers in [(w, n) for w, n in awaited.items() if ready.issuperset(n)]:
             del awaited[which]
