@@ -187,16 +187,8 @@ def _crew(
         equivalence=settings.equivalence,
         at_once=True,
     )
-    load = partial(_open, folder, **how)
-    if shared.processes == 1:
-        with crew_for(shared, load) as both:
-            yield both
-        return
-    from semcal.pipeline.workers import Workers
-
-    with Workers(load, shared.processes) as crew:
-        yield crew, None
-        tell_peak(crew)
+    with crew_for(shared, partial(_open, folder, **how), at_once=True) as (crew, held):
+        yield crew, held() if shared.processes == 1 else None
 
 
 def _open(folder: Path, **how: Any) -> Shelf:
