@@ -96,7 +96,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
 def tell_peak(crew: Crew[Any]) -> None:
     """Say how much memory was used at most."""
     of = f" of this process and {crew.hired} more" if crew.hired else ""
-    say(f"peak memory{of}: {crew.peak_mb:.0f} MB")
+    say(f"peak memory{of}: {crew.peak}")
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:

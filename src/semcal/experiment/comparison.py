@@ -142,7 +142,7 @@ class Comparison:
             "cpu_seconds": self.clock.seconds,
             "seconds": self.clock.elapsed,
             "processes": crew.count,
-            "peak_memory_mb": crew.peak_mb,
+            **crew.peak.record(),
             "nli_calls": self.calls,
         }
         self._write_json("environment.json", {**environment(), **cost})
