@@ -32,6 +32,21 @@ def test_help_loads_neither_torch_nor_transformers() -> None:
     assert loaded_by(statement) == set()
 
 
+def test_a_process_that_hands_out_the_work_of_a_grid_loads_no_torch() -> None:
+    statement = """
+from semcal.cli.commands import run
+from semcal.experiment.grid import Grid
+run.weights_of(model="atlas", equivalence="atlas")
+"""
+    assert loaded_by(statement) <= {"pydantic"}
+
+
+@pytest.mark.parametrize("name", semcal.recalibration.__all__)
+def test_every_name_of_recalibration_can_be_had(name: str) -> None:
+    assert getattr(semcal.recalibration, name) is not None
+    assert name in dir(semcal.recalibration)
+
+
 @pytest.mark.parametrize("name", semcal.__all__)
 def test_every_public_name_can_be_had(name: str) -> None:
     assert getattr(semcal, name) is not None
@@ -41,3 +56,5 @@ def test_every_public_name_can_be_had(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'confidense'"):
         semcal.confidense  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'Plat'"):
+        semcal.recalibration.Plat  # noqa: B018

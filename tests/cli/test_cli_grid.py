@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import weakref
+from functools import partial
 from pathlib import Path
 
 import mill_grid as mills
@@ -12,6 +14,8 @@ import yaml
 from invoking import semcal
 
 from semcal.cli.commands import run as run_command
+from semcal.experiment.grid_settings import Model
+from semcal.experiment.shelf import Shelf
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -37,6 +41,25 @@ def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def config(tmp_path_factory) -> Path:
     return configured(tmp_path_factory.mktemp("config"))
+
+
+def test_no_model_is_held_while_the_report_is_made(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, held = [], []
+
+    def load(model: Model):
+        found = mills.model_of(model)
+        loaded.append(weakref.ref(found))
+        return found
+
+    def shelf(folder: Path, **_: object) -> Shelf:
+        return Shelf(folder, load, partial(mills.judge_of, folder))
+
+    monkeypatch.setattr("semcal.experiment.shelf.open_shelf", shelf)
+    monkeypatch.setattr(run_command, "_report", lambda *_: held.extend(one() for one in loaded))
+    semcal("run", config, "--out", tmp_path / "run", "--workers", 1)
+    assert held == [None]
 
 
 def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) -> None:

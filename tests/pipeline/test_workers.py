@@ -135,12 +135,22 @@ def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
     before = set(multiprocessing.active_children())
     with Workers(jobs.ten, 2) as crew:
         assert done(crew, Task(jobs.Add(1)), Task(jobs.Add(2))) == [11, 12]
-        assert crew.peak_mb > 50
+        assert crew.peak.mb > 50
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), Workers(jobs.ten, 2) as crew:
         interrupted(crew)
     assert time.monotonic() - start < 30
     assert set(multiprocessing.active_children()) <= before
+
+
+def test_processes_that_rest_are_gone_and_others_come_when_there_is_work() -> None:
+    before = set(multiprocessing.active_children())
+    with Workers(jobs.ten, 1) as crew:
+        (first,) = done(crew, Task(jobs.Process()))
+        crew.rest()
+        assert set(multiprocessing.active_children()) <= before
+        (second,) = done(crew, Task(jobs.Process()))
+    assert first != second
 
 
 def interrupted(crew) -> None:

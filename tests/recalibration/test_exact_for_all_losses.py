@@ -101,6 +101,18 @@ def test_exact_sums_correct_an_optimum_that_poor_or_narrow_tables_give() -> None
         assert fit.temperature == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("temperature", [0.15, 1.5, 8.0])
+def test_temperatures_that_are_not_usual_are_found_as_well(temperature: float) -> None:
+    one = made(5, questions=200, temperature=temperature)
+    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=50)
+    assert fit.temperature == pytest.approx(temperature, rel=0.3)
+    assert fit.temperature == pytest.approx(plain(one, "NLL", None).temperature_, rel=1e-6)
+    low, high = fit.interval()
+    assert low < fit.temperature < high
+    whole = max(fit.curve.temperature) == pytest.approx(20)
+    assert whole == (temperature != 1.5)
+
+
 def test_the_curve_is_the_loss_at_its_temperatures_and_lowest_at_the_fit() -> None:
     one = made(4, questions=40)
     for fit in fit_temperatures(one.suffixes, one.head, resamples=1):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.errors import InputError, RowError
-from semcal.records import Row, dumps, parse_float, read_rows, write_rows
+from semcal.records import Row, canonical, dumps, jsonl, parse_float, read_rows, write_rows
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -119,3 +119,20 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b'{"id": 1}\n'
     os.close(reader)
     assert pipe.is_fifo()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(np.float32(0.1)),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+    )
+)
+def test_what_is_written_at_once_is_what_is_written_number_by_number(value: object) -> None:
+    plain = jsonl._encodable(value)
+    assert dumps(value) == json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    assert canonical(value) == canonical(json.loads(dumps(value)))
+
+
+def test_what_json_cannot_hold_is_refused_even_beside_what_it_holds() -> None:
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        dumps({"a": [math.nan, object()]})

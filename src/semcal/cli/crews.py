@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -58,28 +58,34 @@ def crew_for(
     *,
     at_once: bool = False,
     devices: tuple[str | None, str | None] = (None, None),
-) -> Iterator[tuple[Crew[Anything], Anything]]:
-    """Give those who do the work, and what this process itself holds; say at the end what it took.
+) -> Iterator[tuple[Crew[Anything], Callable[[], Anything]]]:
+    """Give those who do the work, and what gives what this process itself holds; say at the end what it took.
 
-    A number of processes that was asked for starts `at_once`; one that was chosen when that pays. One process
-    whose language model and NLI model have a device each (`devices`) clusters while it samples.
+    A number of processes that was asked for starts `at_once`, and this one loads nothing before it is asked
+    to; one that was chosen when that pays. One process whose language model and NLI model have a device each
+    (`devices`) clusters while it samples.
     """
     from semcal.pipeline.crews import Alone, TwoDevices
     from semcal.pipeline.workers import AloneAtFirst, Workers
 
-    several = shared.processes > 1
-    workers = Workers(load, shared.processes) if several and (at_once or shared.asked) else None
-    held = load()
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(shared.threads)
+    held = cache(partial(_loaded, load, shared.threads))
     crews: Crew[Anything]
-    if several:
-        crews = workers or AloneAtFirst(load, shared.processes, held)
+    if shared.processes > 1:
+        now = at_once or shared.asked
+        crews = Workers(load, shared.processes) if now else AloneAtFirst(load, shared.processes, held())
     else:
-        crews = TwoDevices(held, "cluster") if _differ(*devices) else Alone(held)
+        crews = TwoDevices(held(), "cluster") if _differ(*devices) else Alone(held())
     with crews as crew:
         yield crew, held
         tell_peak(crew)
+
+
+def _loaded(load: Callable[[], Anything], threads: int) -> Anything:
+    """What a process holds that uses so many threads."""
+    held = load()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+    return held
 
 
 @contextmanager
@@ -114,7 +120,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
 def tell_peak(crew: Crew[Any]) -> None:
     """Say how much memory was used at most."""
     of = f" of this process and {crew.hired} more" if crew.hired else ""
-    say(f"peak memory{of}: {crew.peak_mb:.0f} MB")
+    say(f"peak memory{of}: {crew.peak}")
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:

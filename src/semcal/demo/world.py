@@ -151,6 +151,7 @@ NOUNS = _words(
     " Island Key Ladder Lake Lantern Letter Mask Meadow Mirror Moon Mountain Orchard Raven River Road Rose"
     " Shadow Sparrow Stair Stone Storm Thread Tower Valley Violin Well Window Winter"
 )
+WORK_TITLES = tuple(f"The {one} {two}" for one in ADJECTIVES for two in NOUNS)
 _ONSETS = _words("b d f g h k l m n p r s t v z br dr kr sh tr")
 _RIMES = _words("a e i o u ai an ar el en is on or un")
 _ENDINGS = _words("a ek el eth ia in is ok on or und ys")
@@ -191,7 +192,7 @@ class Names:
         firsts = _invent(rng, first, (2, 2), [])
         full = rng.sample([f"{one} {two}" for one in firsts for two in lasts], people)
         self.people = tuple(Person(name, rng.choice(TITLES)) for name in full)
-        self.titles = [f"The {one} {two}" for one in ADJECTIVES for two in NOUNS]
+        self.titles = WORK_TITLES
 
 
 def _invent(rng: Random, count: int, syllables: tuple[int, int], taken: list[str]) -> list[str]:
@@ -392,7 +393,7 @@ def small_world(rng: Random, rivals: float = RIVALS) -> list[Fact]:
     alike = rivals >= 1 or rng.random() < rivals
     if alike:
         kind = rng.choice(tuple(POPULATION))
-    names.titles = [f"The {rng.choice(NOUNS)} of {name}" for name in names.others]
+    names.titles = tuple(f"The {rng.choice(NOUNS)} of {name}" for name in names.others)
     if alike:
         chosen = _subjects(rng, names, kind, rng.randrange(2, 4), names.others)
     else:

@@ -177,9 +177,10 @@ class LevelForest:
         for rows in self._parts(counts.tolist()):
             token_ids = torch.tensor([token for row in rows for token in own[row]], device=device)
             lengths = counts[rows.start : rows.stop]
-            new = Prompts(self.layers, self.prefix, held[rows.start : rows.stop], lengths, buffer)
+            ends_alone = not whole and not self.carried
+            new = Prompts(self.layers, self.prefix, held[rows.start : rows.stop], lengths, buffer, ends_alone)
             part = self._run(token_ids, self.prefix + new.column, new)
-            read.append(part if whole else part[lengths.cumsum(0) - 1])
+            read.append(part if whole else part[new.ends])
         return Reading.joined(read)
 
     def grow(self, new: Growth) -> Reading:

@@ -8,7 +8,6 @@ soft-capping and a sliding window is refused, and the model then runs as it is.
 from __future__ import annotations
 
 import copy
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -16,18 +15,24 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from semcal.engine.attention import Rule
+from semcal.engine.last_layer import current, run_where_wanted, wanted_here
 from semcal.engine.levels import Layer, Pass
 
 __all__ = ["copied_body", "run"]
 
 _NAME = "semcal_levels"
-_current: ContextVar[Pass] = ContextVar("pass")
 _HARMLESS = {"position_ids", "cache_position", "input_ids"}
 
 
-def copied_body(body: Any) -> Any:
-    """The body with weights, buffers and hooks shared, and configurations that name our attention."""
-    return _copied(body, {})
+def copied_body(body: Any, *, where_wanted: bool = True) -> Any:
+    """The body with weights, buffers and hooks shared, and configurations that name our attention.
+
+    Its last layer runs only `where_wanted`, or everywhere.
+    """
+    copied = _copied(body, {})
+    if where_wanted:
+        run_where_wanted(copied)
+    return copied
 
 
 def _copied(module: nn.Module, known: dict[int, Any]) -> Any:
@@ -52,8 +57,11 @@ def _renamed(config: Any, known: dict[int, Any]) -> Any:
 
 @torch.no_grad()
 def run(body: Any, token_ids: Tensor, positions: Tensor, through: Pass) -> Tensor:
-    """Last hidden states (N, d) of the N new tokens of a pass, at their positions (N,)."""
-    token = _current.set(through)
+    """Last hidden states (N, d) of the N new tokens of a pass, at their positions (N,).
+
+    Those that the pass does not want may be anything.
+    """
+    token = current.set(through)
     try:
         output = body(
             input_ids=token_ids[None],
@@ -62,7 +70,7 @@ def run(body: Any, token_ids: Tensor, positions: Tensor, through: Pass) -> Tenso
             use_cache=False,
         )
     finally:
-        _current.reset(token)
+        current.reset(token)
     states: Tensor = output.last_hidden_state[0]
     return states
 
@@ -85,9 +93,9 @@ def _attention(
     if attention_mask is not None or strange:
         raise NotImplementedError(f"its attention also reads {', '.join(strange) or 'a mask of its own'}")
     rule = Rule(query.shape[-1] ** -0.5 if scaling is None else float(scaling), softcap, sliding_window)
-    through = _current.get()
+    through = current.get()
     layer = through.layers.setdefault(module.layer_idx, Layer(rule))
-    return through.attend(layer, query, key, value), None
+    return through.attend(layer, query, key, value, wanted_here()), None
 
 
 AttentionInterface.register(_NAME, _attention)

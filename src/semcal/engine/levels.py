@@ -76,10 +76,17 @@ class Pass(Protocol):
     def layers(self) -> dict[int, Layer]:
         """Keys and values."""
 
-    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    @property
+    def wanted(self) -> Tensor | None:
+        """(R,) the tokens whose last states are wanted; None for all."""
+
+    def attend(
+        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
+    ) -> Tensor:
         """What N new tokens gather in a layer.
 
-        (1, N, H, D) of queries (1, H, N, D) and their own keys and values (1, h, N, D), which are kept.
+        (1, N, H, D) of queries (1, H, N, D) and their own keys and values (1, h, N, D), which are kept. Zeros
+        for tokens that are not among those wanted.
         """
 
 
@@ -88,8 +95,12 @@ class Prefix:
     """The shared prefix: N tokens of which each sees those before."""
 
     layers: dict[int, Layer]
+    wanted: Tensor | None = None
 
-    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
+    ) -> Tensor:
+        del wanted
         layer.shared = key.contiguous(), value.contiguous()
         groups = query.shape[1] // key.shape[1]
         part = attend_causally(query, _repeated(key, groups), _repeated(value, groups), layer.rule)
@@ -112,6 +123,8 @@ class Prompts:
         (b,) their lengths.
     buffer : tuple of int
         Rows and columns that the buffers need for all prompts of the batch.
+    ends_alone : bool
+        Whether the last states of the last token of each prompt are wanted alone.
     """
 
     layers: dict[int, Layer]
@@ -119,6 +132,16 @@ class Prompts:
     rows: Tensor
     lengths: Tensor
     buffer: tuple[int, int]
+    ends_alone: bool = False
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """(b,) the last token of each prompt."""
+        return self.lengths.cumsum(0) - 1
+
+    @property
+    def wanted(self) -> Tensor | None:
+        return self.ends if self.ends_alone else None
 
     @cached_property
     def prompt(self) -> Tensor:
@@ -131,8 +154,12 @@ class Prompts:
         start = self.lengths.cumsum(0) - self.lengths
         return torch.arange(len(self.prompt), device=self.rows.device) - start[self.prompt]
 
-    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
+    ) -> Tensor:
         self._hold(layer, key, value)
+        if wanted is not None:
+            return self._of_ends(layer, query, key, value)
         groups = query.shape[1] // key.shape[1]
         side_by_side = (self._padded(states) for states in (query, key, value))
         q, k, v = side_by_side
@@ -142,6 +169,30 @@ class Prompts:
             position = self.before + self.column
             parts.append(_of_shared(layer, layer.shared, query[0], position))
         return merged(parts)[None]
+
+    def _of_ends(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """What the last tokens gather: (1, N, H, D), zeros for the others. Nothing but scores is padded."""
+        groups, rule = query.shape[1] // key.shape[1], layer.rule
+        ends, position = query[0][:, self.ends], self.before + self.lengths - 1  # (H, b, D), (b,)
+        keys, values = (_repeated(states, groups)[0].float() for states in (key, value))  # (H, N, D)
+        scores = (ends.float()[:, self.prompt] * keys).sum(-1) * rule.scaling  # (H, N)
+        if rule.softcap is not None:
+            scores = torch.tanh(scores / rule.softcap) * rule.softcap
+        if rule.window is not None:
+            near = self.before + self.column > position[self.prompt] - rule.window
+            scores = scores.masked_fill(~near, -torch.inf)
+        grid = scores.new_full((len(ends), len(self.lengths), int(self.lengths.max())), -torch.inf)
+        grid[:, self.prompt, self.column] = scores
+        mass = grid.logsumexp(-1)  # (H, b)
+        weights = (scores - mass[:, self.prompt]).exp_()
+        gathered = scores.new_zeros((*mass.shape, values.shape[2]))
+        gathered.index_add_(1, self.prompt, weights[..., None] * values)
+        parts = [Part(gathered.to(query.dtype).transpose(0, 1), mass.transpose(0, 1))]
+        if layer.shared is not None:
+            parts.append(_of_shared(layer, layer.shared, ends, position))
+        found = query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3]))
+        found[0, self.ends] = merged(parts)
+        return found
 
     def _hold(self, layer: Layer, *pair: Tensor) -> None:
         if layer.own is None:
@@ -182,6 +233,8 @@ class Nodes:
         (N,) how many these are.
     first : int
         Slot of the first new token; the others follow.
+    wanted : None
+        All of them.
     """
 
     layers: dict[int, Layer]
@@ -191,9 +244,13 @@ class Nodes:
     path: Tensor
     depth: Tensor
     first: int
+    wanted: Tensor | None = None
     _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
 
-    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
+    ) -> Tensor:
+        del wanted
         last = self.first + len(self.row)
         self.hold(layer, torch.arange(self.first, last, device=self.row.device), key, value)
         return self.gather(layer, query, key.shape[1])

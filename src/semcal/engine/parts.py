@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 __all__ = ["Parts", "parts_of"]
@@ -61,7 +61,7 @@ class Parts:
         """The token ids of a text, nothing added."""
         found = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
         ends = sorted({0, *found, len(text)})
-        return tuple(token for start, end in pairwise(ends) for token in self._kept(text[start:end]))
+        return tuple(chain.from_iterable(self._kept(text[start:end]) for start, end in pairwise(ends)))
 
     def _encoded(self, part: str) -> _Ids:
         return tuple(self._tokenizer(part, add_special_tokens=False)["input_ids"])

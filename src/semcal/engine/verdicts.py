@@ -1,13 +1,15 @@
 """Verdicts kept on disk: one SQLite file that methods, runs and processes share (spec section 5, point 6).
 
 A verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened
-for each look-up and closed again: nothing stays open between calls, and forked workers share no connection.
+for each look-up and closed again, so that forked workers share no connection. One that does nothing stays
+open, for whoever closes the last one writes the whole log back into the file and waits for the disk.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +87,7 @@ class CachedEquivalence:
         self.calls = 0
         self._key = f"{inner.name}@{inner.revision}"
         self._prepare()
+        self._stay_open()
 
     @property
     def name(self) -> str:
@@ -141,6 +144,12 @@ class CachedEquivalence:
                     database.execute(_CREATE)
             self._check(database)
 
+    def _stay_open(self) -> None:
+        """Keep a connection that is never used, as long as there is this object."""
+        anchor = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
+        anchor.execute("PRAGMA user_version").fetchone()  # it opens the file only now
+        weakref.finalize(self, anchor.close)
+
     def _check(self, database: sqlite3.Connection) -> None:
         (owner,) = database.execute("PRAGMA application_id").fetchone()
         (schema,) = database.execute("PRAGMA user_version").fetchone()
@@ -161,6 +170,9 @@ class CachedEquivalence:
         """A connection for one look-up, its errors told as ours."""
         try:
             database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            database.execute(
+                "PRAGMA synchronous = NORMAL"
+            )  # a power cut may cost the last verdicts, not the file
             try:
                 yield database
             finally:

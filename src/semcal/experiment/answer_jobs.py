@@ -12,7 +12,8 @@ from typing import Any
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.truncation import Truncation
 from semcal.experiment.grid_settings import Grading
-from semcal.experiment.shelf import Shelf, questions_of
+from semcal.experiment.question_sets import questions_of
+from semcal.experiment.shelf import Shelf
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.processes import Tell

@@ -20,12 +20,11 @@ from semcal.experiment.grid_candidates import (
     refits_of,
 )
 from semcal.experiment.paths import recalibrator_folder
-from semcal.experiment.question_sets import PARTS, Problem
+from semcal.experiment.question_sets import PARTS, Problem, row_of
 from semcal.experiment.selection import Candidate
-from semcal.experiment.shelf import row_of
 from semcal.experiment.stages import Piece, hash_of
 from semcal.pipeline.crews import Plan
-from semcal.pipeline.fitting import data_hash
+from semcal.qa.datasets import data_hash
 
 __all__ = ["diagnose", "prepare", "refit"]
 

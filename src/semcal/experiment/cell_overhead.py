@@ -8,7 +8,7 @@ from typing import Any
 from semcal.experiment.cells import Cell
 from semcal.experiment.grid_candidates import FITTED, candidates_of
 from semcal.experiment.grid_jobs import GridJob
-from semcal.experiment.shelf import row_of
+from semcal.experiment.question_sets import row_of
 from semcal.pipeline.crews import Task
 
 __all__ = ["QUESTIONS", "overhead_task"]

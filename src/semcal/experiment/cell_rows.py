@@ -13,8 +13,7 @@ from semcal.experiment.cell_plain import plain_candidate, plainly_clustered, ref
 from semcal.experiment.cells import Cell, Incomplete
 from semcal.experiment.grid_candidates import candidates_of, known_temperatures
 from semcal.experiment.paths import rows_path, selection_path
-from semcal.experiment.question_sets import PARTS
-from semcal.experiment.shelf import row_of
+from semcal.experiment.question_sets import PARTS, row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.experiment.store import write_if_new
 from semcal.pipeline.crews import Plan

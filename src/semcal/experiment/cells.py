@@ -11,12 +11,10 @@ from typing import Any
 from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
-from semcal.experiment.question_sets import Parts, Problem
-from semcal.experiment.shelf import row_of
+from semcal.experiment.question_sets import Parts, Problem, row_of
 from semcal.experiment.stages import Lines, Piece, Stages
 from semcal.pipeline.crews import Plan
-from semcal.pipeline.fitting import data_hash
-from semcal.qa.datasets import Question
+from semcal.qa.datasets import Question, data_hash
 
 __all__ = ["Cell", "Incomplete"]
 

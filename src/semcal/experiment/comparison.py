@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -71,10 +71,9 @@ class Comparison:
 
     Parameters
     ----------
-    model : LanguageModel
-        What answers.
-    equivalence : Equivalence
-        What decides which answers mean the same.
+    load : callable
+        Gives the language model that answers and the equivalence that decides which answers mean the same; is
+        called once, when the crew is at its first tasks.
     out : Path
         The run folder; finished blocks in it are used again.
     settings : Settings
@@ -85,8 +84,7 @@ class Comparison:
         Who does the work, each holding these models; by default this process. The results are the same.
     """
 
-    model: LanguageModel
-    equivalence: Equivalence
+    load: Callable[[], Models]
     out: Path
     settings: Settings
     progress: ProgressFactory
@@ -96,10 +94,25 @@ class Comparison:
     pairs: int = 0
     _step: Callable[[], None] = lambda: None
 
+    @cached_property
+    def models(self) -> Models:
+        """What answers and decides; loaded when it is first asked for."""
+        return self.load()
+
+    @property
+    def model(self) -> LanguageModel:
+        """What answers."""
+        return self.models.model
+
+    @property
+    def equivalence(self) -> Equivalence:
+        """What decides which answers mean the same."""
+        return self.models.judge
+
     def run(self, sets: Sequence[QuestionSet]) -> dict[str, Any]:
         """Run every set, write the run folder, and return what is in its results.json."""
         self._claim_folder()
-        crew = self.crew or Alone(Models(self.model, self.equivalence))
+        crew = self.crew or Alone(self.models)
         found = self._carry_out(crew, sets)
         sizes = {one.name: (len(one.calibration_train), len(one.test)) for one in sets}
         deviations = deviations_from_paper(
@@ -129,7 +142,7 @@ class Comparison:
             "cpu_seconds": self.clock.seconds,
             "seconds": self.clock.elapsed,
             "processes": crew.count,
-            "peak_memory_mb": crew.peak_mb,
+            **crew.peak.record(),
             "nli_calls": self.calls,
         }
         self._write_json("environment.json", {**environment(), **cost})
@@ -143,7 +156,8 @@ class Comparison:
         with self.progress("compare", steps) as update:
             steps_done = count(1)
             self._step = lambda: update(next(steps_done))
-            return together(crew, [self._compare(one, rank[one.name]) for one in sets])
+            plans = [self._compare(one, rank[one.name]) for one in sets]
+            return together(crew, plans, meanwhile=lambda: self.models)
 
     def _claim_folder(self) -> None:
         """Write the settings; refuse a folder that holds a run with others."""

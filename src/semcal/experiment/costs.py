@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["added", "fit_label"]
+from semcal.pipeline.footprint import Peak
+
+__all__ = ["added", "fit_label", "higher"]
 
 Record = Mapping[str, Any]
 _FIT = "fit "
@@ -62,6 +64,21 @@ def added(
             "fits": known["fits"] + made.get(label, 0),
         }
     return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
+
+
+def higher(before: Record, peak: Peak) -> dict[str, Any]:
+    """The higher of a session's peak of memory and the one on record, if that counts the same.
+
+    Examples
+    --------
+    >>> before = Peak(900.0, "all of it").record()
+    >>> higher(before, Peak(800.0, "all of it"))["peak_memory_mb"]
+    900.0
+    >>> higher(before, Peak(800.0, "something else"))["peak_memory_mb"]
+    800.0
+    """
+    known = before.get("peak_memory_mb", 0.0) if before.get("peak_memory_counts") == peak.counts else 0.0
+    return Peak(max(peak.mb, known), peak.counts).record()
 
 
 def _stage(label: str) -> str:

@@ -11,8 +11,9 @@ import torch
 from semcal.engine.language_model import LanguageModel
 from semcal.experiment.diagnosis import token_effects
 from semcal.experiment.environment import versions
-from semcal.experiment.shelf import Shelf, questions_of
-from semcal.experiment.sweep import candidate_of
+from semcal.experiment.question_sets import questions_of
+from semcal.experiment.selection import candidate_of
+from semcal.experiment.shelf import Shelf
 from semcal.pipeline.fitting import CalibrationSet, calibration_features, mean_loss_of
 from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking

@@ -11,27 +11,29 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.cell_fits import prepare
 from semcal.experiment.cell_overhead import overhead_task
 from semcal.experiment.cell_rows import answer
 from semcal.experiment.cells import Cell
-from semcal.experiment.costs import added
+from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
 from semcal.experiment.folders import sweep
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
-from semcal.experiment.question_sets import Parts, Problem, load_parts
+from semcal.experiment.question_sets import Parts, Problem, load_parts, row_of
 from semcal.experiment.reading import claim_folder
-from semcal.experiment.shelf import Shelf, row_of
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.crews import Crew, Task, together
 from semcal.records import dumps, read_object, write_rows
+
+if TYPE_CHECKING:
+    from semcal.experiment.shelf import Shelf
 
 __all__ = ["Grid", "Outcome"]
 
@@ -212,6 +214,6 @@ class Grid:
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.crew.count,
             "retries": before.get("retries", 0) + self.crew.retries,
-            "peak_memory_mb": max(self.crew.peak_mb, before.get("peak_memory_mb", 0.0)),
+            **higher(before, self.crew.peak),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.selection import Candidate
-from semcal.experiment.sweep import candidate_of
+from semcal.experiment.selection import Candidate, candidate_of
 
 __all__ = [
     "FITTED",

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from semcal.experiment.shelf import Shelf
 from semcal.experiment.store import read_block
 from semcal.pipeline.processes import Tell
 from semcal.records import dumps
+
+if TYPE_CHECKING:
+    from semcal.experiment.shelf import Shelf
 
 __all__ = ["KINDS", "GridJob"]
 

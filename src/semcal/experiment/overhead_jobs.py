@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from semcal.experiment.shelf import Shelf, questions_of
+from semcal.experiment.question_sets import questions_of
+from semcal.experiment.shelf import Shelf
 from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking
 from semcal.recalibration import Base

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
-from semcal.pipeline.fitting import data_hash
-from semcal.qa.datasets import Question, read_questions
+from semcal.qa.datasets import Question, data_hash, read_questions
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
-__all__ = ["PARTS", "Parts", "Problem", "load_parts", "sizes_of_built_in"]
+__all__ = ["PARTS", "Parts", "Problem", "load_parts", "questions_of", "row_of", "sizes_of_built_in"]
 
 PARTS = ("calibration_train", "validation", "test")
 
@@ -168,3 +167,16 @@ def _first(
             f"{count} are asked for; ask for less"
         )
     return tuple(questions[:count])
+
+
+def row_of(question: Question) -> dict[str, Any]:
+    """What jobs are told of a question."""
+    return replace(question, extra={}).row()
+
+
+def questions_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Question, ...]:
+    """Questions from what `row_of` gave."""
+    return tuple(
+        Question(row["id"], row["question"], tuple(row.get("answers", ())), row.get("context"))
+        for row in rows
+    )

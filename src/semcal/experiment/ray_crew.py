@@ -22,6 +22,7 @@ from semcal.errors import MissingExtraError, SemcalError, SemcalWarning, UsageEr
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.shelf import Shelf
 from semcal.pipeline.crews import Crew
+from semcal.pipeline.footprint import SUMMED, Peak
 from semcal.pipeline.processes import ONE_THREAD, Outcome, peak_memory_mb
 
 __all__ = ["LOCAL", "RayCrew", "do"]
@@ -132,9 +133,9 @@ class RayCrew(Crew[Shelf]):
         self._peak = 0.0
 
     @property
-    def peak_mb(self) -> float:
+    def peak(self) -> Peak:
         """Largest resident memory of this process and of so many times the largest task's, at most."""
-        return peak_memory_mb() + self.count * self._peak
+        return Peak(peak_memory_mb() + self.count * self._peak, SUMMED)
 
     def _begin(self) -> None:
         while self._queue and len(self._under_way) < 2 * self.count:

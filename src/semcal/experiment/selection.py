@@ -24,6 +24,7 @@ __all__ = [
     "Candidate",
     "Entry",
     "Selection",
+    "candidate_of",
     "select",
     "select_graded",
     "under_alphas",
@@ -64,6 +65,12 @@ class Candidate:
             self.alpha or 0.0,
             -1.0 if self.weight_decay is None else self.weight_decay,
         )
+
+
+def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+    """What is fitted by a method with a loss, its α and a weight decay, by the name that tables give it."""
+    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
+    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
 
 
 @dataclass(frozen=True)

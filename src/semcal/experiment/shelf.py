@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from semcal.engine.language_model import LanguageModel
 from semcal.engine.loading import load_model
 from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
+from semcal.experiment.question_sets import questions_of
 from semcal.pipeline.fitting import CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
 from semcal.recalibration import (
     SE,
     AnyRecalibrator,
@@ -28,7 +29,7 @@ from semcal.recalibration import (
     tabulate,
 )
 
-__all__ = ["Calibration", "Shelf", "open_shelf", "questions_of", "row_of"]
+__all__ = ["Calibration", "Shelf", "open_shelf"]
 
 Spec = Mapping[str, Any]
 
@@ -77,11 +78,19 @@ class Shelf:
         wanted = Model(**spec["model"])
         if self._model is None or self._model[0] != wanted:
             if self._model is not None:
-                self._model = self._calibration = None
-                self._recalibrators.clear()
-                gc.collect()  # the old model goes before the new one comes
+                self._clear_model()  # the old model goes before the new one comes
             self._model = wanted, self._load_model(wanted)
         return self._model[1]
+
+    def clear(self) -> None:
+        """Hold nothing any more; what is asked for again is read again."""
+        self._judge = None
+        self._clear_model()
+
+    def _clear_model(self) -> None:
+        self._model = self._calibration = None
+        self._recalibrators.clear()
+        gc.collect()
 
     def judge(self, spec: Spec) -> Equivalence:
         """The equivalence of a job."""
@@ -172,16 +181,3 @@ def open_shelf(
         return load_equivalence(name, device=nli_device or device, cache=Path(folder) / "verdicts.sqlite")
 
     return Shelf(Path(folder), load, judge)
-
-
-def row_of(question: Question) -> dict[str, Any]:
-    """What jobs are told of a question."""
-    return replace(question, extra={}).row()
-
-
-def questions_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Questions from what `row_of` gave."""
-    return tuple(
-        Question(row["id"], row["question"], tuple(row.get("answers", ())), row.get("context"))
-        for row in rows
-    )

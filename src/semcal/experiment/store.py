@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError
-from semcal.records import dumps, writing
+from semcal.records import canonical, dumps, writing
 
 __all__ = ["Block", "Store", "digest", "read_block", "write_if_new"]
 
@@ -24,8 +24,7 @@ Rows = list[dict[str, Any]]
 
 def digest(value: Any) -> str:
     """Return a hash (32 hex digits) of anything JSON can hold, the same on every machine."""
-    text = json.dumps(json.loads(dumps(value)), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
 
 
 class Store:

@@ -14,7 +14,7 @@ from typing import Any
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.experiment.blocks import Stage, in_blocks
-from semcal.experiment.selection import Candidate, Selection, select
+from semcal.experiment.selection import Candidate, Selection, candidate_of, select
 from semcal.experiment.store import Store
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features
@@ -36,7 +36,7 @@ from semcal.recalibration import (
 )
 from semcal.registry import check_name
 
-__all__ = ["WEIGHT_DECAYS", "Sweep", "candidate_of", "fit_candidates", "sample_candidates", "sweep"]
+__all__ = ["WEIGHT_DECAYS", "Sweep", "fit_candidates", "sample_candidates", "sweep"]
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
@@ -107,12 +107,6 @@ def fit_candidates(
             if progress is not None:
                 progress(len(found))
     return found
-
-
-def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
-    """What is fitted by a method with a loss, its α and a weight decay, by the name that tables give it."""
-    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
-    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
 
 
 def sample_candidates(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from queue import PriorityQueue, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
+from semcal.pipeline.footprint import SUMMED, TOGETHER, Footprint, Peak
 from semcal.pipeline.processes import Job, Outcome, Tell, done, peak_memory_mb
 
 __all__ = ["Alone", "Crew", "Plan", "Task", "TwoDevices", "together"]
@@ -86,12 +87,15 @@ class Crew(ABC, Generic[Held]):
         self._queue: list[tuple[int, int]] = []
         self._tickets = 0
         self._told: dict[Any, Any] = {}
+        self._footprint = Footprint()
 
     def __enter__(self) -> Self:
+        self._footprint.start()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close(at_once=kind is not None)
+        self._footprint.stop()
 
     def start(self, task: Task[Held]) -> int:
         """Take on a task, and return its number."""
@@ -143,12 +147,27 @@ class Crew(ABC, Generic[Held]):
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     @property
-    def peak_mb(self) -> float:
-        """Largest resident memory of this process and the workers' together, at most (10⁶ bytes)."""
+    def peak(self) -> Peak:
+        """The largest memory so far of this process and all that descend from it (10⁶ bytes).
+
+        Where the system can tell: what all took at the same time, shared pages counted once, in samples taken
+        about every second inside a `with` block and now; at least what one process is known to have taken.
+        Elsewhere the sum of what each process took at most, whenever that was.
+        """
+        if self._footprint.look() is None or self._footprint.peak_mb is None:
+            return Peak(self._summed_mb(), SUMMED)
+        return Peak(max(self._footprint.peak_mb, peak_memory_mb(), *self.peaks.values()), TOGETHER)
+
+    def _summed_mb(self) -> float:
+        """The sum of what each process has taken at most so far."""
         return peak_memory_mb()
 
     def _begin(self) -> None:
         """Begin waiting tasks if any can be."""
+        return
+
+    def rest(self) -> None:
+        """Let go of what processes hold; for tasks that come later it is loaded again."""
         return
 
     @abstractmethod
@@ -240,8 +259,12 @@ class TwoDevices(Crew[Held]):
 Plan = Generator[Sequence[Task[Any]], list[Any], Result]
 
 
-def together(crew: Crew[Any], plans: Sequence[Plan[Result]]) -> list[Result]:
+def together(
+    crew: Crew[Any], plans: Sequence[Plan[Result]], meanwhile: Callable[[], object] = lambda: None
+) -> list[Result]:
     """Carry out several plans at once: while one waits for its last task, others go on.
+
+    What this process has to do `meanwhile` it does when all plans have begun.
 
     Examples
     --------
@@ -266,6 +289,7 @@ def together(crew: Crew[Any], plans: Sequence[Plan[Result]]) -> list[Result]:
     ready: set[int] = set()
     for which in range(len(plans)):
         go_on(which, None)
+    meanwhile()
     while len(found) < len(plans):
         for which, numbers in [(w, n) for w, n in awaited.items() if ready.issuperset(n)]:
             del awaited[which]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from semcal.errors import FitError, QuestionError, UsageError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import Question, data_hash, load_questions
 from semcal.recalibration import (
     Fitted,
     Provenance,
@@ -23,7 +22,6 @@ from semcal.recalibration import (
     Watch,
     save_pretrained,
 )
-from semcal.records import dumps
 
 __all__ = [
     "METHODS",
@@ -69,12 +67,6 @@ class Fit:
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json, which `semcal ask --recalibrator` reads."""
         return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
-
-
-def data_hash(questions: Sequence[Question]) -> str:
-    """Hash of ids, questions, passages and reference answers, in order."""
-    content = [[q.id, q.question, q.context, list(q.answers)] for q in questions]
-    return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)

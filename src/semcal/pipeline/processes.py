@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import resource
@@ -17,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from semcal.errors import SemcalError
+from semcal.pipeline.footprint import give_back
 
 __all__ = ["ONE_THREAD", "Job", "Outcome", "Tell", "Told", "done", "peak_memory_mb", "serve", "uninterrupted"]
 
@@ -25,6 +27,8 @@ Tell = Callable[[int], None]
 Job = Callable[[Any, Tell], Any]
 """Maps what a worker has loaded to a result, and may tell how far it is; it can be pickled."""
 
+#: CPU seconds of a job from which it is worth some milliseconds to give its memory back.
+LONG = 0.5
 #: Keeps numpy's and SciPy's BLAS at one thread: each number of threads adds up in another order.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -79,18 +83,26 @@ def peak_memory_mb() -> float:
 def done(
     job: Job, held: Any, tell: Tell, *, start: float = 0.0, clock: Callable[[], float] = time.process_time
 ) -> Outcome:
-    """Do a job here; its errors are part of the outcome, an interruption is not."""
+    """Do a job here; its errors are part of the outcome, an interruption is not.
+
+    After a long one the memory that it has freed goes back to the system: it would stay with this process
+    else, in pieces that the next job does not fit into.
+    """
     begun = clock()
     value, error = None, None
     try:
         value = job(held, tell)
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is raised where the result is wanted
         error = raised
-    return Outcome(value, error, (), clock() - begun, start, peak_memory_mb())
+    outcome = Outcome(value, error, (), clock() - begun, start, peak_memory_mb())
+    if outcome.seconds >= LONG:
+        give_back()
+    return outcome
 
 
 def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None:
     """Do the jobs that come through the connection until its other end has gone."""
+    gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is in charge tells us by closing the connection
     held: list[Any] = []
 

@@ -81,9 +81,7 @@ class Workers(Crew[Held]):
     def _context(self) -> multiprocessing.context.BaseContext:
         return _starting(self._preload)
 
-    @property
-    def peak_mb(self) -> float:
-        """Largest resident memory of this process and the workers' together, at most (10⁶ bytes)."""
+    def _summed_mb(self) -> float:
         return peak_memory_mb() + sum(sorted(self._peaks.values())[-self.count :])
 
     def _begin(self) -> None:
@@ -167,6 +165,10 @@ class Workers(Crew[Held]):
             worker.process.kill()
             worker.process.join()
         self._workers.remove(worker)
+
+    def rest(self) -> None:
+        """End all processes; for tasks that come later others start."""
+        self.close()
 
     def close(self, *, at_once: bool = False) -> None:
         """End all processes; `at_once` does not wait for their jobs."""

@@ -7,9 +7,10 @@ value and the remedy, and the rest goes on.
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -19,10 +20,10 @@ from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
-from semcal.records import Row
+from semcal.records import Row, dumps
 from semcal.registry import check_name
 
-__all__ = ["Question", "clean_text", "load_questions", "question_from_row", "read_questions"]
+__all__ = ["Question", "clean_text", "data_hash", "load_questions", "question_from_row", "read_questions"]
 
 FIELDS = ("id", "question", "answers", "context")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
@@ -348,3 +349,9 @@ def load_questions(
     if not questions:
         raise InputError(f"no questions in {source}: it is empty, or none of its rows could be used")
     return questions
+
+
+def data_hash(questions: Sequence[Question]) -> str:
+    """Hash of ids, questions, passages and reference answers, in order."""
+    content = [[q.id, q.question, q.context, list(q.answers)] for q in questions]
+    return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]

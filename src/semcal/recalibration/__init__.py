@@ -1,35 +1,89 @@
-"""Recalibrators of token distributions (spec section 6): Base, SE, TS, ATS and Platt, and their fits."""
+"""Recalibrators of token distributions (spec section 6): Base, SE, TS, ATS and Platt, and their fits.
 
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
-from semcal.recalibration.exact import Certificate
-from semcal.recalibration.greedy import Greedy
-from semcal.recalibration.handover import (
-    generation_config,
-    push_to_hub,
-    request_parameters,
-    single_temperature,
-    solver_of,
-    temperature_of,
-)
-from semcal.recalibration.identity import fingerprint
-from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
-from semcal.recalibration.partitions import log_partitions, log_probs_at
-from semcal.recalibration.platt import Platt
-from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
-from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
-from semcal.recalibration.sequences import inverse_temperatures
-from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
-from semcal.recalibration.suffixes import Head, Suffixes
-from semcal.recalibration.tables import Tables, tabulate
-from semcal.recalibration.temperature import (
-    SE,
-    Base,
-    GridTemperature,
-    Recalibrator,
-    Temperature,
-    TemperatureScaling,
-)
-from semcal.recalibration.training_store import TrainingStore
+Imports are lazy: what a name stands for (`places`) is asked by processes that need no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+    from semcal.recalibration.exact import Certificate
+    from semcal.recalibration.greedy import Greedy
+    from semcal.recalibration.handover import (
+        generation_config,
+        push_to_hub,
+        request_parameters,
+        single_temperature,
+        solver_of,
+        temperature_of,
+    )
+    from semcal.recalibration.identity import fingerprint
+    from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
+    from semcal.recalibration.partitions import log_partitions, log_probs_at
+    from semcal.recalibration.platt import Platt
+    from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
+    from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
+    from semcal.recalibration.sequences import inverse_temperatures
+    from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
+    from semcal.recalibration.suffixes import Head, Suffixes
+    from semcal.recalibration.tables import Tables, tabulate
+    from semcal.recalibration.temperature import (
+        SE,
+        Base,
+        GridTemperature,
+        Recalibrator,
+        Temperature,
+        TemperatureScaling,
+    )
+    from semcal.recalibration.training_store import TrainingStore
+
+_ADDRESSES = {
+    "ATS": "attentive",
+    "AnyRecalibrator": "attentive",
+    "Base": "temperature",
+    "BlockShape": "attentive",
+    "Certificate": "exact",
+    "Fitted": "saving",
+    "GradientSteps": "schedule",
+    "Greedy": "greedy",
+    "GridTemperature": "temperature",
+    "Head": "suffixes",
+    "PAPER_LOSSES": "one_pass",
+    "Platt": "platt",
+    "Provenance": "saving",
+    "Recalibrator": "temperature",
+    "SE": "temperature",
+    "Schedule": "schedule",
+    "Suffixes": "suffixes",
+    "Tables": "tables",
+    "Temperature": "temperature",
+    "TemperatureFit": "one_pass",
+    "TemperatureScaling": "temperature",
+    "Training": "sgd",
+    "TrainingStore": "training_store",
+    "Watch": "sgd",
+    "fingerprint": "identity",
+    "fit_ats": "sgd",
+    "fit_platt": "sgd",
+    "fit_temperatures": "one_pass",
+    "fit_ts": "sgd",
+    "from_pretrained": "saving",
+    "generation_config": "handover",
+    "inverse_temperatures": "sequences",
+    "log_partitions": "partitions",
+    "log_probs_at": "partitions",
+    "paper_schedule": "schedule",
+    "push_to_hub": "handover",
+    "request_parameters": "handover",
+    "save_pretrained": "saving",
+    "single_temperature": "handover",
+    "solver_of": "handover",
+    "tabulate": "tables",
+    "temperature_of": "handover",
+}
 
 __all__ = [
     "ATS",
@@ -75,3 +129,15 @@ __all__ = [
     "tabulate",
     "temperature_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ADDRESSES:
+        raise AttributeError(f"module 'semcal.recalibration' has no attribute {name!r}")
+    value = getattr(import_module(f"semcal.recalibration.{_ADDRESSES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,7 +19,7 @@ from semcal.errors import FitError, UndefinedWarning
 from semcal.recalibration.exact import T_MAX, T_MIN, Certificate, Sums, certify, moments
 from semcal.recalibration.losses import check_loss
 from semcal.recalibration.suffixes import Head, Suffixes
-from semcal.recalibration.tables import Tables, logit_chunks, series, tabulate
+from semcal.recalibration.tables import NODES, Tables, logit_chunks, series, tabulate
 from semcal.recalibration.temperature import TemperatureScaling
 
 __all__ = ["PAPER_LOSSES", "Curve", "LossCurve", "Point", "TemperatureFit", "curve_of", "fit_temperatures"]
@@ -35,6 +35,8 @@ MAX_PASSES = 20
 #: Slope of the mean loss in log β, nats, below which the tables cannot tell its sign.
 FLAT = 1e-5
 BISECTIONS = 60
+#: Temperatures from 1 / USUAL to USUAL are tabulated first.
+USUAL = 4.0
 #: Resampled counts held at once.
 RESAMPLED = 4_000_000
 
@@ -108,7 +110,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class LossCurve:
-    """Mean loss per token (nats) against temperature, for a plot."""
+    """Mean loss per token (nats) against the temperatures that were tabulated, for a plot."""
 
     temperature: tuple[float, ...]
     loss: tuple[float, ...]
@@ -247,7 +249,9 @@ def fit_temperatures(
     points : sequence of (str, float or None)
         Losses and their α; by default the paper's five.
     tables : Tables, optional
-        From `tabulate`, where they are there already; made otherwise.
+        From `tabulate`, where they are there already. Otherwise they are made of T in [1/4, 4], and if a loss
+        or a resample has its optimum at an end, of all T: losses are convex in β, so one inside is that of
+        all.
     resamples : int
         Calibration sets to resample, question by question, for the interval; they cost no pass.
     seed : int
@@ -274,11 +278,16 @@ def fit_temperatures(
     """
     for loss, alpha in points:
         check_loss(loss, alpha)
-    tables = tabulate(suffixes, head) if tables is None else tables
-    curves = [curve_of(suffixes, tables, loss=loss, alpha=alpha) for loss, alpha in points]
-    ones, betas, sums, slopes, passes = _polished(suffixes, tables, head, curves)
+    known = tables or _usual(suffixes, head)
+    curves, drawn, at_end = _drawn(suffixes, known, points, resamples, seed)
+    if tables is None and at_end:  # of the usual temperatures: there may be more beyond
+        known = tabulate(suffixes, head)
+        curves, drawn, _ = _drawn(suffixes, known, points, resamples, seed)
+    ones, betas, sums, slopes, passes = _polished(suffixes, known, head, curves)
     fits = []
-    for (loss, alpha), curve, beta, here, slope, one in zip(points, curves, betas, sums, slopes, ones):
+    for (loss, alpha), curve, resampled, beta, here, slope, one in zip(
+        points, curves, drawn, betas, sums, slopes, ones
+    ):
         at_bound = here.slope != 0 and beta in (1 / T_MAX, 1 / T_MIN) and _newton(beta, here) == 0
         certificate = certify(beta, here, one, at_bound=at_bound, steps=passes)
         fits.append(
@@ -288,7 +297,7 @@ def fit_temperatures(
                 certificate=certificate,
                 log_temperature_step=abs(_newton(beta, here)),
                 standard_error=math.nan if at_bound else _sandwich(beta, here, slope),
-                resampled=_resampled(curve, resamples, seed),
+                resampled=resampled,
                 curve=_plotted(curve),
                 n_tokens=len(suffixes.targets),
                 n_questions=len(curve.n),
@@ -304,6 +313,22 @@ def fit_temperatures(
     return tuple(fits)
 
 
+def _drawn(
+    suffixes: Suffixes, tables: Tables, points: Sequence[Point], resamples: int, seed: int
+) -> tuple[list[Curve], list[tuple[float, ...]], bool]:
+    """The curve of each loss, T of resampled sets, and whether any T is at an end of the tables."""
+    curves = [curve_of(suffixes, tables, loss=loss, alpha=alpha) for loss, alpha in points]
+    drawn = [_resampled(curve, resamples, seed) for curve in curves]
+    found = {1 / float(curve.minimum()) for curve in curves}.union(*drawn)
+    return curves, drawn, not found.isdisjoint((1 / tables.low, 1 / tables.high))
+
+
+def _usual(suffixes: Suffixes, head: Head) -> Tables:
+    """Tables of the usual temperatures, with as many nodes as those of all have in such a range."""
+    nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
+    return tabulate(suffixes, head, nodes=nodes, low=1 / USUAL, high=USUAL)
+
+
 def _polished(
     suffixes: Suffixes, tables: Tables, head: Head, curves: Sequence[Curve]
 ) -> tuple[list[Sums], list[float], list[Sums], list[Tensor], int]:
@@ -311,15 +336,18 @@ def _polished(
 
     The curves share their passes. A loss that does not depend on T stays at β = 1.
     """
-    betas = [float(curve.minimum()) for curve in curves]
-    ones, _ = _exact(suffixes, tables, head, curves, [1.0] * len(curves))
-    betas = [1.0 if one.slope == 0 == one.curvature else beta for one, beta in zip(ones, betas)]
+    count, betas = len(curves), [float(curve.minimum()) for curve in curves]
+    sums, slopes = _exact(suffixes, tables, head, [*curves, *curves], [1.0] * count + betas)
+    ones, sums, slopes = sums[:count], sums[count:], slopes[count:]
+    for i, one in enumerate(ones):
+        if one.slope == 0 == one.curvature:
+            betas[i], sums[i] = 1.0, one
     for passes in range(1, MAX_PASSES + 1):
-        sums, slopes = _exact(suffixes, tables, head, curves, betas)
         steps = [_newton(beta, here) for beta, here in zip(betas, sums)]
         if max(map(abs, steps)) <= CONFIRMED:
             return ones, betas, sums, slopes, passes
         betas = [max(1 / T_MAX, min(1 / T_MIN, beta * math.exp(step))) for beta, step in zip(betas, steps)]
+        sums, slopes = _exact(suffixes, tables, head, curves, betas)
     raise FitError(
         f"exact sums did not confirm a temperature in {MAX_PASSES} passes (a step of "
         f"{max(map(abs, steps)):.1e} in log T was left); fit each loss with TemperatureScaling.fit_batches"
@@ -348,7 +376,7 @@ def _resampled(curve: Curve, resamples: int, seed: int) -> tuple[float, ...]:
 
 
 def _plotted(curve: Curve, count: int = 121) -> LossCurve:
-    """The loss on temperatures equally spaced in log T over the whole range."""
+    """The loss on temperatures equally spaced in log T over the range of the tables."""
     beta = torch.logspace(math.log10(curve.low), math.log10(curve.high), count, dtype=torch.float64)
     value, _, _ = series(curve.coefficients.sum(0), beta, low=curve.low, high=curve.high)
     loss = (value - beta * curve.centre.sum()) / curve.n.sum()

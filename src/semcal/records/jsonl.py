@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TextIO
 
 from semcal.errors import InputError, RowError, StoreError
 
-__all__ = ["Row", "dumps", "parse_float", "read_object", "read_rows", "write_rows", "writing"]
+__all__ = ["Row", "canonical", "dumps", "parse_float", "read_object", "read_rows", "write_rows", "writing"]
 
 #: A surrogate, which JSON can spell out alone and UTF-8 cannot hold.
 _HALF = re.compile("[\\ud800-\\udfff]")
@@ -61,7 +61,27 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
     """
-    return json.dumps(_encodable(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return _written(value, indent=indent)
+
+
+def canonical(value: Any) -> str:
+    """Return `value` as `dumps` does, keys sorted and without spaces: the same text for equal values.
+
+    Examples
+    --------
+    >>> canonical({"b": [1, 2.5], "a": "x"})
+    '{"a":"x","b":[1,2.5]}'
+    """
+    return _written(value, sort_keys=True, separators=(",", ":"))
+
+
+def _written(value: Any, **how: Any) -> str:
+    """JSON of a value; only one with NaN, infinities or odd keys has to be gone through here first."""
+    how |= {"ensure_ascii": False, "allow_nan": False}
+    try:
+        return json.dumps(value, default=_encodable, **how)
+    except (TypeError, ValueError):
+        return json.dumps(_encodable(value), **how)
 
 
 def parse_float(value: Any) -> float | None:

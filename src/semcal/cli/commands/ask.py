@@ -115,7 +115,8 @@ def command(
         return asked.records
 
     render = dumps if json or out is not None or not sys.stdout.isatty() else _page
-    with crew_for(shared, load) as (crew, models):
+    with crew_for(shared, load) as (crew, held):
+        models = held()
         method, asking = open_recalibrator(
             models.model,
             name=recalibrator,

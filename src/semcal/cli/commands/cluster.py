@@ -67,10 +67,10 @@ def command(
         return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
 
     load = partial(open_models, None, equivalence, device=device, cache=cache)
-    with crew_for(shared, load) as (crew, models):
+    with crew_for(shared, load) as (crew, held):
         work = SharedRows(crew, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
-        judge = models.judge.name
+        judge = held().judge.name
     if judge != "exact":
         kept = f", {asked['known']} of them known from {cache}" if cache else ""
         say(f"cluster: {nli_calls(judge, asked['calls'], asked['pairs'])}{kept}")

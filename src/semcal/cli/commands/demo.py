@@ -7,8 +7,9 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +33,9 @@ from semcal.cli.options import (
     out_path,
 )
 from semcal.records import dumps
+
+if TYPE_CHECKING:
+    from semcal.pipeline.models import Models
 
 __all__ = ["command"]
 
@@ -87,14 +91,21 @@ def command(
         nli_device=nli_device,
         cache=out / "verdicts.sqlite",
     )
-    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, models):
+    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, held):
         sets = [_limited(load_set(name), limit) for name in SETS]  # while the workers import
-        clock.add({"start": time.process_time()})
         from semcal.experiment.comparison import Comparison
+
+        def ready() -> Models:
+            """What this process needs later on, while the workers are at their first tasks."""
+            import_module("semcal.report")
+            models = held()
+            clock.add({"start": time.process_time()})
+            return models
+
+        comparison = Comparison(ready, out, settings, progress, crew, clock)
+        results = comparison.run(sets)
         from semcal.report import build
 
-        comparison = Comparison(models.model, models.judge, out, settings, progress, crew, clock)
-        results = comparison.run(sets)
         with clock.stage("report"):
             page = build(out, share=partial(crew.each, stage="report"))
         if crew.hired:
@@ -105,7 +116,7 @@ def command(
         if not json:
             _show(results)
         if comparison.calls:
-            say(f"demo: {nli_calls(models.judge.name, comparison.calls, comparison.pairs)}")
+            say(f"demo: {nli_calls(comparison.models.judge.name, comparison.calls, comparison.pairs)}")
         for line in clock.table():
             say(line)
         say(f"report: {page}  ({clock.elapsed:.0f} s)")

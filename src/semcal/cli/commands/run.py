@@ -163,16 +163,17 @@ def _shard(text: str | None) -> Shard | None:
 @contextmanager
 def _crew(
     settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
-) -> Iterator[Crew[Shelf]]:
-    """Who does the work: this process, several, or a Ray cluster."""
-    from semcal.experiment.shelf import open_shelf
+) -> Iterator[tuple[Crew[Shelf], Shelf | None]]:
+    """Who does the work: this process, several, or a Ray cluster; and what this process holds.
 
+    A process that only hands out work loads no model, and not even torch.
+    """
     if ray is not None:
         from semcal.experiment.ray_crew import RayCrew
 
         with RayCrew(ray, folder, dict(how), count=workers) as cluster:
             say(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
-            yield cluster
+            yield cluster, None
             tell_peak(cluster)
         return
     sizes = {model.path: weights_of(model=model.path) for model in settings.models}
@@ -186,8 +187,15 @@ def _crew(
         equivalence=settings.equivalence,
         at_once=True,
     )
-    with crew_for(shared, partial(open_shelf, folder, **how), at_once=True) as (crew, _):
-        yield crew
+    with crew_for(shared, partial(_open, folder, **how), at_once=True) as (crew, held):
+        yield crew, held() if shared.processes == 1 else None
+
+
+def _open(folder: Path, **how: Any) -> Shelf:
+    """What a process that works holds."""
+    from semcal.experiment.shelf import open_shelf
+
+    return open_shelf(folder, **how)
 
 
 def _carry_out(
@@ -213,12 +221,13 @@ def _carry_out(
         elif told[0] == TOLD + 1:
             complain(f"further rows are left out; all of them are in {folder / 'problems.jsonl'}")
 
-    with _crew(settings, folder, workers, ray, how) as crew:
+    with _crew(settings, folder, workers, ray, how) as (crew, shelf):
         clock.add({"start": time.process_time()})
         grid = Grid(settings, folder, crew, progress, share, tell, clock)
         try:
             outcome = grid.run()
             if outcome.complete:
+                _rest(crew, shelf)
                 _record(grid)  # the report shows it
                 with clock.stage("report"):
                     _report(folder, crew)
@@ -230,6 +239,16 @@ def _carry_out(
         for line in clock.table():
             say(line)
     return outcome
+
+
+def _rest(crew: Crew[Shelf], shelf: Shelf | None) -> None:
+    """Let go of the models: a report needs none."""
+    from semcal.pipeline.footprint import give_back
+
+    crew.rest()
+    if shelf is not None:
+        shelf.clear()
+    give_back()
 
 
 def _record(grid: Grid) -> None:

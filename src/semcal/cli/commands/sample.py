@@ -94,7 +94,8 @@ def command(
     questions, blocks = peeked(read_questions(file), BLOCK, limit)
     shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
-    with crew_for(shared, load) as (crew, models):
+    with crew_for(shared, load) as (crew, held):
+        models = held()
         method, asking = open_recalibrator(
             models.model,
             name=recalibrator,
