@@ -16,6 +16,7 @@ import pytest
 from semcal.experiment.comparison import Comparison
 from semcal.experiment.environment import Clock
 from semcal.experiment.settings import Settings
+from semcal.pipeline.crews import Alone
 from semcal.pipeline.footprint import SUMMED, TOGETHER
 from semcal.pipeline.workers import Workers
 
@@ -34,7 +35,7 @@ def compare(out: Path, crew=None, told: list[int] | None = None) -> dict:
         yield lambda done: told.append(done) if told is not None else None
 
     settings = Settings(block=9, resamples=100)
-    return Comparison(mills.models, out, settings, progress, crew=crew).run(mills.sets())
+    return Comparison(crew or Alone(mills.models()), out, settings, progress).run(mills.sets())
 
 
 @pytest.fixture(scope="module")

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.evaluation import CompareJob, EvaluateJob
 from semcal.experiment.settings import Settings, deviations_from_paper
 from semcal.experiment.store import Store, digest
 from semcal.pipeline.cluster import Clustered, ClusterJob
-from semcal.pipeline.crews import Alone, Crew, Plan, Task, together
+from semcal.pipeline.crews import Crew, Plan, Task, together
 from semcal.pipeline.fitting import Fit, data_hash
 from semcal.pipeline.grade import grade_row
-from semcal.pipeline.jobs import FitJob, MethodsJob
+from semcal.pipeline.jobs import FitJob, IdentifyJob, Identity, MethodsJob
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.models import Models
 from semcal.pipeline.processes import Job
@@ -71,52 +69,43 @@ class Comparison:
 
     Parameters
     ----------
-    load : callable
-        Gives the language model that answers and the equivalence that decides which answers mean the same; is
-        called once, when the crew is at its first tasks.
+    crew : Crew
+        Who does the work, each holding the models; this process itself needs none. The results are the same,
+        whoever it is.
     out : Path
         The run folder; finished blocks in it are used again.
     settings : Settings
         How.
     progress : callable
         (label, total) → a context manager that yields a function of the number done.
-    crew : Crew, optional
-        Who does the work, each holding these models; by default this process. The results are the same.
+    meanwhile : callable
+        What this process has to do anyway, done while the crew is at its first tasks.
     """
 
-    load: Callable[[], Models]
+    crew: Crew[Models]
     out: Path
     settings: Settings
     progress: ProgressFactory
-    crew: Crew[Models] | None = None
     clock: Clock = field(default_factory=Clock)
+    meanwhile: Callable[[], object] = lambda: None
     calls: int = 0
     pairs: int = 0
+    _held: Identity | None = None
     _step: Callable[[], None] = lambda: None
 
-    @cached_property
-    def models(self) -> Models:
-        """What answers and decides; loaded when it is first asked for."""
-        return self.load()
-
     @property
-    def model(self) -> LanguageModel:
-        """What answers."""
-        return self.models.model
-
-    @property
-    def equivalence(self) -> Equivalence:
-        """What decides which answers mean the same."""
-        return self.models.judge
+    def held(self) -> Identity:
+        """Which models the crew holds; known when a set has begun."""
+        assert self._held is not None
+        return self._held
 
     def run(self, sets: Sequence[QuestionSet]) -> dict[str, Any]:
         """Run every set, write the run folder, and return what is in its results.json."""
         self._claim_folder()
-        crew = self.crew or Alone(self.models)
-        found = self._carry_out(crew, sets)
+        found = self._carry_out(sets)
         sizes = {one.name: (len(one.calibration_train), len(one.test)) for one in sets}
         deviations = deviations_from_paper(
-            self.settings, model=self.model.name, equivalence=self.equivalence.name, sizes=sizes
+            self.settings, model=self.held.model, equivalence=self.held.equivalence, sizes=sizes
         )
         results = {
             "schema": 1,
@@ -125,31 +114,29 @@ class Comparison:
             "m": self.settings.m,
             "measures": list(MEASURES),
             "methods": list(METHODS),
-            "model": {"name": self.model.name, "revision": self.model.revision},
-            "equivalence": {"name": self.equivalence.name, "revision": self.equivalence.revision},
+            "model": {"name": self.held.model, "revision": self.held.revision},
+            "equivalence": {"name": self.held.equivalence, "revision": self.held.equivalence_revision},
             "sets": [result for result, _ in found],
             "comparisons": [row for _, comparisons in found for row in comparisons],
             "deviations": [deviation.model_dump() for deviation in deviations],
         }
         self._write_json("results.json", results)
-        self.clock.add(crew.seconds)
-        self.write_costs(crew)
+        self.clock.add(self.crew.seconds)
+        self.write_costs()
         return results
 
-    def write_costs(self, crew: Crew[Models]) -> None:
+    def write_costs(self) -> None:
         """Write the environment record: versions, machine, and what the run has cost so far."""
         cost = {
             "cpu_seconds": self.clock.seconds,
             "seconds": self.clock.elapsed,
-            "processes": crew.count,
-            **crew.peak.record(),
+            "processes": self.crew.count,
+            **self.crew.peak.record(),
             "nli_calls": self.calls,
         }
         self._write_json("environment.json", {**environment(), **cost})
 
-    def _carry_out(
-        self, crew: Crew[Models], sets: Sequence[QuestionSet]
-    ) -> list[tuple[dict[str, Any], Rows]]:
+    def _carry_out(self, sets: Sequence[QuestionSet]) -> list[tuple[dict[str, Any], Rows]]:
         """All sets at once, the longest first."""
         rank = {one.name: place for place, one in enumerate(sorted(sets, key=_length, reverse=True))}
         steps = sum(2 + len(METHODS) + 2 * len(self._blocks(one)) for one in sets)
@@ -157,7 +144,7 @@ class Comparison:
             steps_done = count(1)
             self._step = lambda: update(next(steps_done))
             plans = [self._compare(one, rank[one.name]) for one in sets]
-            return together(crew, plans, meanwhile=lambda: self.models)
+            return together(self.crew, plans, meanwhile=self.meanwhile)
 
     def _claim_folder(self) -> None:
         """Write the settings; refuse a folder that holds a run with others."""
@@ -176,9 +163,11 @@ class Comparison:
 
     def _compare(self, one: QuestionSet, rank: int) -> Plan[tuple[dict[str, Any], Rows]]:
         asking = Asking(one.few_shot)
-        fitted = yield from self._fit(one, asking, rank)
+        (held,) = yield [Task(IdentifyJob(asking), "fit", rank=rank)]
+        self._held = held
+        fitted = yield from self._fit(one, asking, held, rank)
         methods = dict(zip(METHODS, (Base(), SE(), fitted.recalibrator)))
-        sampled = yield from self._sample(one, asking, methods, rank)
+        sampled = yield from self._sample(one, asking, held, methods, rank)
         clustered = yield from self._cluster(sampled, rank)
         rows = self._finish(one, clustered)
         evaluations = [EvaluateJob(rows[method], self.settings) for method in METHODS]
@@ -193,12 +182,12 @@ class Comparison:
         self._step()
         return result
 
-    def _fit(self, one: QuestionSet, asking: Asking, rank: int) -> Plan[Fit]:
+    def _fit(self, one: QuestionSet, asking: Asking, held: Identity, rank: int) -> Plan[Fit]:
         """The temperature of a set, from the run folder if it is there already."""
         folder = self.out / "recalibrators" / one.name
         try:
             recalibrator, provenance = from_pretrained(folder)
-            wanted = (self.model.revision, asking.hash(self.model), data_hash(one.calibration_train))
+            wanted = (held.revision, held.prompt, data_hash(one.calibration_train))
             found = (provenance.revision, provenance.prompt_hash, provenance.data_hash)
             if isinstance(recalibrator, TemperatureScaling) and found == wanted:
                 return self._stepped(Fit(recalibrator, provenance, asking))
@@ -221,11 +210,11 @@ class Comparison:
         size = self.settings.block
         return [tuple(one.test[start : start + size]) for start in range(0, len(one.test), size)]
 
-    def _key(self, asking: Asking, block: Sequence[Question], **more: Any) -> Key:
+    def _key(self, held: Identity, block: Sequence[Question], **more: Any) -> Key:
         settings = self.settings
         return {
-            "model": self.model.revision,
-            "prompt": asking.hash(self.model),
+            "model": held.revision,
+            "prompt": held.prompt,
             "questions": data_hash(block),
             "seed": settings.seed,
             "m": settings.m,
@@ -256,7 +245,12 @@ class Comparison:
         return [next(made) if rows is None else rows for rows in found]
 
     def _sample(
-        self, one: QuestionSet, asking: Asking, methods: Mapping[str, AnyRecalibrator], rank: int
+        self,
+        one: QuestionSet,
+        asking: Asking,
+        held: Identity,
+        methods: Mapping[str, AnyRecalibrator],
+        rank: int,
     ) -> Plan[list[Rows]]:
         """Blocks of rows; a block holds each of its questions once for each method."""
         settings = self.settings
@@ -264,7 +258,7 @@ class Comparison:
         how = {"recalibrators": [fingerprint(r) for r in methods.values()], "max_new_tokens": longest}
         jobs = [
             (
-                self._key(asking, block, **how),
+                self._key(held, block, **how),
                 MethodsJob(block, methods, asking, settings.m, settings.seed, longest),
             )
             for block in self._blocks(one)
@@ -273,7 +267,7 @@ class Comparison:
 
     def _cluster(self, blocks: Sequence[Rows], rank: int) -> Plan[Rows]:
         how = {
-            "equivalence": [self.equivalence.name, self.equivalence.revision],
+            "equivalence": [self.held.equivalence, self.held.equivalence_revision],
             "linkage": self.settings.linkage,
         }
 

@@ -14,7 +14,7 @@ from semcal.pipeline.sample import sample_mixed, sample_questions
 from semcal.qa.datasets import Question
 from semcal.recalibration import AnyRecalibrator, Greedy
 
-__all__ = ["FitJob", "MethodsJob", "SampleJob"]
+__all__ = ["FitJob", "IdentifyJob", "Identity", "MethodsJob", "SampleJob"]
 
 Rows = list[dict[str, Any]]
 
@@ -115,3 +115,36 @@ class FitJob:
             versions=dict(self.versions),
             progress=tell,
         )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What results depend on of what a process holds.
+
+    Attributes
+    ----------
+    model, revision : str
+        Of the language model.
+    prompt : str
+        Hash of how it is asked.
+    equivalence, equivalence_revision : str
+        Of what decides which answers mean the same.
+    """
+
+    model: str
+    revision: str
+    prompt: str
+    equivalence: str
+    equivalence_revision: str
+
+
+@dataclass(frozen=True)
+class IdentifyJob:
+    """Says which models a process holds, for one that holds none."""
+
+    asking: Asking
+
+    def __call__(self, models: Models, _: Tell) -> Identity:
+        """Identify."""
+        model, judge = models.model, models.judge
+        return Identity(model.name, model.revision, self.asking.hash(model), judge.name, judge.revision)

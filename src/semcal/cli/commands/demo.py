@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -33,9 +33,6 @@ from semcal.cli.options import (
     out_path,
 )
 from semcal.records import dumps
-
-if TYPE_CHECKING:
-    from semcal.pipeline.models import Models
 
 __all__ = ["command"]
 
@@ -91,32 +88,30 @@ def command(
         nli_device=nli_device,
         cache=out / "verdicts.sqlite",
     )
-    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, held):
+    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, _):
         sets = [_limited(load_set(name), limit) for name in SETS]  # while the workers import
         from semcal.experiment.comparison import Comparison
 
-        def ready() -> Models:
-            """What this process needs later on, while the workers are at their first tasks."""
-            import_module("semcal.report")
-            models = held()
-            clock.add({"start": time.process_time()})
-            return models
-
-        comparison = Comparison(ready, out, settings, progress, crew, clock)
+        begun = time.process_time()
+        clock.add({"start": begun})
+        meanwhile = partial(import_module, "semcal.report")  # it takes its time
+        comparison = Comparison(crew, out, settings, progress, clock, meanwhile)
         results = comparison.run(sets)
+        if crew.hired:  # what this process has done meanwhile: rows read and written
+            clock.add({"keep": time.process_time() - begun - clock.seconds["measure and grade"]})
         from semcal.report import build
 
         with clock.stage("report"):
             page = build(out, share=partial(crew.each, stage="report"))
         if crew.hired:
             clock.add({"report": crew.seconds["report"]})
-        comparison.write_costs(crew)
+        comparison.write_costs()
         if json or not sys.stdout.isatty():
             typer.echo(dumps(results))
         if not json:
             _show(results)
         if comparison.calls:
-            say(f"demo: {nli_calls(comparison.models.judge.name, comparison.calls, comparison.pairs)}")
+            say(f"demo: {nli_calls(comparison.held.equivalence, comparison.calls, comparison.pairs)}")
         for line in clock.table():
             say(line)
         say(f"report: {page}  ({clock.elapsed:.0f} s)")
