@@ -136,10 +136,10 @@ class Crew(ABC, Generic[Held]):
         return self.begin(function, items, stage=stage)()
 
     def begin(
-        self, function: Callable[[Any], Result], items: Sequence[Any], *, stage: str
+        self, function: Callable[[Any], Result], items: Sequence[Any], *, stage: str, rank: int = 0
     ) -> Callable[[], list[Result]]:
         """Begin what `each` does; what is returned waits for the results and gives them, once."""
-        numbers = [self.start(Task(_Applied(function, item), stage)) for item in items]
+        numbers = [self.start(Task(_Applied(function, item), stage, rank=rank)) for item in items]
         return lambda: [self.result(number) for number in numbers]
 
     def _count(self, stage: str, seconds: float) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
 from semcal.pipeline.crews import Alone, Crew
-from semcal.report.grid_explorer import explorer_blocks
+from semcal.report.grid_explorer import Explorer, begin_explorer, explorer_blocks
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
 from semcal.report.grid_markdown import write_markdown
 from semcal.report.grid_page import write_page
@@ -17,10 +19,23 @@ from semcal.report.grid_tables.writing import write_tables
 from semcal.report.listing import renew_listing
 from semcal.report.page_figures import PageFigure, page_figure
 
-__all__ = ["build"]
+__all__ = ["build", "remake"]
 
 
-def build(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> Path:
+def remake(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> Path:
+    """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
+    crew = crew or Alone(None)
+    packing = begin_explorer(read_finished(Path(folder)), crew)
+    analyse(folder, out, crew)
+    return build(folder, out, crew, packing)
+
+
+def build(
+    folder: Path,
+    out: Path | None = None,
+    crew: Crew[Any] | None = None,
+    packing: Callable[[], Explorer] | None = None,
+) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
 
     Tables and figures of an older report that this one has not are removed (`semcal.report.listing`).
@@ -33,6 +48,8 @@ def build(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) 
         Where results.json lies and everything is written; the run folder by default.
     crew : Crew, optional
         Who draws the figures and packs the questions; this process by default. The files are the same.
+    packing : callable, optional
+        Gives the packed questions, where that has begun (`semcal.report.grid_explorer.begin_explorer`).
 
     Returns
     -------
@@ -50,7 +67,7 @@ def build(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) 
     drawing = crew.begin(partial(_written, folder=target / "figures"), planned, stage="report")
     written = write_tables(run, results, target / "tables")
     write_markdown(run, results, target)
-    explorer = explorer_blocks(run, crew=crew)
+    explorer = packing() if packing else explorer_blocks(run, crew=crew)
     drawn = [one for one in drawing() if one is not None]
     page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
     renew_listing(target, [*written, *(path for _, paths in drawn for path in paths)])

@@ -10,8 +10,9 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -20,7 +21,7 @@ from semcal.pipeline.crews import Alone, Crew
 from semcal.report.explorer import as_bit, as_log, script_json
 from semcal.report.stored_verdicts import StoredVerdicts
 
-__all__ = ["SMALL", "Explorer", "explorer_blocks"]
+__all__ = ["SMALL", "Explorer", "begin_explorer", "explorer_blocks"]
 
 #: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
 SMALL = 6_000_000
@@ -30,6 +31,8 @@ UNIT = 10_000
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 Names = dict[str, int]
+Begun = Callable[[], dict[str, tuple[str, list[str]]]]
+"""Waits for the blocks of one run: name → block and the rules that decided there."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,26 @@ def explorer_blocks(run: FinishedRun, *, small: int = SMALL, crew: Crew[Any] | N
     crew : Crew, optional
         Who packs them; this process by default.
     """
-    crew = crew or Alone(None)
+    return begin_explorer(run, crew or Alone(None), small=small)()
+
+
+def begin_explorer(run: FinishedRun, crew: Crew[Any], *, small: int = SMALL) -> Callable[[], Explorer]:
+    """Begin what `explorer_blocks` does, to be done by those of the crew who have nothing else to do.
+
+    What is returned waits for it.
+    """
     asked = {dataset: _asked(run, dataset) for dataset in run.datasets}
-    found = _run_blocks(run, 0, asked, crew)
+    first = _run_blocks(run, 0, asked, crew)
+    return partial(_explorer, run, crew, small, asked, first)
+
+
+def _explorer(
+    run: FinishedRun, crew: Crew[Any], small: int, asked: Mapping[str, Mapping[str, Row]], first: Begun
+) -> Explorer:
+    found = first()
     every = run.runs * sum(len(block) for block, _ in found.values()) <= small
     for number in range(1, run.runs if every else 1):
-        found |= _run_blocks(run, number, asked, crew)
+        found |= _run_blocks(run, number, asked, crew)()
     questions = {
         f"questions-{d}": packed([_question(row) for row in asked[name].values()])
         for d, name in enumerate(run.datasets)
@@ -129,15 +146,15 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 
 def _run_blocks(
     run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], crew: Crew[Any]
-) -> dict[str, tuple[str, list[str]]]:
-    """The blocks of one run of the grid, each with the rules that decided there."""
+) -> Begun:
+    """Begin the blocks of one run of the grid, each with the rules that decided there."""
     places = [(m, d) for m in range(len(run.models)) for d in range(len(run.datasets))]
     wanted = [
         (replace(run, part=pair), number, {key: str(row["question"]) for key, row in asked[pair[1]].items()})
         for pair in run.pairs
     ]
-    found = crew.each(_packed_block, wanted, stage="report")
-    return {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, found)}
+    packing = crew.begin(_packed_block, wanted, stage="report", rank=1)
+    return lambda: {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, packing())}
 
 
 def _packed_block(wanted: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:

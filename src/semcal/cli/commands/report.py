@@ -43,11 +43,10 @@ def _grid_report(run: Path, out: Path | None) -> list[Path]:
     from semcal.cli.crews import reporters
 
     with reporters(run) as crew:
-        from semcal.experiment.analyses import analyse
-        from semcal.report.grid import build
+        from semcal.report.grid import remake
 
-        analyse(run, out, crew)
-        return [(out or run) / "results.json", build(run, out, crew)]
+        page = remake(run, out, crew)
+    return [(out or run) / "results.json", page]
 
 
 def _page(run: Path, out: Path | None, *, figures: bool) -> list[Path]:

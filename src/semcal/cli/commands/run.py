@@ -262,13 +262,10 @@ def _record(grid: Grid) -> None:
 
 def _report(folder: Path, crew: Crew[Any]) -> None:
     """Analyses, tables, figures and the page, by the processes that there are on this machine."""
-    from semcal.experiment.analyses import analyse
     from semcal.pipeline.workers import Workers
-    from semcal.report.grid import build
+    from semcal.report.grid import remake
 
-    here = crew if isinstance(crew, Workers) else None
-    analyse(folder, crew=here)
-    say(f"report: {build(folder, crew=here)}")
+    say(f"report: {remake(folder, crew=crew if isinstance(crew, Workers) else None)}")
 
 
 def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.paths import slug
+from semcal.report.figures import style
 from semcal.report.grid_figures.counts import count_figure
 from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
 from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
@@ -90,9 +91,14 @@ class PlannedFigure:
     draw: Callable[[], Figure | None]
 
     def drawn(self) -> GridFigure | None:
-        """Draw it."""
+        """Draw it, each part where it stays: it is laid out once, not for every file."""
         figure = self.draw()
-        return None if figure is None else GridFigure(self.number, self.name, self.of, figure)
+        if figure is None:
+            return None
+        with style():
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return GridFigure(self.number, self.name, self.of, figure)
 
 
 def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[PlannedFigure]:
