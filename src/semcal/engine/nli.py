@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from semcal.engine.equivalence import Triple
 from semcal.engine.first_token import first_token_only
 from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
+from semcal.engine.pair_tokens import pair_tokens_of
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.places import NLI_MODEL, place_of
 
@@ -66,6 +67,7 @@ class CrossEncoder:
         self._entailment = entailment_index(model.config.id2label, name=name)
         self._model = first_token_only(model.eval().requires_grad_(False))
         self._tokenizer = tokenizer
+        self._pairs = pair_tokens_of(tokenizer)
         self._longest = _longest_input(model, tokenizer)
 
     @classmethod
@@ -149,7 +151,9 @@ class CrossEncoder:
         return encoded
 
     def _tokenize(self, sides: Sequence[tuple[str, str]], **cut: str) -> list[Encoded]:
-        """Encode pairs by the model's own tokenizer."""
+        """Encode pairs by the model's own tokenizer, by their sides where that is the same."""
+        if self._pairs is not None and not cut:
+            return self._pairs.encode(sides)
         limit = {"max_length": self._longest} if cut else {}
         columns = self._tokenizer([a for a, _ in sides], [b for _, b in sides], verbose=False, **cut, **limit)
         return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]

@@ -1,0 +1,73 @@
+"""Token ids of pairs of texts that share their sides: each side is encoded once, and then put together.
+
+The answers to a question make many pairs of few sides. What a fast tokenizer does to a text it does to each
+side by itself; special tokens and segments are all that belongs to the pair, and its own post-processor adds
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["PairTokens", "pair_tokens_of"]
+
+Columns = dict[str, list[int]]
+
+#: Encoded sides that are kept.
+KEPT = 8192
+#: What a tokenizer may give for a pair, and where its library has it.
+_FIELDS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+_TRIED = (
+    ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
+    ("", " a  b "),
+    ("Ünïcode, 1.5 %\n", "x" * 40),
+)
+
+
+def pair_tokens_of(tokenizer: Any) -> PairTokens | None:
+    """Return what encodes pairs by their sides; None where it gives other columns than the tokenizer."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    found = PairTokens(tokenizer)
+    first, second = ([pair[side] for pair in _TRIED] for side in (0, 1))
+    whole = tokenizer(first, second, verbose=False)
+    if not set(whole) <= set(_FIELDS):
+        return None
+    found.names = tuple(whole)
+    same = found.encode(_TRIED) == [dict(zip(whole.keys(), values)) for values in zip(*whole.values())]
+    return found if same else None
+
+
+class PairTokens:
+    """Encodes pairs, and keeps their encoded sides.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerFast
+
+    Attributes
+    ----------
+    names : tuple of str
+        The columns that the tokenizer gives.
+    """
+
+    names: tuple[str, ...] = tuple(_FIELDS)
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._backend = tokenizer.backend_tokenizer
+        self._side = lru_cache(KEPT)(self._encoded)
+
+    def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Columns]:
+        """The columns of each pair, neither cut nor padded."""
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        found = []
+        for first, second in pairs:
+            pair = self._backend.post_process(self._side(first), self._side(second))
+            found.append({name: getattr(pair, _FIELDS[name]) for name in self.names})
+        return found
+
+    def _encoded(self, text: str) -> Any:
+        return self._backend.encode(text, add_special_tokens=False)
