@@ -7,8 +7,9 @@ array([0.667, 0.333])
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ADDRESSES = {
-    "SemanticUQ": "semcal.pipeline",
-    "confidence": "semcal.semantics",
-    "confidences": "semcal.semantics",
+    "SemanticUQ": "pipeline",
+    "confidence": "semantics",
+    "confidences": "semantics",
     "errors": "",
-    "fit": "semcal.pipeline",
-    "load_equivalence": "semcal.engine",
-    "load_model": "semcal.engine",
+    "fit": "pipeline",
+    "load_equivalence": "engine",
+    "load_model": "engine",
     "metrics": "",
     "recalibration": "",
 }
@@ -45,12 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ADDRESSES:
-        raise AttributeError(f"module 'semcal' has no attribute {name!r}")
-    module = _ADDRESSES[name]
-    value = getattr(import_module(module), name) if module else import_module(f"semcal.{name}")
-    globals()[name] = value
-    return value
+    return attribute(__name__, _ADDRESSES, name)
 
 
 def __dir__() -> list[str]:

@@ -121,7 +121,7 @@ class Work:
     def key(self, wanted: Wanted, sampling: Mapping[str, Any]) -> dict[str, Any]:
         """All that the result depends on."""
         from semcal.pipeline import Asking
-        from semcal.pipeline.fitting import data_hash
+        from semcal.qa.datasets import data_hash
 
         return {
             **asdict(wanted),

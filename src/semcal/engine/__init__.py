@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from semcal.lazy import attribute
 
 _ADDRESSES = {
     "CausalLanguageModel": "causal_lm",
@@ -23,11 +24,7 @@ __all__ = sorted(_ADDRESSES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ADDRESSES:
-        raise AttributeError(f"module 'semcal.engine' has no attribute {name!r}")
-    value = getattr(import_module(f"semcal.engine.{_ADDRESSES[name]}"), name)
-    globals()[name] = value
-    return value
+    return attribute(__name__, _ADDRESSES, name)
 
 
 def __dir__() -> list[str]:

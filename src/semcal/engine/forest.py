@@ -160,7 +160,7 @@ class LevelForest:
         return len(self.lengths) * int(self.lengths.max()) + self.slots
 
     def empty(self) -> LevelForest:
-        layers = {index: Layer(layer.rule, layer.shared) for index, layer in self.layers.items()}
+        layers = {index: Layer(layer.rule, layer.last, layer.shared) for index, layer in self.layers.items()}
         none = torch.zeros(0, dtype=torch.long, device=self.network.device)
         return replace(self, slots=0, layers=layers, lengths=none, place=none)
 

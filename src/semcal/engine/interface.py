@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from semcal.engine.attention import Rule
-from semcal.engine.last_layer import current, run_where_wanted, wanted_here
+from semcal.engine.last_layer import current, is_last, run_where_wanted
 from semcal.engine.levels import Layer, Pass
 
 __all__ = ["copied_body", "run"]
@@ -94,8 +94,8 @@ def _attention(
         raise NotImplementedError(f"its attention also reads {', '.join(strange) or 'a mask of its own'}")
     rule = Rule(query.shape[-1] ** -0.5 if scaling is None else float(scaling), softcap, sliding_window)
     through = current.get()
-    layer = through.layers.setdefault(module.layer_idx, Layer(rule))
-    return through.attend(layer, query, key, value, wanted_here()), None
+    layer = through.layers.setdefault(module.layer_idx, Layer(rule, is_last(module)))
+    return through.attend(layer, query, key, value), None
 
 
 AttentionInterface.register(_NAME, _attention)

@@ -16,40 +16,33 @@ from torch import Tensor
 
 from semcal.engine.levels import Pass
 
-__all__ = ["current", "run_where_wanted", "wanted_here"]
+__all__ = ["current", "is_last", "run_where_wanted"]
 
-#: The pass that runs, and whether it is in the last layer.
+#: The pass that runs.
 current: ContextVar[Pass] = ContextVar("pass")
-_in_last: ContextVar[bool] = ContextVar("in_last", default=False)
-
-
-def wanted_here() -> Tensor | None:
-    """(R,) the tokens of the pass that the layer under way has to run; None for all."""
-    return current.get().wanted if _in_last.get() else None
+_MARK = "semcal_last"
 
 
 def run_where_wanted(body: Any) -> None:
-    """Change a body, which must be a copy, so that its last layer knows that it is the last.
+    """Change a body, which must be a copy, so that its last layer runs where the pass wants it.
 
     The layer is the last module with a part named `mlp`; a body without one stays as it is.
     """
     layers = [module for module in body.modules() if "mlp" in module._modules]
     if layers:
-        layers[-1].forward = partial(_last, layers[-1].forward)
+        for module in layers[-1].modules():
+            setattr(module, _MARK, True)
         layers[-1].mlp.forward = partial(_by_token, layers[-1].mlp.forward)
 
 
-def _last(forward: Callable[..., Any], *args: Any, **others: Any) -> Any:
-    token = _in_last.set(True)
-    try:
-        return forward(*args, **others)
-    finally:
-        _in_last.reset(token)
+def is_last(module: Any) -> bool:
+    """Whether a module is of a layer that runs where the pass wants it."""
+    return getattr(module, _MARK, False)
 
 
 def _by_token(forward: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """What is done to each token (1, N, d) by itself; zeros where nobody wants it."""
-    wanted = wanted_here()
+    wanted = current.get().wanted
     if wanted is None:
         return forward(states)
     found = states.new_zeros(states.shape)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class Layer:
     ----------
     rule : Rule
         How the layer attends.
+    last : bool
+        Whether its tokens run only where a pass wants their states.
     shared : pair of torch.Tensor or None
         (1, heads, P, D), of the shared prefix.
     own : pair of torch.Tensor or None
@@ -42,6 +44,7 @@ class Layer:
     """
 
     rule: Rule
+    last: bool = False
     shared: Pair | None = None
     own: Pair | None = None
     tree: Pair | None = None
@@ -80,13 +83,11 @@ class Pass(Protocol):
     def wanted(self) -> Tensor | None:
         """(R,) the tokens whose last states are wanted; None for all."""
 
-    def attend(
-        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
-    ) -> Tensor:
+    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What N new tokens gather in a layer.
 
-        (1, N, H, D) of queries (1, H, N, D) and their own keys and values (1, h, N, D), which are kept. Zeros
-        for tokens that are not among those wanted.
+        (1, N, H, D) of queries (1, H, N, D) and their own keys and values (1, h, N, D), which are kept. In
+        the last layer there may be zeros for tokens that are not wanted.
         """
 
 
@@ -95,12 +96,9 @@ class Prefix:
     """The shared prefix: N tokens of which each sees those before."""
 
     layers: dict[int, Layer]
-    wanted: Tensor | None = None
+    wanted: ClassVar[None] = None
 
-    def attend(
-        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
-    ) -> Tensor:
-        del wanted
+    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         layer.shared = key.contiguous(), value.contiguous()
         groups = query.shape[1] // key.shape[1]
         part = attend_causally(query, _repeated(key, groups), _repeated(value, groups), layer.rule)
@@ -154,11 +152,9 @@ class Prompts:
         start = self.lengths.cumsum(0) - self.lengths
         return torch.arange(len(self.prompt), device=self.rows.device) - start[self.prompt]
 
-    def attend(
-        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
-    ) -> Tensor:
+    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         self._hold(layer, key, value)
-        if wanted is not None:
+        if layer.last and self.ends_alone:
             return self._of_ends(layer, query, key, value)
         groups = query.shape[1] // key.shape[1]
         side_by_side = (self._padded(states) for states in (query, key, value))
@@ -233,8 +229,6 @@ class Nodes:
         (N,) how many these are.
     first : int
         Slot of the first new token; the others follow.
-    wanted : None
-        All of them.
     """
 
     layers: dict[int, Layer]
@@ -244,13 +238,10 @@ class Nodes:
     path: Tensor
     depth: Tensor
     first: int
-    wanted: Tensor | None = None
+    wanted: ClassVar[None] = None
     _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
 
-    def attend(
-        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, wanted: Tensor | None = None
-    ) -> Tensor:
-        del wanted
+    def attend(self, layer: Layer, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         last = self.first + len(self.row)
         self.hold(layer, torch.arange(self.first, last, device=self.row.device), key, value)
         return self.gather(layer, query, key.shape[1])

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from semcal.engine.equivalence import Triple
 from semcal.engine.first_token import first_token_only
 from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
-from semcal.engine.pair_tokens import pair_tokens_of
+from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.places import NLI_MODEL, place_of
 
@@ -155,8 +155,7 @@ class CrossEncoder:
         if self._pairs is not None and not cut:
             return self._pairs.encode(sides)
         limit = {"max_length": self._longest} if cut else {}
-        columns = self._tokenizer([a for a, _ in sides], [b for _, b in sides], verbose=False, **cut, **limit)
-        return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
+        return encoded_whole(self._tokenizer, sides, **cut, **limit)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:

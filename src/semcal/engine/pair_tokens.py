@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["PairTokens", "pair_tokens_of"]
+__all__ = ["PairTokens", "encoded_whole", "pair_tokens_of"]
 
 Columns = dict[str, list[int]]
 
@@ -30,14 +30,17 @@ def pair_tokens_of(tokenizer: Any) -> PairTokens | None:
     """Return what encodes pairs by their sides; None where it gives other columns than the tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
         return None
-    found = PairTokens(tokenizer)
-    first, second = ([pair[side] for pair in _TRIED] for side in (0, 1))
-    whole = tokenizer(first, second, verbose=False)
-    if not set(whole) <= set(_FIELDS):
+    whole = encoded_whole(tokenizer, _TRIED)
+    if not set(whole[0]) <= set(_FIELDS):
         return None
-    found.names = tuple(whole)
-    same = found.encode(_TRIED) == [dict(zip(whole.keys(), values)) for values in zip(*whole.values())]
-    return found if same else None
+    found = PairTokens(tokenizer, tuple(whole[0]))
+    return found if found.encode(_TRIED) == whole else None
+
+
+def encoded_whole(tokenizer: Any, pairs: Sequence[tuple[str, str]], **cut: Any) -> list[Columns]:
+    """The columns of each pair as the tokenizer gives them, cut as it is told."""
+    columns = tokenizer([a for a, _ in pairs], [b for _, b in pairs], verbose=False, **cut)
+    return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
 
 
 class PairTokens:
@@ -46,17 +49,13 @@ class PairTokens:
     Parameters
     ----------
     tokenizer : transformers.PreTrainedTokenizerFast
-
-    Attributes
-    ----------
     names : tuple of str
-        The columns that the tokenizer gives.
+        The columns that it gives.
     """
 
-    names: tuple[str, ...] = tuple(_FIELDS)
-
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
         self._backend = tokenizer.backend_tokenizer
+        self._names = names
         self._side = lru_cache(KEPT)(self._encoded)
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Columns]:
@@ -66,7 +65,7 @@ class PairTokens:
         found = []
         for first, second in pairs:
             pair = self._backend.post_process(self._side(first), self._side(second))
-            found.append({name: getattr(pair, _FIELDS[name]) for name in self.names})
+            found.append({name: getattr(pair, _FIELDS[name]) for name in self._names})
         return found
 
     def _encoded(self, text: str) -> Any:

@@ -60,7 +60,7 @@ def sound_network(model: Any) -> Network:
     network = Network(model)
     expected = _expected(network)
     try:
-        network.copied = _sound_copy(network, expected)
+        _copy_body(network, expected)
         _check_windows(network)
     except (ModelError, *_FAILURES) as reason:
         network.copied = None
@@ -73,16 +73,14 @@ def sound_network(model: Any) -> Network:
     return network
 
 
-def _sound_copy(network: Network, expected: Tensor) -> Any:
-    """A copy of the body that gives the expected logits, if possible with a last layer that saves work."""
+def _copy_body(network: Network, expected: Tensor) -> None:
+    """Copy the body so that it gives the expected logits, if possible with a last layer that saves work."""
     body = network.model.base_model
     with suppress(ModelError, *_FAILURES):
         network.copied = copied_body(body)
-        _compare(network, expected)
-        return network.copied
+        return _compare(network, expected)
     network.copied = copied_body(body, where_wanted=False)
-    _compare(network, expected)
-    return network.copied
+    return _compare(network, expected)
 
 
 def _compare_plainly(network: Network, expected: Tensor) -> None:

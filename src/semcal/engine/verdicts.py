@@ -170,9 +170,8 @@ class CachedEquivalence:
         """A connection for one look-up, its errors told as ours."""
         try:
             database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
-            database.execute(
-                "PRAGMA synchronous = NORMAL"
-            )  # a power cut may cost the last verdicts, not the file
+            # a power cut may cost the last verdicts, not the file
+            database.execute("PRAGMA synchronous = NORMAL")
             try:
                 yield database
             finally:

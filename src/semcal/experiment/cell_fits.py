@@ -22,7 +22,8 @@ from semcal.experiment.grid_candidates import (
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem, row_of
 from semcal.experiment.selection import Candidate
-from semcal.experiment.stages import Piece, hash_of
+from semcal.experiment.stages import Piece
+from semcal.experiment.store import digest
 from semcal.pipeline.crews import Plan
 from semcal.qa.datasets import data_hash
 
@@ -108,7 +109,7 @@ def _piece(cell: Cell, fits: Fits) -> Piece:
     where = {
         **cell.calibration_at(),
         "dataset": cell.parts.name,
-        "trainings": f"{cell.scratch}/trainings/{hash_of(inputs)}",
+        "trainings": f"{cell.scratch}/trainings/{digest(inputs)}",
     }
     needs = tuple(cell.stages.store.root / folder / "calibration.json" for folder in folders.values())
     label = cell.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")

@@ -17,14 +17,14 @@ from semcal.experiment.settings import Settings, deviations_from_paper
 from semcal.experiment.store import Store, digest
 from semcal.pipeline.cluster import Clustered, ClusterJob
 from semcal.pipeline.crews import Crew, Plan, Task, together
-from semcal.pipeline.fitting import Fit, data_hash
+from semcal.pipeline.fitting import Fit
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.jobs import FitJob, IdentifyJob, Identity, MethodsJob
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.models import Models
 from semcal.pipeline.processes import Job
 from semcal.pipeline.prompting import Asking
-from semcal.qa.datasets import Question
+from semcal.qa.datasets import Question, data_hash
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import (
     SE,

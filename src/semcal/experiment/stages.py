@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from semcal.experiment.grid_jobs import GridJob
-from semcal.experiment.store import Store
+from semcal.experiment.store import Store, digest
 from semcal.pipeline.crews import Plan, Task
 
-__all__ = ["STAGES", "Piece", "Shard", "Stages", "hash_of"]
+__all__ = ["STAGES", "Piece", "Shard", "Stages"]
 
 #: In the order in which each builds on those before it.
 STAGES = (
@@ -33,12 +32,6 @@ STAGES = (
     "plain",
 )
 Lines = list[str]
-
-
-def hash_of(inputs: Any) -> str:
-    """A hash (32 hex digits) of plain data."""
-    text = json.dumps(inputs, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Piece:
     @property
     def key(self) -> dict[str, str]:
         """What names the block."""
-        return {"inputs": hash_of(self.inputs)}
+        return {"inputs": digest(self.inputs)}
 
 
 @dataclass(frozen=True)

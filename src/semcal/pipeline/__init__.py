@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal.pipeline.cluster import cluster_rows
@@ -60,9 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ADDRESSES:
-        raise AttributeError(f"module 'semcal.pipeline' has no attribute {name!r}")
-    return getattr(import_module(f"semcal.pipeline.{_ADDRESSES[name]}"), name)
+    return attribute(__name__, _ADDRESSES, name)
 
 
 def __dir__() -> list[str]:

@@ -29,7 +29,6 @@ __all__ = [
     "Fit",
     "calibration_features",
     "check_method",
-    "data_hash",
     "fit",
     "fit_stored",
     "mean_loss_of",

@@ -5,8 +5,9 @@ Imports are lazy: what a name stands for (`places`) is asked by processes that n
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
@@ -132,11 +133,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ADDRESSES:
-        raise AttributeError(f"module 'semcal.recalibration' has no attribute {name!r}")
-    value = getattr(import_module(f"semcal.recalibration.{_ADDRESSES[name]}"), name)
-    globals()[name] = value
-    return value
+    return attribute(__name__, _ADDRESSES, name)
 
 
 def __dir__() -> list[str]:

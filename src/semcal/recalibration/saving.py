@@ -25,7 +25,7 @@ from semcal.recalibration.platt import Platt
 from semcal.recalibration.schedule import GradientSteps, Schedule
 from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
 from semcal.recalibration.tensor_files import file_checksum, write_tensors
-from semcal.records import dumps, writing
+from semcal.records import canonical, dumps, writing
 
 __all__ = ["FILE", "WEIGHTS", "Fitted", "Provenance", "from_pretrained", "save_pretrained"]
 
@@ -89,8 +89,7 @@ class Provenance:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
 from semcal.pipeline.crews import Alone, Crew
-from semcal.report.grid_explorer import Explorer, begin_explorer, explorer_blocks
+from semcal.report.grid_explorer import Explorer, begin_explorer
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
 from semcal.report.grid_markdown import write_markdown
 from semcal.report.grid_page import write_page
@@ -67,7 +67,7 @@ def build(
     drawing = crew.begin(partial(_written, folder=target / "figures"), planned, stage="report")
     written = write_tables(run, results, target / "tables")
     write_markdown(run, results, target)
-    explorer = packing() if packing else explorer_blocks(run, crew=crew)
+    explorer = (packing or begin_explorer(run, crew))()
     drawn = [one for one in drawing() if one is not None]
     page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
     renew_listing(target, [*written, *(path for _, paths in drawn for path in paths)])

@@ -56,7 +56,7 @@ class Explorer:
         return list(self.head["runs"])
 
 
-def explorer_blocks(run: FinishedRun, *, small: int = SMALL, crew: Crew[Any] | None = None) -> Explorer:
+def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
     """Pack the questions of a run; of every run of the grid where that is small, else of run 0.
 
     Parameters
@@ -64,10 +64,8 @@ def explorer_blocks(run: FinishedRun, *, small: int = SMALL, crew: Crew[Any] | N
     run : FinishedRun
     small : int
         Characters up to which all runs are packed.
-    crew : Crew, optional
-        Who packs them; this process by default.
     """
-    return begin_explorer(run, crew or Alone(None), small=small)()
+    return begin_explorer(run, Alone(None), small=small)()
 
 
 def begin_explorer(run: FinishedRun, crew: Crew[Any], *, small: int = SMALL) -> Callable[[], Explorer]:
