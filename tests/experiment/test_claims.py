@@ -18,6 +18,7 @@ from semcal.experiment.analyses.cells import Cell, PairScores, Rules
 from semcal.experiment.analyses.claims import judge, metrics_agree
 from semcal.experiment.analyses.claims.components import components
 from semcal.experiment.analyses.claims.draws import draws_claim
+from semcal.experiment.analyses.claims.entropy_variants import variants_claim
 from semcal.experiment.analyses.claims.measures_differ import (
     correlations_claim,
     grading_claim,
@@ -135,6 +136,23 @@ def test_the_answer_of_the_surest_meaning_against_a_greedy_one(tmp_path: Path, g
             row["greedy_correct"] = k % 2 == 0 if greedy_is_worse else row["semantic_entropy"]["E-SC"] < 0.4
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert verdicts(scores)["SE_conf"] == (HOLDS if greedy_is_worse else FAILS)
+
+
+def test_a_gain_of_se_conf_under_one_method_does_not_hide_a_loss_under_another(tmp_path: Path) -> None:
+    """Under TS greedy answers have nothing to do with the entropy; under Base it knows them best."""
+    scores = scores_of(tmp_path, n=80, methods=("Base", "TS"), overconfidence=2.0)
+    for path in scores.run.folder.glob("samples/*/*/*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        ts = path.parent.name.startswith("TS")
+        for row in rows:
+            entropy = row["semantic_entropy"]["E-SC"]
+            row["greedy_correct"] = entropy > 0.7 if ts else entropy < 0.4
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    claim = variants_claim(scores)
+    assert claim.evidence["pooled"]["interval"][0] > 0
+    assert claim.evidence["by_method"]["Base"]["interval"][1] < 0
+    assert claim.verdict == OPEN
+    assert "under Base" in claim.because
 
 
 def drawn_pair(gap: float, order: float) -> PairScores:

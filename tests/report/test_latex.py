@@ -14,7 +14,7 @@ from semcal.report.tables import Cell, Column, Table
 COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),
     *("bottomrule", "cmidrule", "multicolumn", "multirow", "mathbf", "underline", "pm", "alpha", "times"),
-    *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow"),
+    *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow", "mu"),
 }
 
 
@@ -105,3 +105,7 @@ def test_a_table_of_words_breaks_its_lines() -> None:
     check_rows(text)
     assert r"p{" in text
     assert "resizebox" not in text
+
+
+def test_the_sign_of_microseconds_needs_no_package() -> None:
+    assert escaped("Overhead a token µs") == r"Overhead a token $\mu$s"
