@@ -124,7 +124,8 @@ def _accuracy(scores: GridScores, others: Sequence[str]) -> dict[str, Any]:
 
 def _slopes(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, float]:
     """Slope of selective accuracy up to 50 % rejected, mean over models, data sets and measures."""
-    found = {name: [row["slope"]["mean"] for row in rows if row["method"] == name] for name in methods}
+    slopes = [(row["method"], row["slope"]["mean"]) for row in rows]
+    found = {name: [value for method, value in slopes if method == name] for name in methods}
     return {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
