@@ -30,6 +30,7 @@ from semcal.experiment.analyses.claims.open_book import open_book_claim
 from semcal.experiment.analyses.claims.tokens import _everywhere, filler_claim, order_claim
 from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, positive
 from semcal.experiment.analyses.distributions import correlations, mean_correlation
+from semcal.experiment.analyses.generations import RESAMPLES
 from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.analyses.selective import selective
 from semcal.experiment.analyses.volatility import volatility
@@ -194,6 +195,11 @@ def test_auroc_that_rises_under_one_method_and_falls_under_another_does_move() -
     assert abs(means[0] - means[1]) < 0.03
     assert claim.evidence["parts"] == [HOLDS, HOLDS, FAILS]
     assert "AUROC moves most under" in claim.because
+
+
+def test_the_interval_that_refutes_reaches_no_further_than_resamples_do() -> None:
+    comparisons = 2 + 5 * 3  # the gain, two thirds of it, and five methods at 10, 15 and 20 draws
+    assert RESAMPLES * 0.05 / comparisons / 2 >= 1
 
 
 def open_book_scores(folder: Path, **change: Any) -> GridScores:
