@@ -62,7 +62,7 @@ def headline_table(results: Results) -> Table:
     return Table(
         "headline",
         "ACE (lower is better), and AUROC and accuracy of the selected answers (higher is better), of each "
-        "method, mean over measures and runs; the best in bold",
+        "method, mean over measures and runs; the best in bold, ⁼ where several show the same digits",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
         heads=2,

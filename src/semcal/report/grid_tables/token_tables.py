@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from semcal.report.layout import in_order, index
-from semcal.report.tables import MISSING, Cell, Column, Table, number
+from semcal.report.tables import Cell, Column, Table, number
 
 __all__ = ["token_tables"]
 
@@ -32,22 +32,21 @@ def _losses(results: Results) -> Table | None:
         return None
     known = index(fits, "model", "dataset", "candidate")
     groups: dict[tuple[str, ...], list[Row]] = {
-        (model, dataset, method, loss): []
+        (model, dataset, _fitted(method, loss)): []
         for model in results["models"]
         for dataset in results["datasets"]
         for method in in_order(results["methods"])
-        for loss in ([MISSING] if method in ("Base", "SE") else ["NLL", "SS"])
+        for loss in ("NLL", "SS")
     }
     for row in rows:
-        loss = MISSING if row["method"] in ("Base", "SE") else row["loss"]
         fit = known.get((row["model"], row["dataset"], row["candidate"]), {})
-        groups[row["model"], row["dataset"], row["method"], loss].append({**fit, **row})
+        groups[row["model"], row["dataset"], _fitted(row["method"], row["loss"])].append({**fit, **row})
     return Table(
         "losses",
         "NLL (nats) of the reference tokens under the fits that each method chose among those of one loss, "
         "and the scores of the answers drawn under them: means over measures and runs",
         (
-            *map(Column, ("Model", "Data set", "Method", "Fitted by")),
+            *map(Column, ("Model", "Data set", "Method and loss")),
             *(Column(part, "NLL") for part in NLL.values()),
             *map(Column, SCORES.values()),
         ),
@@ -60,8 +59,13 @@ def _losses(results: Results) -> Table | None:
             for head, own in groups.items()
             if own
         ),
-        heads=4,
+        heads=3,
     )
+
+
+def _fitted(method: str, loss: str) -> str:
+    """A method with the loss that it was fitted by; Base and SE have none, and stand under each."""
+    return method if method in ("Base", "SE") else f"{method} by {loss}"
 
 
 def _classes(fits: Sequence[Row]) -> Table | None:
