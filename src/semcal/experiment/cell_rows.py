@@ -67,7 +67,10 @@ def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits
         "sizes": {part: len(cell.questions(part)) for part in PARTS},
         "prompt": cell.prompt,
         "methods": _with_temperatures(chosen["methods"], fits),
-        "by_loss": {loss: _with_temperatures(found, fits) for loss, found in chosen["by_loss"].items()},
+        **{
+            key: {one: _with_temperatures(found, fits) for one, found in chosen[key].items()}
+            for key in ("by_loss", "by_draws")
+        },
         "transfer": {
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
@@ -100,13 +103,14 @@ def _choose(cell: Cell) -> Plan[Spec]:
     settings = cell.settings
     candidates = candidates_of(settings)
     names = list(dict.fromkeys(one.name for given in candidates.values() for one in given))
+    counts = list(settings.chosen_at)
     passes = [
         {
             "recalibrators": [cell.reference(name) for name in names],
             "runs": [0],
             "seeds": [settings.seeds[0]],
-            "m": settings.sampling.m,
-            "counts": [],
+            "m": max([settings.sampling.m, *counts]),
+            "counts": counts,
         }
     ]
     sampled = yield from cell.sampled("validation", passes)
@@ -123,6 +127,7 @@ def _choose(cell: Cell) -> Plan[Spec]:
             "methods": {method: [asdict(one) for one in given] for method, given in candidates.items()},
             "blocks": blocks,
             "m": settings.sampling.m,
+            "counts": counts,
             "measure_alphas": list(settings.selection.measure_alphas),
             "accuracy_within": settings.selection.accuracy_within,
             "bins": settings.evaluation.bins,
@@ -135,37 +140,39 @@ def _choose(cell: Cell) -> Plan[Spec]:
     return found
 
 
-def _names(choices: Mapping[str, Mapping[str, Spec]]) -> list[str]:
-    """The candidates among the choices of some methods, each once."""
+def _names(*choices: Mapping[str, Mapping[str, Spec]]) -> list[str]:
+    """The candidates among some choices by method and measure, each once."""
     return list(
-        dict.fromkeys(one["candidate"] for of_method in choices.values() for one in of_method.values())
+        dict.fromkeys(
+            one["candidate"] for some in choices for of_method in some.values() for one in of_method.values()
+        )
     )
 
 
 def _chosen_names(chosen: Spec) -> list[str]:
     """Every candidate that was chosen: those of the methods first."""
-    return list(
-        dict.fromkeys(chain.from_iterable(map(_names, [chosen["methods"], *chosen["by_loss"].values()])))
-    )
+    return _names(chosen["methods"], *chosen["by_draws"].values(), *chosen["by_loss"].values())
 
 
 def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[Spec]:
     """What the test questions are asked: groups of candidates and runs that share a pass of the model.
 
-    The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws;
-    all other rows have m draws. Runs that fit anew have passes of their own.
+    The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws,
+    and those that are chosen at other numbers beside them; all other rows have m draws. Runs that fit anew
+    have passes of their own.
     """
     settings = cell.settings
-    main = _names(chosen["methods"])
-    rest = [name for name in (*_chosen_names(chosen), *moved) if name not in main]
+    main = _names(chosen["methods"], *chosen["by_draws"].values())
+    at_m = [*_names(chosen["methods"], *chosen["by_loss"].values()), *moved]
+    rest = [name for name in at_m if name not in main]
     counts, more = list(settings.counts), settings.sampling.counts_runs
     runs = list(range(settings.runs.count))
     passes = []
     for group in [[run] for run in runs] if settings.runs.refit else [runs]:
         early, late = [run for run in group if run < more], [run for run in group if run >= more]
-        asked: list[tuple[list[str], list[int], list[int]]] = [([*main, *rest], group, [])]
+        asked: list[tuple[list[str], list[int], list[int]]] = [(at_m, group, [])]
         if counts and early:
-            asked = [(main, early, counts), (rest, early, []), ([*main, *rest], late, [])]
+            asked = [(main, early, counts), (rest, early, []), (at_m, late, [])]
         passes += [_pass(cell, names, given, cut, moved) for names, given, cut in asked if names and given]
     return passes
 
@@ -202,6 +209,10 @@ def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Li
                 "questions": [row_of(q) for q in block],
                 "m": cell.settings.sampling.m,
                 "measure_alphas": _alphas(chosen, passes),
+                "measure_alphas_at": {
+                    count: _alphas({"methods": methods, "by_loss": {}}, passes)
+                    for count, methods in chosen["by_draws"].items()
+                },
                 "model_name": cell.model.name,
                 "dataset": cell.parts.name,
                 "sampled": a,

@@ -136,9 +136,16 @@ class FinishedRun:
         """Whether the questions of a data set have a passage."""
         return bool(self.selections[self.models[0], dataset]["open_book"])
 
-    def choice(self, model: str, dataset: str, method: str, measure: str) -> Mapping[str, Any]:
-        """What a method uses for a measure: its candidate, that one's settings, and measure_alpha."""
-        found: Mapping[str, Any] = self.selections[model, dataset]["methods"][method][measure]
+    def choice(
+        self, model: str, dataset: str, method: str, measure: str, *, draws: int | None = None
+    ) -> Mapping[str, Any]:
+        """What a method uses for a measure: its candidate, that one's settings, and measure_alpha.
+
+        With `draws` what it uses at so many; as chosen at m, unless candidates were chosen there as well.
+        """
+        selection = self.selections[model, dataset]
+        methods = selection.get("by_draws", {}).get(str(draws), selection["methods"])
+        found: Mapping[str, Any] = methods[method][measure]
         return found
 
     def samples_path(

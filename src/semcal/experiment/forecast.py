@@ -216,7 +216,7 @@ class _Cell:
         more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
         test = self._chosen() * (settings.runs.count * sampling.m + more)
         return {
-            "validation": self.size("validation") * tried * sampling.m,
+            "validation": self.size("validation") * tried * max([sampling.m, *settings.chosen_at]),
             "test": self.size("test") * test,
         }
 

@@ -119,6 +119,9 @@ class Sampling(Part):
         Further numbers of draws, all cut from one sampling of the largest.
     counts_runs : int
         In how many runs, from the first.
+    reselect : bool
+        Whether candidates are chosen anew at each of these numbers, for comparisons of them; else those that
+        were chosen at m serve.
     """
 
     m: Size = 10
@@ -128,6 +131,7 @@ class Sampling(Part):
     scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"
     counts: tuple[Size, ...] = (5, 10, 15, 20, 25)
     counts_runs: Annotated[int, Field(ge=0)] = 1
+    reselect: bool = False
 
 
 class Fitting(Part):
@@ -301,6 +305,11 @@ class GridSettings(Part):
     def counts(self) -> tuple[int, ...]:
         """The numbers of draws other than m, ascending; empty where no run has them."""
         return tuple(sorted({*self.sampling.counts} - {self.sampling.m})) if self.sampling.counts_runs else ()
+
+    @property
+    def chosen_at(self) -> tuple[int, ...]:
+        """The numbers of draws other than m at which candidates are chosen, ascending."""
+        return self.counts if self.sampling.reselect else ()
 
     def tree(self) -> dict[str, Any]:
         """As plain data."""

@@ -81,6 +81,7 @@ def against_paper(settings: GridSettings, sizes: Sizes) -> list[Deviation]:
         ("runs", _runs(settings), "4, each a fit and an evaluation"),
         ("m", str(sampling.m), "10"),
         ("numbers of draws compared", _joined(sorted(sampling.counts)), "5, 10, 15, 20, 25"),
+        ("candidates there", "chosen at each" if sampling.reselect else "as chosen at m", "as chosen at m"),
         ("truncation while sampling", _truncation(sampling), "none"),
         ("max_new_tokens (closed, open book)", _longest(settings), "10, 10"),
         ("linkage", settings.clustering.linkage, "greedy"),

@@ -20,15 +20,23 @@ LOSSES = ("NLL", "SS")
 
 
 def select(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Choose for each method and measure, from all losses and from each alone; with the table of scores."""
+    """Choose for each method and measure, from all losses and from each alone; with the table of scores.
+
+    And from all losses at each further number of draws.
+    """
     del shelf, tell
-    graded = _graded(spec)
+    graded_at = _graded(spec)
+    graded = graded_at[spec["m"]]
     among = {method: [Candidate(**one) for one in given] for method, given in spec["methods"].items()}
     how = {key: spec[key] for key in ("measure_alphas", "bins", "accuracy_within")}
-    chosen = {
-        method: select_graded({candidate: graded[candidate.name] for candidate in candidates}, **how)
-        for method, candidates in among.items()
+    chosen_at = {
+        count: {
+            method: select_graded({candidate: of[candidate.name] for candidate in candidates}, **how)
+            for method, candidates in among.items()
+        }
+        for count, of in graded_at.items()
     }
+    chosen = chosen_at[spec["m"]]
     by_loss: dict[str, dict[str, Any]] = {loss: {} for loss in LOSSES}
     for method, candidates in among.items():
         for loss, found in by_loss.items():
@@ -40,6 +48,10 @@ def select(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
         {
             "methods": {method: _choices(selection) for method, selection in chosen.items()},
             "by_loss": by_loss,
+            "by_draws": {
+                str(count): {method: _choices(selection) for method, selection in chosen_at[count].items()}
+                for count in spec["counts"]
+            },
             "table": [
                 {"method": method, **row} for method, selection in chosen.items() for row in selection.table()
             ],
@@ -47,17 +59,23 @@ def select(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     ]
 
 
-def _graded(spec: Spec) -> dict[str, list[list[dict[str, Any]]]]:
-    """Candidate → for each a of T-SC and G-SC, the graded rows of all validation questions."""
-    rows: dict[str, Rows] = {}
-    verdicts: dict[str, list[list[bool]]] = {}
+def _graded(spec: Spec) -> dict[int, dict[str, list[list[dict[str, Any]]]]]:
+    """Number of draws → candidate → for each a of T-SC and G-SC the graded rows of all questions."""
+    rows: dict[tuple[int, str], Rows] = {}
+    verdicts: dict[tuple[int, str], list[list[bool]]] = {}
     for block in spec["blocks"]:
         for row, grades in zip(clustered({**spec, **block}), map(json.loads, block["graded"]), strict=True):
-            kept = {key: row[key] for key in ("id", "clusters", "log_likelihoods")}
-            rows.setdefault(row["candidate"], []).append(kept)
-            verdicts.setdefault(row["candidate"], []).append(grades["correct"])
-    alphas = spec["measure_alphas"]
-    return {name: under_alphas(of_one, verdicts[name], alphas) for name, of_one in rows.items()}
+            key = row["m"], row["candidate"]
+            rows.setdefault(key, []).append(
+                {name: row[name] for name in ("id", "clusters", "log_likelihoods")}
+            )
+            verdicts.setdefault(key, []).append(grades["correct"])
+    found: dict[int, dict[str, list[list[dict[str, Any]]]]] = {}
+    for (count, name), of_one in rows.items():
+        found.setdefault(count, {})[name] = under_alphas(
+            of_one, verdicts[count, name], spec["measure_alphas"]
+        )
+    return found
 
 
 def _choices(selection: Selection) -> dict[str, dict[str, Any]]:
@@ -84,8 +102,8 @@ def measure(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
         key = (row["candidate"], row["run"], row["m"])
         groups.setdefault(key, []).append({**row, "grades": grades})
     rows: Rows = []
-    for (candidate, _, _), of_group in groups.items():
-        t_alpha, g_alpha = spec["measure_alphas"][candidate]
+    for (candidate, _, count), of_group in groups.items():
+        t_alpha, g_alpha = spec["measure_alphas_at"].get(str(count), spec["measure_alphas"])[candidate]
         rows += [
             _row(row, spec, passages, answers)
             for row in measure_rows(of_group, t_alpha=t_alpha, g_alpha=g_alpha)

@@ -15,9 +15,10 @@ RESAMPLES = 1000
 
 
 def generations(scores: GridScores) -> list[dict[str, Any]]:
-    """{model, dataset, method, measure, draws, ace, auroc}, the metrics over runs; T as chosen at m draws.
+    """{model, dataset, method, measure, draws, candidate, ace, auroc}, the metrics over runs.
 
-    Only the first runs may have other numbers of draws than m, and all numbers are compared on these.
+    Candidates are those chosen at m draws, or with `sampling.reselect` at each number of draws. Only the
+    first runs may have other numbers of draws than m, and all numbers are compared on these.
     """
     return [
         {
@@ -26,10 +27,12 @@ def generations(scores: GridScores) -> list[dict[str, Any]]:
             "method": method,
             "measure": measure,
             "draws": draws,
+            "candidate": chosen[method, measure],
             **{metric: pair.over_runs((method, measure), metric) for metric in ("ace", "auroc")},
         }
         for (model, dataset), found in by_draws(scores).items()
         for draws, pair in found.items()
+        for chosen in [scores.chosen(model, dataset, draws=draws)]
         for method, measure in pair.cells
     ]
 

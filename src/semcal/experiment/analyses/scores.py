@@ -46,7 +46,7 @@ class GridScores:
     def pair(self, model: str, dataset: str) -> PairScores:
         """The scores of one model on one data set."""
         if (model, dataset) not in self._pairs:
-            self._pairs[model, dataset] = self.scored(model, dataset, self._chosen(model, dataset))
+            self._pairs[model, dataset] = self.scored(model, dataset, self.chosen(model, dataset))
         return self._pairs[model, dataset]
 
     def by_draws(self, model: str, dataset: str, *, resamples: int) -> dict[int, PairScores]:
@@ -56,23 +56,27 @@ class GridScores:
         return self._by_draws[model, dataset]
 
     def _at_all_draws(self, model: str, dataset: str, resamples: int) -> dict[int, PairScores]:
-        chosen = self._chosen(model, dataset)
-        names = sorted(set(chosen.values()))
+        names = set(self.chosen(model, dataset).values())
         numbers = set.intersection(*(set(self.run.draws_of(model, dataset, name)) for name in names))
         if len(numbers) < 2:
             return {}
-        counts = [len(self.runs_of(model, dataset, name, draws=draws)) for name in names for draws in numbers]
+        chosen = {draws: self.chosen(model, dataset, draws=draws) for draws in sorted(numbers)}
+        counts = [
+            len(self.runs_of(model, dataset, name, draws=draws))
+            for draws, of in chosen.items()
+            for name in set(of.values())
+        ]
         return {
             draws: self.scored(
                 model,
                 dataset,
-                chosen,
+                of,
                 draws=draws,
                 resamples=resamples,
                 bootstrapped=("ace", "auroc"),
                 runs=min(counts),
             )
-            for draws in sorted(numbers)
+            for draws, of in chosen.items()
         }
 
     def runs_of(
@@ -131,10 +135,10 @@ class GridScores:
             bootstrapped=bootstrapped,
         )
 
-    def _chosen(self, model: str, dataset: str) -> dict[Key, str]:
-        """(method, measure) → the candidate in use."""
+    def chosen(self, model: str, dataset: str, *, draws: int | None = None) -> dict[Key, str]:
+        """(method, measure) → the candidate in use, at m draws or at another number of them."""
         return {
-            (method, measure): self.run.choice(model, dataset, method, measure)["candidate"]
+            (method, measure): self.run.choice(model, dataset, method, measure, draws=draws)["candidate"]
             for method in self.run.methods
             for measure in self.run.measures
         }
