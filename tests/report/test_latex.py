@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from semcal.experiment.finished import read_finished
 from semcal.report.grid_tables import grid_tables
+from semcal.report.grid_tables.writing import write_tables
 from semcal.report.latex import escaped, latex
 from semcal.report.tables import Cell, Column, Table
 
@@ -15,6 +20,7 @@ COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),
     *("bottomrule", "cmidrule", "multicolumn", "multirow", "mathbf", "underline", "pm", "alpha", "times"),
     *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow", "mu"),
+    *("ifdim", "else", "fi", "width"),
 }
 
 
@@ -112,7 +118,7 @@ def test_the_sign_of_microseconds_needs_no_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "sizes"), [(9, 100, [45, 45, 10]), (4, 41, [20, 20, 1]), (9, 45, [45])]
+    ("columns", "rows", "sizes"), [(9, 100, [36, 36, 28]), (4, 37, [36, 1]), (9, 36, [36])]
 )
 def test_a_table_that_is_longer_than_a_page_is_cut(columns: int, rows: int, sizes: list[int]) -> None:
     names = tuple(Column(f"c{i}") for i in range(columns))
@@ -128,6 +134,38 @@ def test_a_table_that_is_longer_than_a_page_is_cut(columns: int, rows: int, size
 
 def test_a_table_of_words_is_cut_by_the_lines_that_its_entries_take() -> None:
     names = (Column("Claim"), Column("Because"))
-    body = tuple((Cell("claim"), Cell("word " * 160)) for _ in range(8))  # nine lines each
+    body = tuple((Cell("claim"), Cell("word " * 160)) for _ in range(8))  # ten lines each
     parts = latex(Table("claims", "Words", names, body)).split("\n\n")
-    assert [part.count("claim &") for part in parts] == [4, 4]
+    assert [part.count("claim &") for part in parts] == [3, 3, 2]
+
+
+def test_errors_and_intervals_stand_in_tables_of_their_own(grid_folder, grid_results, tmp_path: Path) -> None:
+    write_tables(read_finished(grid_folder), grid_results, tmp_path)
+    (name,) = {path.stem for path in tmp_path.glob("03-main-*1b.tex")}
+    errors, intervals = (tmp_path / f"{name}.tex").read_text().split("\n\n")
+    assert ("Here without the intervals." in errors, r"\pm 0." in errors, "~[" in errors) == (
+        True,
+        True,
+        False,
+    )
+    assert rf"\label{{tab:{name}-intervals}}" in intervals
+    assert (r"\pm 0." in intervals, "~[" in intervals) == (False, True)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_all_tables_of_a_run_are_typeset_without_an_error(grid_folder, grid_results, tmp_path: Path) -> None:
+    """In the two columns of a paper, where none is higher than a page."""
+    write_tables(read_finished(grid_folder), grid_results, tmp_path)
+    tables = sorted(path.stem for path in tmp_path.glob("*.tex"))
+    packages = "".join(rf"\usepackage{{{name}}}" for name in ("booktabs", "multirow", "graphicx"))
+    body = "\n".join(rf"\input{{{name}}}\clearpage" for name in tables)
+    text = rf"\documentclass[twocolumn]{{article}}{packages}\begin{{document}}{body}\end{{document}}"
+    (tmp_path / "all.tex").write_text(text)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    said = done.stdout.decode(errors="replace")
+    if "multirow.sty' not found" in said:
+        pytest.skip("LaTeX has no package multirow")
+    assert done.returncode == 0, said[-2000:]
+    assert "too large for page" not in said
+    assert (tmp_path / "all.pdf").stat().st_size > 10_000

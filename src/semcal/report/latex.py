@@ -14,10 +14,10 @@ __all__ = ["escaped", "latex"]
 #: A table with an entry longer than this is one of words, whose lines are broken.
 WORDS = 40
 #: Lines of a table that a page holds, and characters of a line of text.
-LINES = 45
+LINES = 36
 CHARACTERS = 100
-#: Narrow tables are made as wide as the text, and so higher: they may have so many rows a column.
-LINES_A_COLUMN = 5
+#: As wide as it is, or else as the text.
+FITTED = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -73,7 +73,7 @@ def latex(table: Table, *, intervals: bool = False) -> str:
     \centering
     \caption{Two methods}
     \label{tab:t}
-    \resizebox{\textwidth}{!}{%
+    \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%
     \begin{tabular}{lc}
     \toprule
      & \multicolumn{1}{c}{ACE} \\
@@ -91,11 +91,11 @@ def latex(table: Table, *, intervals: bool = False) -> str:
 def _parts(table: Table) -> list[Table]:
     """The table cut into parts that a page holds: LaTeX lets what is longer run off its end."""
     pages: list[list[tuple[Cell, ...]]] = [[]]
-    left = room = LINES if _words(table) else min(LINES, LINES_A_COLUMN * len(table.columns))
+    left = LINES
     for row, lines in zip(table.rows, _heights(table)):
         if lines > left and pages[-1]:
             pages.append([])
-            left = room
+            left = LINES
         pages[-1].append(row)
         left -= lines
     if len(pages) == 1:
@@ -130,7 +130,7 @@ def _float(table: Table, intervals: bool) -> str:
         r"\centering",
         rf"\caption{{{escaped(table.caption)}}}",
         rf"\label{{tab:{table.name}}}",
-        *([] if words else [r"\resizebox{\textwidth}{!}{%"]),
+        *([] if words else [FITTED]),
         rf"\begin{{tabular}}{{{_wrapped(table) if words else _centred(table)}}}",
         r"\toprule",
         *_header(table),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +85,14 @@ def _latex(table: Table) -> str:
     """The table, and below it the same with intervals where there are any."""
     if not any(cell.interval for row in table.rows for cell in row):
         return latex(table)
-    beside = Table(
-        f"{table.name}-intervals",
-        f"{table.caption.removesuffix('.')}. Here with intervals over questions.",
-        table.columns,
-        table.rows,
-        table.heads,
+    caption = table.caption.removesuffix(".")
+    without = replace(table, caption=f"{caption}. Here without the intervals.")
+    beside = replace(
+        table,
+        name=f"{table.name}-intervals",
+        caption=f"{caption}. Here with the intervals over questions, without the errors over runs.",
     )
-    return f"{latex(table)}\n\n{latex(beside, intervals=True)}"
+    return f"{latex(without)}\n\n{latex(beside, intervals=True)}"
 
 
 def _audit(run: FinishedRun) -> str:
