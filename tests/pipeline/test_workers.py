@@ -131,6 +131,25 @@ def test_an_idle_process_that_is_gone_is_not_missed() -> None:
         assert done(crew, Task(jobs.Add(5))) == [15]
 
 
+class Hired(Workers):
+    """Workers that are hired a few times at most, so that a test which fails ends."""
+
+    hires = 0
+
+    def _hire(self):
+        self.hires += 1
+        assert self.hires < 10
+        return super()._hire()
+
+
+def test_a_process_that_ends_before_it_has_read_a_large_job_is_not_replaced_for_ever() -> None:
+    with (
+        Hired(jobs.DeadlyLoad(), 1) as crew,
+        pytest.raises(WorkerError, match=r"exit code 3 at the same piece of work \(pack\) 2 times"),
+    ):
+        done(crew, Task(jobs.Large(), "pack"))
+
+
 def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
     before = set(multiprocessing.active_children())
     with Workers(jobs.ten, 2) as crew:
@@ -181,6 +200,58 @@ def test_plans_go_on_while_others_wait() -> None:
     assert together(Alone(0), [plan("a", 3), plan("b", 2), plan("c", 0)]) == [8, 3, 0]
     assert [n for name, n in order if name == "a"] == [0, 1, 2]
     assert order.index(("b", 1)) < order.index(("a", 2))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_plans_may_ask_the_crew_themselves(several: bool, two) -> None:
+    crew = two if several else Alone(10)
+
+    def waits(number: int):
+        (result,) = yield [Task(jobs.Add(number))]
+        return result
+
+    def asks(number: int):
+        yield []
+        return crew.result(crew.start(Task(jobs.Add(number), rank=1)))  # the others' tasks end before this
+
+    def meanwhile() -> None:
+        crew.begin(abs, [-1], stage="work")()
+
+    plans = [waits(1), asks(2), waits(3)]
+    assert together(crew, plans, meanwhile) == [11, 12, 13]
+
+
+@pytest.mark.parametrize("kind", ["one process", "two processes", "two devices"])
+def test_waiting_for_what_will_never_come_is_an_error(kind: str, two) -> None:
+    crew = {"one process": Alone(10), "two processes": two, "two devices": TwoDevices(10, "cluster")}[kind]
+    with pytest.raises(RuntimeError, match="there is no unfinished task to wait for"):
+        crew.wait()
+    number = crew.start(Task(jobs.Add(1)))
+    assert crew.result(number) == 11
+    with pytest.raises(RuntimeError, match=f"task {number} has no result to give"):
+        crew.result(number)
+    crew.close()
+
+
+def test_a_result_that_could_not_be_kept_is_not_waited_for() -> None:
+    def keep(_: object) -> None:
+        raise OSError("the disk is full")
+
+    crew = Alone(10)
+    kept, other = crew.start(Task(jobs.Add(1), then=keep)), crew.start(Task(jobs.Add(2)))
+    with pytest.raises(OSError, match="full"):
+        crew.result(kept)
+    with pytest.raises(RuntimeError, match="has no result to give"):
+        crew.result(kept)
+    assert crew.result(other) == 12
+
+
+def test_tasks_that_were_given_up_are_not_waited_for() -> None:
+    with Workers(jobs.ten, 1) as crew:
+        number = crew.start(Task(jobs.Add(1, seconds=60)))
+        crew.close(at_once=True)
+        with pytest.raises(RuntimeError, match="no process is at a task"):
+            crew.result(number)
 
 
 SCRIPT = """
@@ -289,4 +360,7 @@ def test_two_devices_give_what_one_gives_and_raise_what_it_raises() -> None:
         assert done(crew, *tasks) == done(Alone(10), *tasks)
         with pytest.raises(QuestionError, match="it is no question"):
             done(crew, Task(jobs.Refuse(), "cluster"))
+        assert done(crew, Task(jobs.Add(1), "cluster")) == [11]
+        with pytest.raises(RuntimeError, match="SystemExit: left"):
+            done(crew, Task(jobs.Leave(), "cluster"))
         assert done(crew, Task(jobs.Add(1), "cluster")) == [11]

@@ -106,7 +106,15 @@ class Crew(ABC, Generic[Held]):
         return self._tickets
 
     def wait(self) -> int:
-        """Wait until one more task is finished, and return its number; what `then` raises is raised here."""
+        """Wait until one more task is finished, and return its number; what `then` raises is raised here.
+
+        Raises
+        ------
+        RuntimeError
+            If there is no unfinished task, so that nothing would ever come.
+        """
+        if not self._tasks:
+            raise RuntimeError("there is no unfinished task to wait for; start one first")
         number, outcome = self._finish()
         task = self._tasks.pop(number)
         self._count("start", outcome.start)
@@ -119,9 +127,21 @@ class Crew(ABC, Generic[Held]):
         self._values[number] = outcome
         return number
 
+    def finished(self, number: int) -> bool:
+        """Whether the result of a task is there to be had."""
+        return number in self._values
+
     def result(self, number: int) -> Any:
-        """The result of a task, once; waits for it, and raises what the task raised."""
-        while number not in self._values:
+        """The result of a task, once; waits for it, and raises what the task raised.
+
+        Raises
+        ------
+        RuntimeError
+            If it will never come: it was given before, or its `then` has failed.
+        """
+        while not self.finished(number):
+            if number not in self._tasks:
+                raise RuntimeError(f"task {number} has no result to give; it was given before, or lost")
             self.wait()
         return self._values.pop(number).get()
 
@@ -244,7 +264,11 @@ class TwoDevices(Crew[Held]):
     def _work(self, lane: PriorityQueue[tuple[float, int]]) -> None:
         while number := lane.get()[1]:
             task = self._tasks[number]
-            self._finished.put((number, done(task.job, self._held, task.tell, clock=time.thread_time)))
+            try:
+                outcome = done(task.job, self._held, task.tell, clock=time.thread_time)
+            except BaseException as error:  # noqa: BLE001 - a thread that ends is waited for for ever
+                outcome = Outcome(error=RuntimeError(f"{type(error).__name__}: {error}"))
+            self._finished.put((number, outcome))
 
     def _finish(self) -> tuple[int, Outcome]:
         return self._finished.get()
@@ -264,7 +288,8 @@ def together(
 ) -> list[Result]:
     """Carry out several plans at once: while one waits for its last task, others go on.
 
-    What this process has to do `meanwhile` it does when all plans have begun.
+    What this process has to do `meanwhile` it does when all plans have begun. Plans, and that, may ask the
+    crew for results themselves.
 
     Examples
     --------
@@ -286,15 +311,13 @@ def together(
             return
         awaited[which] = [crew.start(task) for task in tasks]
 
-    ready: set[int] = set()
     for which in range(len(plans)):
         go_on(which, None)
     meanwhile()
     while len(found) < len(plans):
-        for which, numbers in [(w, n) for w, n in awaited.items() if ready.issuperset(n)]:
-            del awaited[which]
-            ready.difference_update(numbers)
-            go_on(which, [crew.result(number) for number in numbers])
-        if awaited and not any(ready.issuperset(numbers) for numbers in awaited.values()):
-            ready.add(crew.wait())
+        ready = [which for which, numbers in awaited.items() if all(map(crew.finished, numbers))]
+        for which in ready:
+            go_on(which, [crew.result(number) for number in awaited.pop(which)])
+        if not ready:
+            crew.wait()
     return [found[which] for which in range(len(plans))]

@@ -40,11 +40,12 @@ PATIENCE = 5.0
 
 @dataclass
 class _Worker:
-    """A process, our end of the connection to it, and the task that it is at."""
+    """A process, our end of the connection to it, the task that it is at, and whether it has done one."""
 
     process: BaseProcess
     connection: connection.Connection[Any, Any]
     number: int | None = None
+    proven: bool = False
 
 
 class Workers(Crew[Held]):
@@ -107,15 +108,20 @@ class Workers(Crew[Held]):
         try:
             worker.connection.send_bytes(pickled)
             worker.number = entry[1]
-        except OSError:  # it has died while it was idle: nobody's fault but its own
-            heapq.heappush(self._queue, entry)
-            self._dismiss(worker)
+        except OSError:
+            if worker.proven:  # it has died while it was idle: nobody's fault but its own
+                heapq.heappush(self._queue, entry)
+                self._dismiss(worker)
+            else:  # it has died before it could read the job, which may be why: that counts
+                worker.number = entry[1]
 
     def _finish(self) -> tuple[int, Outcome]:
         while True:
             self._begin()
             busy = [worker for worker in self._workers if worker.number is not None]
             signs = [sign for worker in busy for sign in (worker.connection, worker.process.sentinel)]
+            if not busy:
+                raise RuntimeError("no process is at a task; those that were begun have been given up")
             ready = connection.wait(signs)
             for worker in busy:
                 if worker.connection in ready or worker.process.sentinel in ready:
@@ -137,7 +143,7 @@ class Workers(Crew[Held]):
         if isinstance(outcome, Told):
             self._tasks[number].tell(outcome.count)
             return None
-        worker.number = None
+        worker.number, worker.proven = None, True
         self._peaks[worker.process.pid] = outcome.peak_mb
         self.hired = min(self.count, len(self._peaks))
         return outcome
