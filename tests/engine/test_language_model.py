@@ -248,6 +248,35 @@ def test_a_prompt_that_leaves_no_room_for_the_answer_is_an_error_naming_the_ques
         getattr(model, method)([over], **options[method])
 
 
+def long_rope(limit: int = 512) -> Any:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    rope = {"rope_type": "longrope", **factors, "original_max_position_embeddings": 64}
+    return tiny_models.model(
+        "phi3", limit=limit, rope_scaling=rope, original_max_position_embeddings=64, num_attention_heads=4
+    )
+
+
+def test_a_sequence_whose_length_would_turn_the_keys_of_the_prefix_is_refused_not_run_otherwise() -> None:
+    network = long_rope()
+    model = CausalLanguageModel(network, tiny_models.tokenizer(), name="phi3")
+    answer = tuple(range(200, 205))
+    fits, over = Prompt("short", (*HEAD, *range(100, 134))), Prompt("long", (*HEAD, *range(100, 135)))
+    (((*got,),),) = model.score([fits], [[answer]], recalibrator=Base())
+    ids = torch.tensor([[*fits.token_ids, *answer]])
+    with torch.no_grad():
+        expected = network(ids).logits[0, len(fits.token_ids) - 1 : -1].log_softmax(-1)
+    assert got == pytest.approx(expected[range(5), list(answer)].tolist(), abs=1e-4)
+    reason = r"question 'long': its prompt has 60 tokens .* holds 64 before the positions .* \(longrope\)"
+    with pytest.raises(InputError, match=reason):
+        model.score([fits, over], [[answer], [answer]], recalibrator=Base())
+
+
+def test_long_rotary_factors_that_can_never_be_reached_change_no_limit() -> None:
+    model = CausalLanguageModel(long_rope(limit=48), tiny_models.tokenizer(), name="phi3")
+    with pytest.raises(InputError, match="the model holds 48; shorten"):
+        model.greedy([Prompt("long", tuple(range(100, 140)))], recalibrator=Base(), max_new_tokens=9)
+
+
 def test_an_empty_prompt_is_an_error_naming_the_question() -> None:
     with pytest.raises(InputError, match="question 'none': its prompt has no tokens"):
         language_model().greedy([Prompt("none", ())], recalibrator=Base())

@@ -33,9 +33,12 @@ def shared_length(prompts: Sequence[Prompt]) -> int:
 
 
 def misfits(
-    prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None
+    prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None, beyond: str = ""
 ) -> Iterator[QuestionError]:
-    """Yield an error for each prompt that is empty or has no room for its longest answer (in tokens)."""
+    """Yield an error for each prompt that is empty or has no room for its longest answer (in tokens).
+
+    `beyond` tells what is amiss with sequences beyond the limit, where that is not plain.
+    """
     for prompt, most in zip(prompts, longest):
         length = len(prompt.token_ids)
         if length == 0:
@@ -44,7 +47,7 @@ def misfits(
             yield QuestionError(
                 prompt.question_id,
                 f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
-                f"{limit}; shorten the passage, the examples or the answer",
+                f"{limit}{beyond}; shorten the passage, the examples or the answer",
             )
 
 

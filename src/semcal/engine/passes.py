@@ -49,7 +49,8 @@ class Passes:
         For each `longest` is the length of its longest answer, `room` what all take together.
         """
         refused = set()
-        for error in misfits(prompts, longest=longest, limit=self.network.limit):
+        limit, beyond = self.network.limit, self.network.beyond
+        for error in misfits(prompts, longest=longest, limit=limit, beyond=beyond):
             refused.add(error.question_id)
             yield error
         if self._strict:
