@@ -366,3 +366,37 @@ def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
     assert log_probs[:3] == pytest.approx(draw.token_log_probs, abs=1e-5)
     assert model.encode_answer(chat, "Odo.")[-1] == ids[-1]
     assert repr(model) == "CausalLanguageModel('llama', revision='r', attention='three levels')"
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("method", ["sample", "greedy", "beam", "score"])
+def test_probabilities_that_are_no_numbers_are_an_error_whatever_is_asked(method: str, value: float) -> None:
+    model = CausalLanguageModel(tiny_models.model("llama"), tiny_models.tokenizer(), name="broken")
+    with torch.no_grad():
+        model.network.model.lm_head.weight.copy_(torch.full((400, 32), value))
+    options: dict[str, dict[str, Any]] = {
+        "sample": {"m": 1, "recalibrators": [Base()]},
+        "greedy": {"recalibrator": Base()},
+        "beam": {"recalibrator": Base()},
+        "score": {"answers": [[(51, 52)]], "recalibrator": Base()},
+    }
+    with pytest.raises(ModelError, match="probabilities are not finite"):
+        getattr(model, method)(PROMPTS[:1], **options[method])
+
+
+def test_a_token_that_the_model_does_not_know_is_an_error_naming_the_question() -> None:
+    model, known = language_model(), Prompt("good", (5, 6))
+    for token in (-1, 400):
+        with pytest.raises(InputError, match=rf"'odd': its prompt has the token {token}, .* 0 to 399"):
+            model.greedy([known, Prompt("odd", (5, token, 6))], recalibrator=Base())
+        with pytest.raises(InputError, match=rf"question 'good': an answer to it has the token {token}"):
+            model.score([known], [[(7,), (7, token)]], recalibrator=Base())
+
+
+def test_a_stop_that_the_model_does_not_know_is_never_drawn() -> None:
+    plain = language_model()
+    model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="llama")
+    kind = type(model.format)
+    model.format.__class__ = type("More", (kind,), {"stops": plain.format.stops | {400, 7000}})
+    assert model.beam(PROMPTS, recalibrator=Base()) == plain.beam(PROMPTS, recalibrator=Base())
+    assert model.greedy(PROMPTS, recalibrator=Base()) == plain.greedy(PROMPTS, recalibrator=Base())
