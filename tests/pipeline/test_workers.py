@@ -16,7 +16,8 @@ import jobs_for_workers as jobs
 import pytest
 
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
-from semcal.pipeline.crews import Alone, Task, TwoDevices, together
+from semcal.pipeline.crews import Alone, Task, together
+from semcal.pipeline.devices import TwoDevices
 from semcal.pipeline.processes import Outcome, _pickled
 from semcal.pipeline.sharing import available_memory, cores, on_disk, share_out
 from semcal.pipeline.workers import AloneAtFirst, Workers
@@ -221,16 +222,17 @@ def test_plans_may_ask_the_crew_themselves(several: bool, two) -> None:
     assert together(crew, plans, meanwhile) == [11, 12, 13]
 
 
-@pytest.mark.parametrize("kind", ["one process", "two processes", "two devices"])
-def test_waiting_for_what_will_never_come_is_an_error(kind: str, two) -> None:
-    crew = {"one process": Alone(10), "two processes": two, "two devices": TwoDevices(10, "cluster")}[kind]
+@pytest.mark.parametrize("kind", [Alone, Workers, TwoDevices])
+def test_waiting_for_what_will_never_come_is_an_error(kind: type, two) -> None:
+    crew = two if kind is Workers else kind(10, *["cluster"] * (kind is TwoDevices))
     with pytest.raises(RuntimeError, match="there is no unfinished task to wait for"):
         crew.wait()
     number = crew.start(Task(jobs.Add(1)))
     assert crew.result(number) == 11
     with pytest.raises(RuntimeError, match=f"task {number} has no result to give"):
         crew.result(number)
-    crew.close()
+    if crew is not two:
+        crew.close()
 
 
 def test_a_result_that_could_not_be_kept_is_not_waited_for() -> None:
@@ -364,3 +366,23 @@ def test_two_devices_give_what_one_gives_and_raise_what_it_raises() -> None:
         with pytest.raises(RuntimeError, match="SystemExit: left"):
             done(crew, Task(jobs.Leave(), "cluster"))
         assert done(crew, Task(jobs.Add(1), "cluster")) == [11]
+
+
+def test_a_thread_computes_no_more_when_its_crew_is_interrupted() -> None:
+    begun = threading.Event()
+
+    def sample(held: int, tell) -> None:
+        begun.set()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            tell(1)
+
+    def interrupted(crew) -> None:
+        for stage in ("sample", "cluster", "sample"):
+            crew.start(Task(sample, stage))
+        assert begun.wait(timeout=60)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), TwoDevices(10, "cluster") as crew:
+        interrupted(crew)
+    assert not [thread for thread in threading.enumerate() if thread.name == "semcal device"]

@@ -1,4 +1,4 @@
-"""Who does the tasks of a command, and plans that wait for them: one after another here, or by threads.
+"""Who does the tasks of a command, and plans that wait for them; here one after another.
 
 A job is done in one piece, and finished jobs come back in any order; whoever wants an order asks for it.
 """
@@ -6,21 +6,19 @@ A job is done in one piece, and finished jobs come back in any order; whoever wa
 from __future__ import annotations
 
 import heapq
-import math
-import threading
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from queue import PriorityQueue, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
 from semcal.pipeline.footprint import SUMMED, TOGETHER, Footprint, Peak
 from semcal.pipeline.processes import Job, Outcome, Tell, done, peak_memory_mb
 
-__all__ = ["Alone", "Crew", "Plan", "Task", "TwoDevices", "together"]
+__all__ = ["PATIENCE", "Alone", "Crew", "Held", "Plan", "Task", "together"]
 
+#: Seconds that a process or a thread gets to end by itself.
+PATIENCE = 5.0
 Held = TypeVar("Held")
 Result = TypeVar("Result")
 
@@ -222,61 +220,6 @@ class Alone(Crew[Held]):
     def _finish(self) -> tuple[int, Outcome]:
         number = heapq.heappop(self._queue)[1]
         return number, done(self._tasks[number].job, self._held, self._tasks[number].tell)
-
-
-class TwoDevices(Crew[Held]):
-    """This process by itself, with a thread for the tasks of one stage, whose model has a device of its own.
-
-    So answers are clustered on one device while the next ones are sampled on another. The seconds of a stage
-    are those of its thread.
-
-    Parameters
-    ----------
-    held : object
-        What every job is given.
-    stage : str
-        The stage that has a thread of its own; the tasks of all others share another.
-
-    Examples
-    --------
-    >>> with TwoDevices(10, "cluster") as crew:
-    ...     numbers = [crew.start(Task(lambda held, _: held + 1, stage)) for stage in ("sample", "cluster")]
-    ...     [crew.result(number) for number in numbers]
-    [11, 11]
-    """
-
-    count = 2
-
-    def __init__(self, held: Held, stage: str) -> None:
-        super().__init__()
-        self._held = held
-        self._stage = stage
-        self._finished: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
-        self._lanes: tuple[PriorityQueue[tuple[float, int]], ...] = (PriorityQueue(), PriorityQueue())
-        for lane in self._lanes:
-            threading.Thread(target=self._work, args=(lane,), daemon=True).start()
-
-    def _begin(self) -> None:
-        while self._queue:
-            rank, number = heapq.heappop(self._queue)
-            self._lanes[self._tasks[number].stage == self._stage].put((rank, number))
-
-    def _work(self, lane: PriorityQueue[tuple[float, int]]) -> None:
-        while number := lane.get()[1]:
-            task = self._tasks[number]
-            try:
-                outcome = done(task.job, self._held, task.tell, clock=time.thread_time)
-            except BaseException as error:  # noqa: BLE001 - a thread that ends is waited for for ever
-                outcome = Outcome(error=RuntimeError(f"{type(error).__name__}: {error}"))
-            self._finished.put((number, outcome))
-
-    def _finish(self) -> tuple[int, Outcome]:
-        return self._finished.get()
-
-    def close(self, *, at_once: bool = False) -> None:
-        """End both threads after the jobs that they are at."""
-        for lane in self._lanes:
-            lane.put((-math.inf if at_once else math.inf, 0))
 
 
 #: Yields the tasks that it needs next, is sent their results, returns what came of it all.

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from semcal.errors import WorkerError
-from semcal.pipeline.crews import Crew, Held
+from semcal.pipeline.crews import PATIENCE, Crew, Held
 from semcal.pipeline.processes import Outcome, Told, done, peak_memory_mb, serve, uninterrupted
 
 __all__ = ["AloneAtFirst", "Workers"]
@@ -34,8 +34,6 @@ PRELOAD = (
 ATTEMPTS = 2
 #: CPU seconds that it takes to start worker processes (docs/workers.md).
 START = 5.0
-#: Seconds that a process gets to end by itself.
-PATIENCE = 5.0
 
 
 @dataclass
