@@ -61,6 +61,19 @@ class Warn:
             warnings.warn("this is odd", SemcalWarning, stacklevel=1)
 
 
+class OddWarning(UserWarning):
+    """One that is pickled, but not made again."""
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(f"{what} is odd")
+
+
+class WarnOddly:
+    def __call__(self, held, tell):
+        warnings.warn(OddWarning(what="all"), stacklevel=1)
+        return held
+
+
 class Unsendable:
     def __call__(self, held, tell):
         return lambda: None

@@ -100,6 +100,11 @@ def test_a_warning_is_given_here_once(two) -> None:
     assert len(caught) == 1
 
 
+def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
+    with pytest.warns(UserWarning, match="OddWarning: all is odd"):
+        assert done(two, Task(jobs.WarnOddly())) == [10]
+
+
 def test_a_result_that_cannot_travel_is_an_error(two) -> None:
     with pytest.raises((AttributeError, RuntimeError), match=r"(?i)pickle"):
         done(two, Task(jobs.Unsendable()))
@@ -280,7 +285,10 @@ def test_workers_end_with_the_process_that_is_in_charge(how: signal.Signals, tmp
         [sys.executable, str(tmp_path / "charge.py")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
+    patience = threading.Timer(120, running.kill)
+    patience.start()
     workers = [int(pid) for pid in running.stdout.readline().split()]
+    patience.cancel()
     assert workers
     running.send_signal(how)
     _, stderr = running.communicate(timeout=60)
