@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from semcal.engine import CausalLanguageModel, Generation, Prompt
 from semcal.errors import InputError, ModelError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import SE, Base, Temperature
+from semcal.recalibration import SE, Base, Greedy, Temperature
 
 # family, options of its configuration: the promised ones, heads that do more than multiply, local attention
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -369,19 +369,20 @@ def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("method", ["sample", "greedy", "beam", "score"])
+@pytest.mark.parametrize("method", ["sample", "sample greedily", "greedy", "beam", "score"])
 def test_probabilities_that_are_no_numbers_are_an_error_whatever_is_asked(method: str, value: float) -> None:
     model = CausalLanguageModel(tiny_models.model("llama"), tiny_models.tokenizer(), name="broken")
     with torch.no_grad():
         model.network.model.lm_head.weight.copy_(torch.full((400, 32), value))
     options: dict[str, dict[str, Any]] = {
         "sample": {"m": 1, "recalibrators": [Base()]},
+        "sample greedily": {"m": 1, "recalibrators": [Greedy()]},
         "greedy": {"recalibrator": Base()},
         "beam": {"recalibrator": Base()},
         "score": {"answers": [[(51, 52)]], "recalibrator": Base()},
     }
     with pytest.raises(ModelError, match="probabilities are not finite"):
-        getattr(model, method)(PROMPTS[:1], **options[method])
+        getattr(model, method.split()[0])(PROMPTS[:1], **options[method])
 
 
 def test_a_token_that_the_model_does_not_know_is_an_error_naming_the_question() -> None:
