@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.popen_forkserver import Popen
 from pathlib import Path
 
 import jobs_for_workers as jobs
@@ -135,6 +136,26 @@ def test_an_idle_process_that_is_gone_is_not_missed() -> None:
         os.kill(process, signal.SIGKILL)
         time.sleep(0.1)
         assert done(crew, Task(jobs.Add(5))) == [15]
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_server_of_processes_that_has_died_is_started_again(
+    deaths: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, left = Popen._launch, [EOFError("unexpected EOF")] * deaths
+
+    def launched(popen, process) -> None:
+        if left:
+            raise left.pop()
+        launch(popen, process)
+
+    monkeypatch.setattr(Popen, "_launch", launched)
+    with Workers(jobs.ten, 1) as crew:
+        if deaths == 1:
+            assert done(crew, Task(jobs.Add(1))) == [11]
+        else:
+            with pytest.raises(WorkerError, match="no worker process can be started"):
+                done(crew, Task(jobs.Add(1)))
 
 
 class Hired(Workers):

@@ -10,6 +10,7 @@ import heapq
 import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import connection
@@ -95,8 +96,7 @@ class Workers(Crew[Held]):
         process = self._context.Process(  # type: ignore[attr-defined]
             target=serve, args=(theirs, self._load, 1), name="semcal worker", daemon=True
         )
-        with uninterrupted():
-            process.start()
+        _begun(process)
         theirs.close()
         self._workers.append(_Worker(process, ours))
         return self._workers[-1]
@@ -216,6 +216,17 @@ class AloneAtFirst(Workers[Held]):
         outcome = done(self._tasks[number].job, self._held, self._tasks[number].tell)
         self._alone += outcome.seconds
         return number, outcome
+
+
+def _begun(process: BaseProcess) -> None:
+    """Start a process; where the server that processes part from has died, from the next one."""
+    for _ in range(ATTEMPTS):
+        with suppress(EOFError, ConnectionError), uninterrupted():
+            return process.start()
+    raise WorkerError(
+        f"no worker process can be started: what they part from has died {ATTEMPTS} times; if memory is short, "
+        "give --workers 1 or a smaller --memory"
+    )
 
 
 def _starting(preload: Sequence[str]) -> multiprocessing.context.BaseContext:
