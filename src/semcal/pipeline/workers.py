@@ -224,8 +224,8 @@ def _begun(process: BaseProcess) -> None:
         with suppress(EOFError, ConnectionError), uninterrupted():
             return process.start()
     raise WorkerError(
-        f"no worker process can be started: what they part from has died {ATTEMPTS} times; if memory is short, "
-        "give --workers 1 or a smaller --memory"
+        f"no worker process can be started: what they part from has died {ATTEMPTS} times; if memory is "
+        "short, give --workers 1 or a smaller --memory"
     )
 
 
