@@ -131,7 +131,7 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
     with torch.no_grad():
         ats.readout.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
     options: dict[str, Any] = {"recalibrators": [Base(), ats], "m": 10, "max_new_tokens": 6}
-    found, expected = (language_model(room).sample(PROMPTS, **options) for room in (800, 10**6))
+    found, expected = (language_model(room).sample(PROMPTS, **options) for room in (1200, 10**6))
     assert any(beside for _, beside in seen.planted)
     for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):  # type: ignore[call-overload]
         assert one.token_ids == other.token_ids

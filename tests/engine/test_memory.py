@@ -9,13 +9,14 @@ import tiny_models
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semcal.engine.causal_lm import CausalLanguageModel
 from semcal.engine.forest import LevelForest
 from semcal.engine.language_model import Prompt
 from semcal.engine.loading import load_model
 from semcal.engine.memory import parse_size
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.prompts import chat
-from semcal.recalibration import SE, Base
+from semcal.recalibration import ATS, SE, Base
 
 
 @pytest.mark.parametrize(
@@ -48,14 +49,17 @@ def directory(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of keys and values that a batch holds, the shared prefix apart, whenever its trees have grown."""
+    """Bytes of keys and values that a batch holds, the shared prefix apart, whenever its trees have grown.
+
+    Those of recalibrators that read hidden states are among them.
+    """
     found: list[int] = []
     grow = LevelForest.grow
 
     def counted(self, new):
         read = grow(self, new)
         prompts = [states for layer in self.layers.values() for states in layer.own]
-        trees = self.slots * self.bytes_per_token
+        trees = self.slots * sum(layer.bytes_per_token for layer in self.layers.values())
         found.append(sum(states.numel() * states.element_size() for states in prompts) + trees)
         return read
 
@@ -80,6 +84,37 @@ def test_a_batch_holds_no_more_than_the_budget(size: str, directory: Path, held:
     assert [[[g.token_ids for g in draws] for draws in one] for one in found] == [
         [[g.token_ids for g in draws] for draws in one] for one in loose
     ]
+
+
+def attentive(model: CausalLanguageModel, seed: int) -> ATS:
+    """An ATS whose temperatures are not all 1."""
+    found = ATS(model.block_shape, seed=seed).requires_grad_(False)
+    found.readout.bias.fill_(0.1 * (seed + 1))
+    return found
+
+
+def test_what_ats_holds_of_each_token_counts_too(directory: Path, held: list[int]) -> None:
+    """Five of them hold more than the two layers of the model itself."""
+    model = load_model(directory, memory="1MB")
+    recalibrators = [attentive(model, seed) for seed in range(5)]
+    asked, budget = prompts(model), parse_size("1MB")
+    options = {"m": 5, "max_new_tokens": 6}
+    found = model.sample(asked, recalibrators=recalibrators, **options)
+    answers = [[model.encode_answer(chat("Who?"), "Mira Talso."), (5, 6, 7)]] * len(asked)
+    model.score(asked, answers, recalibrator=recalibrators[0])
+    assert budget // 20 < max(held) <= budget
+    loose = load_model(directory).sample(asked, recalibrators=recalibrators, **options)
+    assert [[[g.token_ids for g in draws] for draws in one] for one in found] == [
+        [[g.token_ids for g in draws] for draws in one] for one in loose
+    ]
+
+
+def test_a_question_that_ats_brings_over_the_budget_is_refused(directory: Path) -> None:
+    model = load_model(directory, memory="60kB")
+    (short, *_), options = prompts(model, 1), {"m": 1, "max_new_tokens": 2}
+    assert len(model.sample([short], recalibrators=[Base()], **options)[0][0]) == 1
+    with pytest.raises(QuestionError, match=r"'q0': .* more than the 60000 of the memory budget"):
+        model.sample([short], recalibrators=[attentive(model, seed) for seed in range(9)], **options)
 
 
 def test_a_question_over_the_budget_is_refused_only_if_one_was_given(directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,21 @@ from semcal.experiment.analyses.cells import Cell, PairScores, Rules
 from semcal.experiment.analyses.claims import judge, metrics_agree
 from semcal.experiment.analyses.claims.components import components
 from semcal.experiment.analyses.claims.draws import draws_claim
-from semcal.experiment.analyses.claims.measures_differ import correlations_claim, grading_claim
+from semcal.experiment.analyses.claims.entropy_variants import variants_claim
+from semcal.experiment.analyses.claims.measures_differ import (
+    correlations_claim,
+    grading_claim,
+    judged_correlations,
+)
 from semcal.experiment.analyses.claims.methods import METHOD_CLAIMS, method_claim
 from semcal.experiment.analyses.claims.metrics_agree import independence_claim, metrics_claim
 from semcal.experiment.analyses.claims.open_book import open_book_claim
 from semcal.experiment.analyses.claims.tokens import _everywhere, filler_claim, order_claim
 from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, positive
-from semcal.experiment.analyses.distributions import correlations
+from semcal.experiment.analyses.distributions import correlations, mean_correlation
+from semcal.experiment.analyses.generations import RESAMPLES
 from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.selective import selective
 from semcal.experiment.analyses.volatility import volatility
 from semcal.experiment.finished import read_finished
 from semcal.metrics import Contrast
@@ -64,8 +72,8 @@ def verdicts(scores: GridScores) -> dict[str, str]:
         warnings.simplefilter("ignore", UndefinedWarning)
         analyses = {
             "volatility": volatility(scores),
-            "correlations": correlations(scores),
             "agreement": agreement(scores),
+            "selective": selective(scores),
         }
         return {claim.key: claim.verdict for claim in judge(scores, analyses)}
 
@@ -131,6 +139,23 @@ def test_the_answer_of_the_surest_meaning_against_a_greedy_one(tmp_path: Path, g
     assert verdicts(scores)["SE_conf"] == (HOLDS if greedy_is_worse else FAILS)
 
 
+def test_a_gain_of_se_conf_under_one_method_does_not_hide_a_loss_under_another(tmp_path: Path) -> None:
+    """Under TS greedy answers have nothing to do with the entropy; under Base it knows them best."""
+    scores = scores_of(tmp_path, n=80, methods=("Base", "TS"), overconfidence=2.0)
+    for path in scores.run.folder.glob("samples/*/*/*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        ts = path.parent.name.startswith("TS")
+        for row in rows:
+            entropy = row["semantic_entropy"]["E-SC"]
+            row["greedy_correct"] = entropy > 0.7 if ts else entropy < 0.4
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    claim = variants_claim(scores)
+    assert claim.evidence["pooled"]["interval"][0] > 0
+    assert claim.evidence["by_method"]["Base"]["interval"][1] < 0
+    assert claim.verdict == OPEN
+    assert "under Base" in claim.because
+
+
 def drawn_pair(gap: float, order: float) -> PairScores:
     """Two thousand questions: confidences too high by `gap`, that rank the better the higher `order`."""
     rng = np.random.default_rng(0)
@@ -156,6 +181,25 @@ def test_gains_with_the_number_of_draws(gaps, orders, expected: str) -> None:
     by_draws = {("m", "d"): {k: drawn_pair(gap, orders.get(k, 0.0)) for k, gap in gaps.items()}}
     assert draws_claim(by_draws).verdict == expected
     assert draws_claim({}).verdict == OPEN
+
+
+def test_auroc_that_rises_under_one_method_and_falls_under_another_does_move() -> None:
+    """Their mean hardly does."""
+    gaps, spread = {5: 0.2, 10: 0.05, 15: 0.04, 25: 0.03}, {5: 0.4, 10: 0.4, 15: 0.8, 25: 1.2}
+    found = {}
+    for k, gap in gaps.items():
+        up, down = (drawn_pair(gap, order) for order in (spread[k], 1.6 - spread[k]))
+        found[k] = replace(up, cells={("SE", "E-SC"): up.cells["TS", "E-SC"], **down.cells})
+    claim = draws_claim({("m", "d"): found})
+    means = [np.mean([of[k] for of in claim.evidence["auroc"].values()]) for k in ("10", "25")]
+    assert abs(means[0] - means[1]) < 0.03
+    assert claim.evidence["parts"] == [HOLDS, HOLDS, FAILS]
+    assert "AUROC moves most under" in claim.because
+
+
+def test_the_interval_that_refutes_reaches_no_further_than_resamples_do() -> None:
+    comparisons = 2 + 5 * 3  # the gain, two thirds of it, and five methods at 10, 15 and 20 draws
+    assert RESAMPLES * 0.05 / comparisons / 2 >= 1
 
 
 def open_book_scores(folder: Path, **change: Any) -> GridScores:
@@ -185,6 +229,19 @@ def test_gains_on_an_open_book_set(tmp_path: Path, change: Any, expected: str) -
     scores = open_book_scores(tmp_path, **change)
     assert open_book_claim(scores, calibrated_at=1.0).verdict == expected
     assert open_book_claim(scores, calibrated_at=0.0).verdict == OPEN
+
+
+def test_open_book_sets_that_do_not_count_are_named(tmp_path: Path) -> None:
+    scores = scores_of(
+        tmp_path, datasets={"good": True, "bad": True}, overconfidence={"good": 1.0, "bad": 6.0}, n=60
+    )
+    base = {
+        name: np.mean([scores.pair("m", name).by_run["Base", k]["ace"].mean() for k in scores.run.measures])
+        for name in ("good", "bad")
+    }
+    claim = open_book_claim(scores, calibrated_at=float(np.mean(list(base.values()))))
+    told = f"m on good {base['good']:.3f}, m on bad {base['bad']:.3f} (does not count)"
+    assert told in claim.because
 
 
 def with_fits(scores: GridScores, change: Any) -> GridScores:
@@ -238,6 +295,12 @@ def test_the_order_of_tokens(tmp_path: Path, method: str, value: float, expected
     assert order_claim(with_fits(scores_of(tmp_path, n=20), change)).verdict == expected
 
 
+def test_what_platt_does_to_accuracy_is_told(tmp_path: Path) -> None:
+    claim = order_claim(scores_of(tmp_path, n=20))
+    lost = claim.evidence["accuracy_of_platt_less_base"]["value"]
+    assert f"Accuracy under Platt less that under Base: {lost:+.3f}" in claim.because
+
+
 def test_the_order_of_tokens_is_open_without_platt(tmp_path: Path) -> None:
     assert order_claim(scores_of(tmp_path, n=20, methods=("Base", "TS", "ATS"))).verdict == OPEN
 
@@ -254,23 +317,43 @@ def test_independence_is_judged_by_computing_it(sharp: GridScores, monkeypatch: 
     assert independence_claim(sharp).verdict == FAILS
 
 
-def correlated(**means: float) -> list[dict[str, Any]]:
-    return [{"method": name, "mean": mean, "least": mean - 0.1} for name, mean in means.items()]
-
-
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("means", "half", "expected"),
     [
-        (correlated(Base=0.95, SE=0.96, TS=0.7), HOLDS),
-        (correlated(Base=0.95, SE=0.74, TS=0.7), FAILS),
-        (correlated(Base=0.95, SE=0.88, TS=0.7), FAILS),  # they differ without TS
-        (correlated(Base=0.95, SE=0.96, TS=0.92), FAILS),
-        (correlated(Base=0.7, SE=0.7, TS=0.95), FAILS),
-        (correlated(Base=0.95, SE=0.96), OPEN),
+        ((0.95, 0.96, 0.7), 0.004, HOLDS),
+        ((0.95, 0.74, 0.7), 0.004, FAILS),
+        ((0.95, 0.88, 0.7), 0.004, FAILS),  # they differ without TS
+        ((0.95, 0.96, 0.92), 0.004, FAILS),
+        ((0.7, 0.7, 0.95), 0.004, FAILS),
+        ((0.91, 0.96, 0.7), 0.03, OPEN),  # above 0.9, and other questions could say otherwise
     ],
 )
-def test_measures_differ_more_under_ts(rows: list[dict[str, Any]], expected: str) -> None:
-    assert correlations_claim(rows).verdict == expected
+def test_measures_differ_more_under_ts(means: tuple[float, ...], half: float, expected: str) -> None:
+    found = {name: around(mean, half) for name, mean in zip(("Base", "SE", "TS"), means)}
+    assert judged_correlations(found).verdict == expected
+
+
+def test_without_ts_it_is_open_whether_measures_differ_under_it(tmp_path: Path) -> None:
+    assert correlations_claim(scores_of(tmp_path, n=20, methods=("Base", "SE"))).verdict == OPEN
+
+
+def test_the_mean_correlation_and_its_resamples_are_those_of_numpy(sharp: GridScores) -> None:
+    pair, measures = sharp.pair("m", "d"), sharp.run.measures
+    found = mean_correlation(pair, "TS")
+    assert found is not None
+    (row,) = (row for row in correlations(sharp) if row["method"] == "TS")
+    assert found.value == pytest.approx(row["mean"], abs=1e-12)
+    drawn = np.random.default_rng(pair.rules.seed).integers(pair.n, size=(pair.rules.resamples, pair.n))
+    for b in (0, 7, 99):
+        columns = [pair.cells["TS", measure].confidence[:, drawn[b]].ravel() for measure in measures]
+        matrix = np.corrcoef(columns)
+        assert found.drawn[b] == pytest.approx((matrix.sum() - 7) / 42, abs=1e-10)
+
+
+def test_a_measure_that_is_constant_has_no_correlation(sharp: GridScores) -> None:
+    pair = sharp.pair("m", "d")
+    flat = replace(pair.cells["TS", "E-SC"], confidence=np.full((2, pair.n), 0.3))
+    assert mean_correlation(replace(pair, cells={**pair.cells, ("TS", "E-SC"): flat}), "TS") is None
 
 
 @pytest.mark.parametrize(
@@ -333,8 +416,35 @@ def test_data_sets_on_which_ts_is_worse_are_named(tmp_path: Path) -> None:
     assert "cells (worse on bad)" in claim.because
 
 
+def test_a_benefit_of_ts_is_told_with_what_it_costs_in_accuracy(tmp_path: Path) -> None:
+    scores = scores_of(tmp_path, methods=("Base", "TS"), **SHARP)
+    for path in scores.run.folder.glob("samples/*/*/TS*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for k, row in enumerate(rows):  # every other answer is wrong, and TS knows it
+            if k % 2:
+                row["correct"] = dict.fromkeys(row["correct"], False)
+                row["confidence"] = {name: p / 100 for name, p in row["confidence"].items()}
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    claim = method_claim(scores, METHOD_CLAIMS[1])
+    lost = claim.evidence["accuracy"]["Base"]
+    assert lost["interval"][1] < -0.2
+    assert (
+        f"Accuracy of the selected answers under TS less that under Base {lost['value']:+.3f}"
+        in claim.because
+    )
+
+
+def test_the_slope_of_selective_accuracy_stands_beside_the_gain(sharp: GridScores) -> None:
+    rows = selective(sharp)
+    claim = method_claim(sharp, METHOD_CLAIMS[5], rows)
+    slope = np.mean([row["slope"]["mean"] for row in rows if row["method"] == "TS"])
+    assert claim.evidence["slope"]["TS"] == pytest.approx(slope)
+    assert f"Slope from 0 to 50 % rejected: {slope:.3f} under TS" in claim.because
+    assert "Slope" not in method_claim(sharp, METHOD_CLAIMS[0], rows).because
+
+
 def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None:
-    analyses = {"volatility": volatility(sharp), "correlations": correlations(sharp), "agreement": []}
+    analyses: dict[str, Any] = {"volatility": volatility(sharp), "agreement": [], "selective": []}
     claims = judge(sharp, analyses)
     assert len({claim.key for claim in claims}) == len(claims) == 16
     for claim in claims:
@@ -344,7 +454,7 @@ def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None
 
 
 def test_the_documentation_states_every_rule_as_it_is(sharp: GridScores) -> None:
-    analyses: dict[str, Any] = {"volatility": [], "correlations": [], "agreement": []}
+    analyses: dict[str, Any] = {"volatility": [], "agreement": [], "selective": []}
     page = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text(encoding="utf-8")
     for claim in judge(sharp, analyses):
         assert claim.claim in page

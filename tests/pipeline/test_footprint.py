@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,12 @@ else:
     os._exit(0)
 os.close(writer)
 """
+
+
+@pytest.fixture(autouse=True)
+def no_server() -> None:
+    """No process of other tests is left that still imports: it descends from this one, so it would count."""
+    forkserver._forkserver._stop()  # another starts when one is needed
 
 
 @contextmanager

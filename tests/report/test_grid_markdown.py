@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from semcal.experiment.finished import read_finished
+from semcal.report.grid_headline import headline_table
 from semcal.report.grid_markdown import results_markdown
 
 
@@ -28,3 +31,16 @@ def test_a_main_table_of_every_model_shows_errors_over_runs_and_no_intervals(
     rows = [line for line in tables.splitlines() if line.startswith("|")]
     assert any("±" in row for row in rows)
     assert not any("[0." in row for row in rows)
+
+
+def test_accuracy_stands_at_a_glance_beside_calibration_and_discrimination(
+    made_up_results: dict[str, Any],
+) -> None:
+    table = headline_table(made_up_results)
+    found = {(column.group, column.title): cell.value for column, cell in zip(table.columns, table.rows[0])}
+    where = (made_up_results["models"][0], made_up_results["datasets"][0], "TS")
+    rows = made_up_results["analyses"]["confidence"]
+    values = [
+        row["accuracy"]["mean"] for row in rows if (row["model"], row["dataset"], row["method"]) == where
+    ]
+    assert found["accuracy", "TS"] == pytest.approx(sum(values) / len(values))

@@ -16,6 +16,7 @@ from semcal.report.grid_tables.writing import csv_text, write_tables
 from semcal.report.layout import over_runs_cell
 from semcal.report.tables import Table, mark, markdown, number
 
+CELL = ("made-up-trivia", "ATS")
 MEASURES = ["E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"]
 
 
@@ -95,7 +96,9 @@ def test_the_best_of_a_data_set_is_underlined_in_each_panel(tables: dict[str, Ta
 
 
 def test_the_vanilla_table_says_where_the_greedy_answer_differs(tables, grid_results) -> None:
-    rows = {(row[0].text, row[1].text): row[-1].value for row in tables["06-entropy-vanilla-alpha-1b"].rows}
+    table = tables["06-entropy-vanilla-alpha-1b"]
+    assert table.columns[-1].title == "Greedy answer unlike Base's, E-SC"  # other measures, other candidates
+    rows = {(row[0].text, row[1].text): row[-1].value for row in table.rows}
     assert rows["made-up-trivia", "TS"] == 0.0
     assert rows["made-up-trivia", "Platt"] == value(
         grid_results,
@@ -106,6 +109,50 @@ def test_the_vanilla_table_says_where_the_greedy_answer_differs(tables, grid_res
         method="Platt",
         measure="E-SC",
     )
+
+
+def test_slope_and_gain_of_selective_accuracy_stand_in_a_table(tables, grid_results) -> None:
+    table = tables["selective-beta_2b"]
+    assert [column.group for column in table.columns] == ["", "", *["Slope"] * 7, *["AURAC − accuracy"] * 7]
+    where = {"model": "beta/2b", "dataset": table.rows[2][0].text, "method": "TS", "measure": "L-SC"}
+    for place, metric in ((3, "slope"), (10, "gain")):
+        assert table.rows[2][place].value == value(grid_results, "selective", metric, **where)["mean"]
+
+
+def test_losses_of_fits_stand_beside_the_scores_under_them(tables, grid_results) -> None:
+    table = tables["losses"]
+    (row,) = [
+        row for row in table.rows if [cell.text for cell in row[:3]] == ["beta/2b", CELL[0], "ATS by SS"]
+    ]
+    analyses = grid_results["analyses"]
+    own = [
+        one
+        for one in analyses["losses"]
+        if (one["model"], one["dataset"], one["method"], one["loss"]) == ("beta/2b", *CELL, "SS")
+    ]
+    fits = {
+        fit["candidate"]: fit
+        for fit in analyses["fits"]
+        if (fit["model"], fit["dataset"]) == ("beta/2b", CELL[0])
+    }
+    expected = [
+        sum(fits[one["candidate"]][key] for one in own) / 7 for key in ("train_nll", "validation_nll")
+    ]
+    expected += [sum(one[key]["mean"] for one in own) / 7 for key in ("ace", "auroc", "brier")]
+    assert [cell.value for cell in row[3:]] == pytest.approx(expected)
+    fitted = [f"{method} by {loss}" for method in ("TS", "Platt", "ATS") for loss in ("NLL", "SS")]
+    assert [row[2].text for row in table.rows[:8]] == ["Base", "SE", *fitted]
+
+
+def test_losses_and_temperatures_stand_by_class_of_token(tables, grid_results) -> None:
+    table = tables["token-classes"]
+    fits = [fit for fit in grid_results["analyses"]["fits"] if fit["loss"] in (None, "NLL")]
+    assert len(table.rows) == len(fits)
+    for row, fit in zip(table.rows, fits):
+        assert row[2].text == fit["candidate"]
+        classes = fit["classes"].values()
+        expected = [one.get(key) for key in ("share", "nll", "temperature") for one in classes]
+        assert [cell.value for cell in row[3:]] == expected
 
 
 def test_ties_are_what_shows_the_same_digits() -> None:
@@ -185,7 +232,16 @@ def test_a_run_of_one_method_without_runs_or_draws_still_has_its_tables(own_grid
             name: []
             for name in (
                 *("splits", "base_accuracies", "confidence", "entropy", "temperatures", "volatility"),
-                *("agreement", "paired", "transfer", "refits", "answers", "deciding_rules"),
+                *(
+                    "agreement",
+                    "paired",
+                    "transfer",
+                    "refits",
+                    "answers",
+                    "deciding_rules",
+                    "selective",
+                    "losses",
+                ),
             )
         },
     }

@@ -14,7 +14,7 @@ from semcal.report.tables import Cell, Column, Table
 COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),
     *("bottomrule", "cmidrule", "multicolumn", "multirow", "mathbf", "underline", "pm", "alpha", "times"),
-    *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow"),
+    *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow", "mu"),
 }
 
 
@@ -105,3 +105,29 @@ def test_a_table_of_words_breaks_its_lines() -> None:
     check_rows(text)
     assert r"p{" in text
     assert "resizebox" not in text
+
+
+def test_the_sign_of_microseconds_needs_no_package() -> None:
+    assert escaped("Overhead a token µs") == r"Overhead a token $\mu$s"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "sizes"), [(9, 100, [45, 45, 10]), (4, 41, [20, 20, 1]), (9, 45, [45])]
+)
+def test_a_table_that_is_longer_than_a_page_is_cut(columns: int, rows: int, sizes: list[int]) -> None:
+    names = tuple(Column(f"c{i}") for i in range(columns))
+    body = tuple((Cell("one" if k < 50 else "two"), *[Cell(str(k))] * (columns - 1)) for k in range(rows))
+    text = latex(Table("long", "Many rows.", names, body, heads=2))
+    check_form(text)
+    check_rows(text)
+    parts = text.split("\n\n")
+    assert [part.count(r"\\") - 1 for part in parts] == sizes
+    assert re.findall(r"label\{tab:(.*?)\}", text) == ["long", "long-2", "long-3"][: len(sizes)]
+    assert ("Many rows (part 1 of 3)" in text) == (len(sizes) == 3)
+
+
+def test_a_table_of_words_is_cut_by_the_lines_that_its_entries_take() -> None:
+    names = (Column("Claim"), Column("Because"))
+    body = tuple((Cell("claim"), Cell("word " * 160)) for _ in range(8))  # nine lines each
+    parts = latex(Table("claims", "Words", names, body)).split("\n\n")
+    assert [part.count("claim &") for part in parts] == [4, 4]

@@ -10,7 +10,7 @@ from semcal.engine.choosing import Rules
 from semcal.engine.forest import Forest, at_once
 from semcal.engine.language_model import Progress, Prompt
 from semcal.engine.network import Network
-from semcal.engine.riders import riders_of
+from semcal.engine.riders import bytes_per_token, riders_of
 from semcal.engine.sampling import walk
 from semcal.engine.standing import Asked, Uniforms
 from semcal.engine.trunks import Trunks
@@ -32,7 +32,7 @@ class Passes:
     network : Network
         The model.
     budget : int
-        Bytes that the keys and values of the questions in a pass may take.
+        Bytes that the keys and values of the questions in a pass may take, those of riders included.
     strict : bool
         Whether a question that may need more by itself is refused; else it runs by itself.
     """
@@ -42,9 +42,14 @@ class Passes:
         self._trunks = Trunks(network, budget=budget)
 
     def refusals(
-        self, prompts: Sequence[Prompt], *, longest: Sequence[int], room: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        longest: Sequence[int],
+        room: Sequence[int],
+        riders: Sequence[ATS] = (),
     ) -> Iterator[QuestionError]:
-        """An error for each question that cannot run, one at most.
+        """An error for each question that cannot run beside riders, one at most.
 
         For each `longest` is the length of its longest answer, `room` what all take together.
         """
@@ -53,7 +58,7 @@ class Passes:
             refused.add(error.question_id)
             yield error
         if self._strict:
-            token = self.network.bytes_per_token
+            token = self._bytes_per_token(riders)
             for error in overspent(prompts, room=room, bytes_per_token=token, budget=self.budget):
                 if error.question_id not in refused:
                     yield error
@@ -69,17 +74,20 @@ class Passes:
         progress: Progress | None,
     ) -> Iterator[tuple[int, Walk]]:
         """Each question and what its draws chose, in the order in which they end."""
+        riders = riders_of(rules.recalibrators)
         self._check(
             prompts,
             longest=[steps] * len(prompts),
             room=[steps * m * len(rules.recalibrators)] * len(prompts),
+            riders=riders,
         )
         if not prompts or not rules.recalibrators:
             return
         shared = shared_length(prompts)
-        trunk = self._trunks.planted(prompts[0].token_ids[:shared], riders_of(rules.recalibrators))
+        trunk = self._trunks.planted(prompts[0].token_ids[:shared], riders)
         held = sizes(self.network, prompts, room=[0] * len(prompts), shared=shared)
-        queue = Queue(held, budget=self._tokens, lump=min(at_once(self.network) // 2, self._tokens // 8))
+        tokens = self._tokens(riders)
+        queue = Queue(held, budget=tokens, lump=min(at_once(self.network) // 2, tokens // 8))
         asked = Asked([prompt.token_ids for prompt in prompts], uniforms, m, steps)
         for done, (i, walked) in enumerate(walk(trunk, asked, queue, rules), 1):
             yield i, walked
@@ -111,12 +119,13 @@ class Passes:
         riders : sequence of ATS
             Recalibrators that read hidden states.
         """
-        self._check(prompts, longest=longest, room=room)
+        self._check(prompts, longest=longest, room=room, riders=riders)
         if not prompts:
             return
         shared = shared_length(prompts) if shared is None else shared
         trunk, done = self._trunks.planted(prompts[0].token_ids[:shared], riders), 0
-        for batch in batches(sizes(self.network, prompts, room=room, shared=shared), budget=self._tokens):
+        held = sizes(self.network, prompts, room=room, shared=shared)
+        for batch in batches(held, budget=self._tokens(riders)):
             yield batch, trunk.empty(), [prompts[i].token_ids for i in batch]
             done += len(batch)
             if progress is not None:
@@ -145,12 +154,21 @@ class Passes:
             prompts, longest=longest(answers), room=room, progress=progress, shared=shared, riders=riders
         )
 
-    @property
-    def _tokens(self) -> int:
-        return self.budget // self.network.bytes_per_token
+    def _bytes_per_token(self, riders: Sequence[ATS]) -> int:
+        return self.network.bytes_per_token + bytes_per_token(riders)
 
-    def _check(self, prompts: Sequence[Prompt], *, longest: Sequence[int], room: Sequence[int]) -> None:
-        for error in self.refusals(prompts, longest=longest, room=room):
+    def _tokens(self, riders: Sequence[ATS]) -> int:
+        return self.budget // self._bytes_per_token(riders)
+
+    def _check(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        longest: Sequence[int],
+        room: Sequence[int],
+        riders: Sequence[ATS],
+    ) -> None:
+        for error in self.refusals(prompts, longest=longest, room=room, riders=riders):
             raise error
 
 

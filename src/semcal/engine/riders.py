@@ -18,7 +18,7 @@ from semcal.engine.cache import SlotLayer
 from semcal.engine.levels import Layer, Nodes, Pass
 from semcal.recalibration import ATS, AnyRecalibrator
 
-__all__ = ["PlainRider", "Reading", "Rider", "log_probs", "riders_of"]
+__all__ = ["PlainRider", "Reading", "Rider", "bytes_per_token", "log_probs", "riders_of"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,20 @@ class PlainRider:
 def riders_of(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
     """Those that read hidden states, each once."""
     return tuple(dict.fromkeys(one for one in recalibrators if isinstance(one, ATS)))
+
+
+def bytes_per_token(riders: Sequence[ATS]) -> int:
+    """Bytes that the keys and values of one token take in all of these.
+
+    Examples
+    --------
+    >>> from semcal.recalibration import BlockShape
+    >>> ats = ATS(BlockShape(hidden_size=8, intermediate_size=8, heads=2, key_value_heads=1, head_dim=4))
+    >>> bytes_per_token([ats, ats])  # each has a key and a value of 4 float32
+    64
+    """
+    keys = (rider.key.weight for rider in riders)
+    return sum(2 * weight.shape[0] * weight.element_size() for weight in keys)
 
 
 def log_probs(recalibrator: AnyRecalibrator, logits: Tensor, read: Reading, riders: Sequence[ATS]) -> Tensor:

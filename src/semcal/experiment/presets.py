@@ -170,7 +170,9 @@ def _losses(losses: Sequence[tuple[str, float | None]]) -> str:
 
 
 def _selection(within: float | None) -> str:
-    among = "" if within is None else f" among accuracies within {within:g} standard errors of the best"
+    among = (
+        "" if within is None else f" among accuracies within {within:g} standard errors of the method's best"
+    )
     return f"lowest Brier score{among}"
 
 

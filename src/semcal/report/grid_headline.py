@@ -1,4 +1,4 @@
-"""What a grid run shows at a glance: what was run, how many claims hold, each method's ACE and AUROC."""
+"""What a grid run shows at a glance: what was run, how many claims hold, each method's main scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["facts", "headline", "headline_table"]
 Results = Mapping[str, Any]
 
 #: Which way each metric of the headline counts.
-LARGER = {"ace": False, "auroc": True}
+LARGER = {"ace": False, "auroc": True, "accuracy": True}
 WORDS = {"holds": "hold", "does not": "do not", "not decidable here": "cannot be decided here"}
 
 
@@ -45,7 +45,7 @@ def headline(results: Results) -> str:
 
 
 def headline_table(results: Results) -> Table:
-    """ACE and AUROC of each method, the mean over measures and runs: a row a model and data set."""
+    """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
     methods = in_order(results["methods"])
     body = []
     for model in results["models"]:
@@ -61,8 +61,8 @@ def headline_table(results: Results) -> Table:
     columns = [Column(method, NAMES[metric]) for metric in LARGER for method in methods]
     return Table(
         "headline",
-        "ACE (lower is better) and AUROC (higher is better) of each method, mean over measures and runs; the "
-        "best in bold",
+        "ACE (lower is better), and AUROC and accuracy of the selected answers (higher is better), of each "
+        "method, mean over measures and runs; the best in bold, ⁼ where several show the same digits",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
         heads=2,

@@ -65,13 +65,13 @@ SECTIONS = (
     Section(
         "entropy", "Semantic entropy", tables=("04-entropy-short", "05-entropy-conf", "06-entropy-vanilla")
     ),
-    Section("selective", "Selective answering", ("4", "5")),
+    Section("selective", "Selective answering", ("4", "5"), ("selective",)),
     Section("draws", "Number of sampled answers", ("6",)),
     Section(
         "fits",
         "Losses and temperatures",
         ("7a", "7b"),
-        ("07-temperatures", "refits", "fits", "transfer-ace", "transfer-brier"),
+        ("07-temperatures", "refits", "fits", "losses", "token-classes", "transfer-ace", "transfer-brier"),
     ),
     Section("spread", "How the measures differ", ("9", "10")),
     Section(

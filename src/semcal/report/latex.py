@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
+from math import ceil
 
 from semcal.report.tables import Cell, Table
 
@@ -11,6 +13,11 @@ __all__ = ["escaped", "latex"]
 
 #: A table with an entry longer than this is one of words, whose lines are broken.
 WORDS = 40
+#: Lines of a table that a page holds, and characters of a line of text.
+LINES = 45
+CHARACTERS = 100
+#: Narrow tables are made as wide as the text, and so higher: they may have so many rows a column.
+LINES_A_COLUMN = 5
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -31,6 +38,7 @@ _SPECIAL = {
     "–": "--",
     "…": r"\ldots{}",
     "²": "$^{2}$",
+    "µ": r"$\mu$",
 }
 
 
@@ -46,7 +54,7 @@ def escaped(text: str) -> str:
 
 
 def latex(table: Table, *, intervals: bool = False) -> str:
-    r"""Return the table as a `table*` environment; it needs booktabs, multirow and graphicx.
+    r"""Return the table as `table*` environments, one a page; it needs booktabs, multirow and graphicx.
 
     Parameters
     ----------
@@ -77,7 +85,46 @@ def latex(table: Table, *, intervals: bool = False) -> str:
     \end{tabular}}
     \end{table*}
     """
-    words = any(len(cell.text) > WORDS for row in table.rows for cell in row)
+    return "\n\n".join(_float(part, intervals) for part in _parts(table))
+
+
+def _parts(table: Table) -> list[Table]:
+    """The table cut into parts that a page holds: LaTeX lets what is longer run off its end."""
+    pages: list[list[tuple[Cell, ...]]] = [[]]
+    left = room = LINES if _words(table) else min(LINES, LINES_A_COLUMN * len(table.columns))
+    for row, lines in zip(table.rows, _heights(table)):
+        if lines > left and pages[-1]:
+            pages.append([])
+            left = room
+        pages[-1].append(row)
+        left -= lines
+    if len(pages) == 1:
+        return [table]
+    return [
+        replace(
+            table,
+            name=table.name if i == 1 else f"{table.name}-{i}",
+            caption=f"{table.caption.removesuffix('.')} (part {i} of {len(pages)})",
+            rows=tuple(rows),
+        )
+        for i, rows in enumerate(pages, start=1)
+    ]
+
+
+def _heights(table: Table) -> list[int]:
+    """How many lines each row takes."""
+    if not _words(table):
+        return [1] * len(table.rows)
+    widths = [CHARACTERS * share for share in _shares(table)]
+    return [max(ceil(len(cell.text) / width) for cell, width in zip(row, widths)) for row in table.rows]
+
+
+def _words(table: Table) -> bool:
+    return any(len(cell.text) > WORDS for row in table.rows for cell in row)
+
+
+def _float(table: Table, intervals: bool) -> str:
+    words = _words(table)
     lines = [
         r"\begin{table*}[t]",
         r"\centering",
@@ -101,10 +148,14 @@ def _centred(table: Table) -> str:
 
 
 def _wrapped(table: Table) -> str:
+    return "".join(rf"p{{{share:.2f}\textwidth}}" for share in _shares(table))
+
+
+def _shares(table: Table) -> list[float]:
     """Columns as wide as their longest entries are long, within limits, 0.9 of the text together."""
     longest = [max(len(row[i].text) for row in table.rows) for i in range(len(table.columns))]
-    shares = [min(max(length, 8), 100) for length in longest]
-    return "".join(rf"p{{{0.9 * share / sum(shares):.2f}\textwidth}}" for share in shares)
+    lengths = [min(max(length, 8), 100) for length in longest]
+    return [0.9 * length / sum(lengths) for length in lengths]
 
 
 def _header(table: Table) -> list[str]:

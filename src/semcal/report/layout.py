@@ -95,12 +95,12 @@ def method_table(
     underline : bool
         Whether the best of a data set (over methods and measures of a block) is marked as well.
     extra : Block, optional
-        A last column, of the first measure.
+        A last column, of the first measure, which its heading names.
     """
     found = index(rows, "model", "dataset", "method", "measure")
     columns = [Column("Data set"), Column("Method")]
     columns += [Column(measure, block.title) for block in blocks for measure in measures]
-    columns += [Column(extra.title)] if extra else []
+    columns += [Column(f"{extra.title}, {measures[0]}")] if extra else []
     body: list[tuple[Cell, ...]] = []
     for dataset in datasets:
         grid = {

@@ -6,17 +6,24 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.cells import PairScores
 from semcal.experiment.analyses.scores import GridScores
+from semcal.metrics import Contrast
 from semcal.metrics import correlations as pearson
 
-__all__ = ["EDGES", "SHOWN", "correlations", "distributions"]
+__all__ = ["EDGES", "SHOWN", "correlations", "distributions", "mean_correlation"]
+
+Floats = NDArray[np.float64]
 
 #: The methods of the paper's figures.
 SHOWN = ("Base", "SE", "TS")
 #: Bins of the histograms, (low, high], the first one closed on the left.
 EDGES = tuple(round(0.05 * i, 2) for i in range(21))
+#: A confidence whose variance is no larger varies by rounding alone.
+CONSTANT = 1e-24
 
 
 def distributions(scores: GridScores) -> list[dict[str, Any]]:
@@ -78,3 +85,32 @@ def correlations(scores: GridScores) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
+    """`mean` of `correlations`, and the same in resamples of the questions, those of a data set in common.
+
+    None with fewer than two measures or questions, or where a measure is constant.
+    """
+    cells = [cell.confidence for (name, _), cell in pair.cells.items() if name == method]
+    if len(cells) < 2 or pair.n < 2:
+        return None
+    values = np.stack(cells)
+    values = values - values.mean(axis=(1, 2), keepdims=True)
+    drawn = np.random.default_rng(pair.rules.seed).integers(pair.n, size=(pair.rules.resamples, pair.n))
+    counts = np.stack([np.bincount(row, minlength=pair.n) for row in [np.arange(pair.n), *drawn]])
+    found = _mean_pearson(values, counts.T.astype(np.float64))
+    return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
+
+
+def _mean_pearson(values: Floats, counts: Floats) -> Floats:
+    """Mean correlation of S measures in R runs of N questions [S, R, N], these as often as counts [N, B]."""
+    times = values.shape[1] * counts.sum(axis=0)
+    mean = values.sum(axis=1) @ counts / times
+    product = np.einsum("arn,brn->abn", values, values) @ counts / times
+    covariance = product - mean[:, None] * mean
+    variance = np.einsum("aab->ab", covariance)
+    scale = np.sqrt(np.where(variance > CONSTANT, variance, np.nan))
+    apart = ~np.eye(len(values), dtype=bool)
+    mean_of: Floats = (covariance / (scale[:, None] * scale))[apart].mean(axis=0)
+    return mean_of

@@ -13,10 +13,10 @@ __all__ = ["losses"]
 
 
 def losses(scores: GridScores) -> list[dict[str, Any]]:
-    """{loss, model, dataset, method, measure, candidate, ace, auroc}, each metric as {mean, sd} over runs.
+    """{loss, model, dataset, method, measure, candidate, ace, auroc, brier}, each metric as {mean, sd}.
 
-    The standard deviation, as in the figure's caption; null for one run. Base and SE have no loss and stand
-    under both.
+    The standard deviation over runs, as in the figure's caption; null for one run. Base and SE have no loss
+    and stand under both.
     """
     return [
         {
@@ -26,7 +26,7 @@ def losses(scores: GridScores) -> list[dict[str, Any]]:
             "method": method,
             "measure": measure,
             "candidate": candidates[method, measure],
-            **{metric: _spread(pair, (method, measure), metric) for metric in ("ace", "auroc")},
+            **{metric: _spread(pair, (method, measure), metric) for metric in ("ace", "auroc", "brier")},
         }
         for model, dataset in scores.run.pairs
         for loss in scores.run.selections[model, dataset].get("by_loss", {})

@@ -9,6 +9,7 @@ from semcal.report.grid_tables.further_tables import further_tables
 from semcal.report.grid_tables.growth_tables import growth_tables
 from semcal.report.grid_tables.paper_tables import paper_tables
 from semcal.report.grid_tables.remedy_tables import remedy_tables
+from semcal.report.grid_tables.token_tables import token_tables
 from semcal.report.published import published_tables
 from semcal.report.tables import Table, deviation_table
 
@@ -26,6 +27,7 @@ def grid_tables(results: Mapping[str, Any]) -> list[Table]:
     deviations = deviation_table(results)
     beyond = [
         *further_tables(results),
+        *token_tables(results),
         *remedy_tables(results),
         *growth_tables(results),
         *([deviations] if deviations else []),

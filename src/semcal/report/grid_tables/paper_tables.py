@@ -178,6 +178,16 @@ BY_MODEL = (
     ),
     ("09-ace-mcb", _of_methods("confidence", "ACE beside CORP-MCB", ACE, _metric("mcb", False, "CORP-MCB"))),
     ("10-ace-ece", _of_methods("confidence", "ACE beside ECE", ACE, _metric("ece", False))),
+    (
+        "selective",
+        _of_methods(
+            "selective",
+            "How fast accuracy rises as the least confident questions are rejected: its slope from 0 to 50 % "
+            "rejected, and AURAC − accuracy,",
+            _metric("slope", True, "Slope"),
+            _metric("gain", True, "AURAC − accuracy"),
+        ),
+    ),
 )
 
 

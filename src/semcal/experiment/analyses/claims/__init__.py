@@ -27,7 +27,7 @@ def judge(scores: GridScores, analyses: Mapping[str, Sequence[Mapping[str, Any]]
     ----------
     scores : GridScores
     analyses : mapping
-        The rows of "volatility", "correlations" and "agreement".
+        The rows of "volatility", "agreement" and "selective".
 
     Returns
     -------
@@ -35,7 +35,7 @@ def judge(scores: GridScores, analyses: Mapping[str, Sequence[Mapping[str, Any]]
         In the paper's order.
     """
     return [
-        *(method_claim(scores, claim) for claim in METHOD_CLAIMS),
+        *(method_claim(scores, claim, analyses["selective"]) for claim in METHOD_CLAIMS),
         variants_claim(scores),
         draws_claim(by_draws(scores)),
         components_claim(scores),
@@ -44,6 +44,6 @@ def judge(scores: GridScores, analyses: Mapping[str, Sequence[Mapping[str, Any]]
         order_claim(scores),
         metrics_claim(scores, analyses["volatility"]),
         independence_claim(scores),
-        correlations_claim(analyses["correlations"]),
+        correlations_claim(scores),
         grading_claim(analyses["agreement"]),
     ]

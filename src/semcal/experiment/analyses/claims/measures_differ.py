@@ -8,9 +8,21 @@ from typing import Any
 import numpy as np
 
 from semcal.experiment.analyses.agreement import wilson
-from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, Claim, all_of, undecidable
+from semcal.experiment.analyses.claims.verdicts import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    all_of,
+    positive,
+    undecidable,
+)
+from semcal.experiment.analyses.contrasts import tested, told
+from semcal.experiment.analyses.distributions import SHOWN, mean_correlation
+from semcal.experiment.analyses.scores import GridScores
+from semcal.metrics import Contrast
 
-__all__ = ["correlations_claim", "grading_claim"]
+__all__ = ["correlations_claim", "grading_claim", "judged_correlations"]
 
 NEARLY = 0.9
 LESS = 0.05
@@ -20,8 +32,10 @@ DIFFER = (
     "At the temperatures of Base and SE the measures are nearly reparameterisations of one another; under"
     " TS they differ.",
     "appendix, correlations",
-    "The correlation between two measures, averaged over pairs of measures, models and data sets, is above "
-    "0.9 under Base and under SE, and lower under TS by more than 0.05 than under each of them.",
+    "The correlation between two measures, averaged over pairs of measures, models and data sets, must be "
+    "above 0.9 under Base and under SE, and lower under TS by more than 0.05 than under each of them, all "
+    "four with the 95 % interval over questions; where one of these intervals, at 95 % corrected for the "
+    "four, lies on the other side, the claim does not hold.",
 )
 GRADING = (
     "grading",
@@ -33,28 +47,38 @@ GRADING = (
 )
 
 
-def correlations_claim(rows: Sequence[Mapping[str, Any]]) -> Claim:
-    """Judge from the rows of `correlations`."""
-    found = {
-        method: [row["mean"] for row in rows if row["method"] == method and row["mean"] is not None]
-        for method in ("Base", "SE", "TS")
-    }
-    if not all(found.values()):
-        return undecidable(*DIFFER, lacking="Base, SE and TS with measures that vary")
-    means = {method: float(np.mean(values)) for method, values in found.items()}
-    parts = [
-        HOLDS if found else FAILS
-        for other in ("Base", "SE")
-        for found in (means[other] > NEARLY, means[other] - means["TS"] > LESS)
+def correlations_claim(scores: GridScores) -> Claim:
+    """Judge how measures correlate, on the (model, data set) where all of them vary under each method."""
+    found = [
+        by_method
+        for pair in scores.run.pairs
+        for by_method in [{name: mean_correlation(scores.pair(*pair), name) for name in SHOWN}]
     ]
-    shown = ", ".join(f"{mean:.2f} under {method}" for method, mean in means.items())
-    least = {
-        method: min(row["least"] for row in rows if row["method"] == method and row["least"] is not None)
-        for method in found
+    known = [[one for one in by_method.values() if one is not None] for by_method in found]
+    whole = [parts for parts in known if len(parts) == len(SHOWN)]
+    if not whole:
+        return undecidable(*DIFFER, lacking="Base, SE and TS with measures that vary")
+    return judged_correlations({name: Contrast.mean(of) for name, of in zip(SHOWN, zip(*whole))})
+
+
+def judged_correlations(means: Mapping[str, Contrast]) -> Claim:
+    """Judge from the mean correlation under each method, with its resamples."""
+    falls = {other: means[other] - means["TS"] for other in ("Base", "SE")}
+    parts = [
+        positive(Contrast(one.value - limit, one.drawn - limit), margin=0.0, parts=4)
+        for other, fall in falls.items()
+        for one, limit in ((means[other], NEARLY), (fall, LESS))
+    ]
+    evidence = {
+        "mean": {name: tested(one) for name, one in means.items()},
+        "less under TS": {other: tested(one) for other, one in falls.items()},
+        "parts": parts,
     }
-    return Claim(
-        *DIFFER, all_of(parts), f"Mean correlation {shown}.", {"mean": means, "least": least, "parts": parts}
+    because = (
+        f"Mean correlation {', '.join(f'{one.value:.2f} under {name}' for name, one in means.items())}; less "
+        f"under TS {', '.join(f'than under {name} by {told(tested(one))}' for name, one in falls.items())}."
     )
+    return Claim(*DIFFER, all_of(parts), because, evidence)
 
 
 def grading_claim(rows: Sequence[Mapping[str, Any]]) -> Claim:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from semcal.experiment.analyses.claims.verdicts import OPEN, Claim, all_of, positive, undecidable
 from semcal.experiment.analyses.contrasts import benefit, measures_of, pooled_benefit, tested, told
@@ -83,8 +85,10 @@ METHOD_CLAIMS = (
 )
 
 
-def method_claim(scores: GridScores, claim: MethodClaim) -> Claim:
-    """Judge one claim that TS is better than others."""
+def method_claim(
+    scores: GridScores, claim: MethodClaim, selective: Sequence[Mapping[str, Any]] = ()
+) -> Claim:
+    """Judge one claim that TS is better than others; the rows of `selective` are further evidence."""
     others = [name for name in claim.others if name in scores.run.methods]
     rule = RULE.format(
         quantity=WORDS[claim.quantity], others=" and ".join(claim.others), count=len(claim.others)
@@ -103,10 +107,26 @@ def method_claim(scores: GridScores, claim: MethodClaim) -> Claim:
         "pooled": {other: tested(contrast) for other, contrast in pooled.items()},
         "by_dataset": _by_dataset(scores, claim.quantity, list(pooled)),
         "cells": {other: _cells(scores, claim.quantity, other) for other in pooled},
+        "accuracy": _accuracy(scores, list(pooled)),
     }
+    if claim.quantity == "gain":
+        evidence["slope"] = _slopes(selective, ["TS", *pooled])
     parts = len(claim.others)
     verdicts = [positive(pooled[o], parts=parts) if o in pooled else OPEN for o in claim.others]
     return Claim(*told, all_of(verdicts), _because(evidence, claim.quantity), evidence)
+
+
+def _accuracy(scores: GridScores, others: Sequence[str]) -> dict[str, Any]:
+    """Accuracy of the selected answers under TS less that under others: what a benefit may cost."""
+    found = {other: pooled_benefit(scores, "accuracy", "TS", other) for other in others}
+    return {other: tested(one) for other, one in found.items() if one is not None}
+
+
+def _slopes(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, float]:
+    """Slope of selective accuracy up to 50 % rejected, mean over models, data sets and measures."""
+    slopes = [(row["method"], row["slope"]["mean"]) for row in rows]
+    found = {name: [value for method, value in slopes if method == name] for name in methods}
+    return {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
 def _by_dataset(scores: GridScores, quantity: str, others: Sequence[str]) -> list[dict[str, Any]]:
@@ -146,4 +166,10 @@ def _because(evidence: dict[str, Any], quantity: str) -> str:
             f"against {other} {told(found)}, better in {cells['better']}"
             f" and worse in {cells['worse']} of {sum(cells.values())} cells{_where_worse(evidence, other)}"
         )
-    return f"Benefit of TS ({WORDS[quantity]}): {'; '.join(parts)}."
+    accuracy = ", ".join(f"{other} {told(one)}" for other, one in evidence["accuracy"].items())
+    slopes = ", ".join(f"{value:.3f} under {name}" for name, value in evidence.get("slope", {}).items())
+    return (
+        f"Benefit of TS ({WORDS[quantity]}): {'; '.join(parts)}."
+        f"{f' Slope from 0 to 50 % rejected: {slopes}.' if slopes else ''}"
+        f" Accuracy of the selected answers under TS less that under {accuracy}."
+    )

@@ -44,7 +44,7 @@ def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) ->
     base = {pair: _base_ace(scores, pair) for pair in run.pairs if run.open_book(pair[1])}
     calibrated = [pair for pair, value in base.items() if value <= calibrated_at]
     found = {name: pooled_benefit(scores, name, "TS", "Base", pairs=calibrated) for name in ("auroc", "ace")}
-    shown = ", ".join(f"{value:.3f}" for value in base.values()) or "none there"
+    shown = ", ".join(_base_told(pair, value, calibrated_at) for pair, value in base.items()) or "none there"
     if not calibrated:
         return undecidable(*TOLD, lacking=f"open-book set on which Base is calibrated (its ACE: {shown})")
     if found["auroc"] is None or found["ace"] is None:
@@ -59,6 +59,11 @@ def _not_positive(contrast: Contrast) -> str:
     if contrast.interval().high < MARGIN:
         return HOLDS
     return FAILS if refuting(contrast, 2).low > 0 else OPEN
+
+
+def _base_told(pair: Pair, value: float, calibrated_at: float) -> str:
+    """The ACE of Base, and whether the pair counts."""
+    return f"{' on '.join(pair)} {value:.3f}{'' if value <= calibrated_at else ' (does not count)'}"
 
 
 def _base_ace(scores: GridScores, pair: Pair) -> float:
