@@ -394,6 +394,15 @@ def test_a_token_that_the_model_does_not_know_is_an_error_naming_the_question() 
             model.score([known], [[(7,), (7, token)]], recalibrator=Base())
 
 
+def test_an_end_of_turn_that_the_model_does_not_know_is_an_error() -> None:
+    small = tiny_models.model("llama", vocabulary=4)  # the template's end of turn is token 4
+    model = CausalLanguageModel(small, tiny_models.tokenizer(), name="small")
+    prompt, options = Prompt("q", (1, 2)), {"recalibrators": [Base()], "m": 1}
+    assert model.sample([prompt], **options)
+    with pytest.raises(ModelError, match="end of a turn has the token 4, but the model knows 0 to 3"):
+        model.sample([prompt], cut=lambda _: 0, **options)
+
+
 def test_a_stop_that_the_model_does_not_know_is_never_drawn() -> None:
     plain = language_model()
     model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="llama")
