@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from semcal.engine import CausalLanguageModel, Generation, Prompt
 from semcal.errors import InputError, ModelError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import SE, Base, Temperature
+from semcal.recalibration import SE, Base, Greedy, Temperature
 
 # family, options of its configuration: the promised ones, heads that do more than multiply, local attention
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -248,6 +248,35 @@ def test_a_prompt_that_leaves_no_room_for_the_answer_is_an_error_naming_the_ques
         getattr(model, method)([over], **options[method])
 
 
+def long_rope(limit: int = 512) -> Any:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    rope = {"rope_type": "longrope", **factors, "original_max_position_embeddings": 64}
+    return tiny_models.model(
+        "phi3", limit=limit, rope_scaling=rope, original_max_position_embeddings=64, num_attention_heads=4
+    )
+
+
+def test_a_sequence_whose_length_would_turn_the_keys_of_the_prefix_is_refused_not_run_otherwise() -> None:
+    network = long_rope()
+    model = CausalLanguageModel(network, tiny_models.tokenizer(), name="phi3")
+    answer = tuple(range(200, 205))
+    fits, over = Prompt("short", (*HEAD, *range(100, 134))), Prompt("long", (*HEAD, *range(100, 135)))
+    (((*got,),),) = model.score([fits], [[answer]], recalibrator=Base())
+    ids = torch.tensor([[*fits.token_ids, *answer]])
+    with torch.no_grad():
+        expected = network(ids).logits[0, len(fits.token_ids) - 1 : -1].log_softmax(-1)
+    assert got == pytest.approx(expected[range(5), list(answer)].tolist(), abs=1e-4)
+    reason = r"question 'long': its prompt has 60 tokens .* holds 64 before the positions .* \(longrope\)"
+    with pytest.raises(InputError, match=reason):
+        model.score([fits, over], [[answer], [answer]], recalibrator=Base())
+
+
+def test_long_rotary_factors_that_can_never_be_reached_change_no_limit() -> None:
+    model = CausalLanguageModel(long_rope(limit=48), tiny_models.tokenizer(), name="phi3")
+    with pytest.raises(InputError, match="the model holds 48; shorten"):
+        model.greedy([Prompt("long", tuple(range(100, 140)))], recalibrator=Base(), max_new_tokens=9)
+
+
 def test_an_empty_prompt_is_an_error_naming_the_question() -> None:
     with pytest.raises(InputError, match="question 'none': its prompt has no tokens"):
         language_model().greedy([Prompt("none", ())], recalibrator=Base())
@@ -337,3 +366,47 @@ def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
     assert log_probs[:3] == pytest.approx(draw.token_log_probs, abs=1e-5)
     assert model.encode_answer(chat, "Odo.")[-1] == ids[-1]
     assert repr(model) == "CausalLanguageModel('llama', revision='r', attention='three levels')"
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("method", ["sample", "sample greedily", "greedy", "beam", "score"])
+def test_probabilities_that_are_no_numbers_are_an_error_whatever_is_asked(method: str, value: float) -> None:
+    model = CausalLanguageModel(tiny_models.model("llama"), tiny_models.tokenizer(), name="broken")
+    with torch.no_grad():
+        model.network.model.lm_head.weight.copy_(torch.full((400, 32), value))
+    options: dict[str, dict[str, Any]] = {
+        "sample": {"m": 1, "recalibrators": [Base()]},
+        "sample greedily": {"m": 1, "recalibrators": [Greedy()]},
+        "greedy": {"recalibrator": Base()},
+        "beam": {"recalibrator": Base()},
+        "score": {"answers": [[(51, 52)]], "recalibrator": Base()},
+    }
+    with pytest.raises(ModelError, match="probabilities are not finite"):
+        getattr(model, method.split()[0])(PROMPTS[:1], **options[method])
+
+
+def test_a_token_that_the_model_does_not_know_is_an_error_naming_the_question() -> None:
+    model, known = language_model(), Prompt("good", (5, 6))
+    for token in (-1, 400):
+        with pytest.raises(InputError, match=rf"'odd': its prompt has the token {token}, .* 0 to 399"):
+            model.greedy([known, Prompt("odd", (5, token, 6))], recalibrator=Base())
+        with pytest.raises(InputError, match=rf"question 'good': an answer to it has the token {token}"):
+            model.score([known], [[(7,), (7, token)]], recalibrator=Base())
+
+
+def test_an_end_of_turn_that_the_model_does_not_know_is_an_error() -> None:
+    small = tiny_models.model("llama", vocabulary=4)  # the template's end of turn is token 4
+    model = CausalLanguageModel(small, tiny_models.tokenizer(), name="small")
+    prompt, options = Prompt("q", (1, 2)), {"recalibrators": [Base()], "m": 1}
+    assert model.sample([prompt], **options)
+    with pytest.raises(ModelError, match="end of a turn has the token 4, but the model knows 0 to 3"):
+        model.sample([prompt], cut=lambda _: 0, **options)
+
+
+def test_a_stop_that_the_model_does_not_know_is_never_drawn() -> None:
+    plain = language_model()
+    model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="llama")
+    kind = type(model.format)
+    model.format.__class__ = type("More", (kind,), {"stops": plain.format.stops | {400, 7000}})
+    assert model.beam(PROMPTS, recalibrator=Base()) == plain.beam(PROMPTS, recalibrator=Base())
+    assert model.greedy(PROMPTS, recalibrator=Base()) == plain.greedy(PROMPTS, recalibrator=Base())

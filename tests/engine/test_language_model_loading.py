@@ -229,6 +229,8 @@ def test_a_device_that_is_not_there_is_refused() -> None:
             choose_device("cuda")
     with pytest.raises(UsageError, match="no cuda:99"):
         choose_device("cuda:99")
+    with pytest.raises(UsageError, match=r"no cpu:1 \(1 of its kind\)"):
+        choose_device("cpu:1")
 
 
 def test_another_tokenizer_is_another_revision(tmp_path: Path) -> None:

@@ -257,6 +257,17 @@ def test_scores_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(parts.mass[seen], whole.mass[seen], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_no_dtype_overflows_where_nothing_is_seen_or_many_keys_weigh_alike(dtype: torch.dtype) -> None:
+    query, key, value = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 4096, 4), torch.full((1, 1, 4096, 4), 30.0)
+    visible = torch.tensor([True, False])[:, None].expand(2, 4096)
+    far = attend(*(states.to(dtype) for states in (query, key, value)), Rule(0.5), visible)
+    near = Part(torch.ones(1, 1, 2, 4, dtype=dtype), torch.zeros(1, 1, 2))
+    found = merged([far, near])[0, 0, :, 0].float()
+    expected = torch.tensor([(30 * 4096 + 1) / 4097, 1.0])
+    torch.testing.assert_close(found, expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
+
+
 def test_a_query_that_sees_nothing_of_a_part_takes_nothing_from_it() -> None:
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 1, 2, 4, generator=g) for _ in range(3))

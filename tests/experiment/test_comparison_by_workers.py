@@ -63,10 +63,10 @@ def test_workers_killed_in_the_middle_change_nothing(tmp_path: Path, alone) -> N
                 time.sleep(0.005)
             os.kill(crew._workers[0].process.pid, signal.SIGKILL)
 
-        killer = threading.Thread(target=kill)
+        killer = threading.Thread(target=kill, daemon=True)
         killer.start()
         compare(tmp_path, crew)
-        killer.join()
+        killer.join(60)
     assert contents(tmp_path) == alone
 
 

@@ -124,7 +124,8 @@ def ended(folder: Path, data: Path, moment: Moment | None = None, largest: int |
     context.set_forkserver_preload(list(PRELOAD))
     process = context.Process(target=_run, args=(folder, data, moment, largest))
     process.start()
-    process.join()
+    process.join(300)
+    assert process.exitcode is not None, process.kill()
     return process.exitcode
 
 

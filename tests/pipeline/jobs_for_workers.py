@@ -61,6 +61,19 @@ class Warn:
             warnings.warn("this is odd", SemcalWarning, stacklevel=1)
 
 
+class OddWarning(UserWarning):
+    """One that is pickled, but not made again."""
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(f"{what} is odd")
+
+
+class WarnOddly:
+    def __call__(self, held, tell):
+        warnings.warn(OddWarning(what="all"), stacklevel=1)
+        return held
+
+
 class Unsendable:
     def __call__(self, held, tell):
         return lambda: None
@@ -99,3 +112,33 @@ class Product:
         return (table @ vector).tobytes(), (
             torch.from_numpy(table) @ torch.from_numpy(vector)
         ).numpy().tobytes()
+
+
+class DeadlyLoad:
+    """What gives nothing: the process that unpacks it ends there and then."""
+
+    def __init__(self) -> None:
+        self.exit_code = 3
+
+    def __setstate__(self, state):
+        os._exit(state["exit_code"])
+
+    def __call__(self):
+        raise AssertionError("nobody comes here")
+
+
+@dataclass(frozen=True)
+class Large:
+    """A job of more bytes than a connection takes before its other end reads."""
+
+    content: bytes = bytes(4_000_000)
+
+    def __call__(self, held, tell):
+        return len(self.content)
+
+
+class Leave:
+    """Raises what is no Exception, as a panic of the tokenizers library does."""
+
+    def __call__(self, held, tell):
+        raise SystemExit("left")

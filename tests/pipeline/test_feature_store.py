@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,3 +92,31 @@ def test_damage_is_found_and_named(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
         FeatureStore(tmp_path, wanted)
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written_not_the_end_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def full(_: int, start: int, size: int) -> None:
+        asked.append((start, size))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match=r"No space left on device: '.*states\.bin'"):
+        FeatureStore(tmp_path, manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
+    assert asked == [(0, manifest(whole=True).bytes)]
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_where_space_cannot_be_taken_beforehand_the_store_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def unable(*_: int) -> None:
+        raise OSError(code, "not here")
+
+    monkeypatch.setattr("os.posix_fallocate", unable, raising=False)
+    stored = FeatureStore(tmp_path, manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
+    direct = MODEL.features(PROMPTS, ANSWERS, whole=True, shared=manifest(whole=True).shared)
+    assert torch.equal(stored.states, direct.states)

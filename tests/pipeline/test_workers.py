@@ -10,13 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.popen_forkserver import Popen
 from pathlib import Path
 
 import jobs_for_workers as jobs
 import pytest
 
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
-from semcal.pipeline.crews import Alone, Task, TwoDevices, together
+from semcal.pipeline.crews import Alone, Task, together
+from semcal.pipeline.devices import TwoDevices
 from semcal.pipeline.processes import Outcome, _pickled
 from semcal.pipeline.sharing import available_memory, cores, on_disk, share_out
 from semcal.pipeline.workers import AloneAtFirst, Workers
@@ -99,6 +101,11 @@ def test_a_warning_is_given_here_once(two) -> None:
     assert len(caught) == 1
 
 
+def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
+    with pytest.warns(UserWarning, match="OddWarning: all is odd"):
+        assert done(two, Task(jobs.WarnOddly())) == [10]
+
+
 def test_a_result_that_cannot_travel_is_an_error(two) -> None:
     with pytest.raises((AttributeError, RuntimeError), match=r"(?i)pickle"):
         done(two, Task(jobs.Unsendable()))
@@ -129,6 +136,45 @@ def test_an_idle_process_that_is_gone_is_not_missed() -> None:
         os.kill(process, signal.SIGKILL)
         time.sleep(0.1)
         assert done(crew, Task(jobs.Add(5))) == [15]
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_server_of_processes_that_has_died_is_started_again(
+    deaths: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, left = Popen._launch, [EOFError("unexpected EOF")] * deaths
+
+    def launched(popen, process) -> None:
+        if left:
+            raise left.pop()
+        launch(popen, process)
+
+    monkeypatch.setattr(Popen, "_launch", launched)
+    with Workers(jobs.ten, 1) as crew:
+        if deaths == 1:
+            assert done(crew, Task(jobs.Add(1))) == [11]
+        else:
+            with pytest.raises(WorkerError, match="no worker process can be started"):
+                done(crew, Task(jobs.Add(1)))
+
+
+class Hired(Workers):
+    """Workers that are hired a few times at most, so that a test which fails ends."""
+
+    hires = 0
+
+    def _hire(self):
+        self.hires += 1
+        assert self.hires < 10
+        return super()._hire()
+
+
+def test_a_process_that_ends_before_it_has_read_a_large_job_is_not_replaced_for_ever() -> None:
+    with (
+        Hired(jobs.DeadlyLoad(), 1) as crew,
+        pytest.raises(WorkerError, match=r"exit code 3 at the same piece of work \(pack\) 2 times"),
+    ):
+        done(crew, Task(jobs.Large(), "pack"))
 
 
 def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
@@ -183,6 +229,59 @@ def test_plans_go_on_while_others_wait() -> None:
     assert order.index(("b", 1)) < order.index(("a", 2))
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_plans_may_ask_the_crew_themselves(several: bool, two) -> None:
+    crew = two if several else Alone(10)
+
+    def waits(number: int):
+        (result,) = yield [Task(jobs.Add(number))]
+        return result
+
+    def asks(number: int):
+        yield []
+        return crew.result(crew.start(Task(jobs.Add(number), rank=1)))  # the others' tasks end before this
+
+    def meanwhile() -> None:
+        crew.begin(abs, [-1], stage="work")()
+
+    plans = [waits(1), asks(2), waits(3)]
+    assert together(crew, plans, meanwhile) == [11, 12, 13]
+
+
+@pytest.mark.parametrize("kind", [Alone, Workers, TwoDevices])
+def test_waiting_for_what_will_never_come_is_an_error(kind: type, two) -> None:
+    crew = two if kind is Workers else kind(10, *["cluster"] * (kind is TwoDevices))
+    with pytest.raises(RuntimeError, match="there is no unfinished task to wait for"):
+        crew.wait()
+    number = crew.start(Task(jobs.Add(1)))
+    assert crew.result(number) == 11
+    with pytest.raises(RuntimeError, match=f"task {number} has no result to give"):
+        crew.result(number)
+    if crew is not two:
+        crew.close()
+
+
+def test_a_result_that_could_not_be_kept_is_not_waited_for() -> None:
+    def keep(_: object) -> None:
+        raise OSError("the disk is full")
+
+    crew = Alone(10)
+    kept, other = crew.start(Task(jobs.Add(1), then=keep)), crew.start(Task(jobs.Add(2)))
+    with pytest.raises(OSError, match="full"):
+        crew.result(kept)
+    with pytest.raises(RuntimeError, match="has no result to give"):
+        crew.result(kept)
+    assert crew.result(other) == 12
+
+
+def test_tasks_that_were_given_up_are_not_waited_for() -> None:
+    with Workers(jobs.ten, 1) as crew:
+        number = crew.start(Task(jobs.Add(1, seconds=60)))
+        crew.close(at_once=True)
+        with pytest.raises(RuntimeError, match="no process is at a task"):
+            crew.result(number)
+
+
 SCRIPT = """
 import os, sys
 from pathlib import Path
@@ -207,7 +306,10 @@ def test_workers_end_with_the_process_that_is_in_charge(how: signal.Signals, tmp
         [sys.executable, str(tmp_path / "charge.py")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
+    patience = threading.Timer(120, running.kill)
+    patience.start()
     workers = [int(pid) for pid in running.stdout.readline().split()]
+    patience.cancel()
     assert workers
     running.send_signal(how)
     _, stderr = running.communicate(timeout=60)
@@ -290,3 +392,26 @@ def test_two_devices_give_what_one_gives_and_raise_what_it_raises() -> None:
         with pytest.raises(QuestionError, match="it is no question"):
             done(crew, Task(jobs.Refuse(), "cluster"))
         assert done(crew, Task(jobs.Add(1), "cluster")) == [11]
+        with pytest.raises(RuntimeError, match="SystemExit: left"):
+            done(crew, Task(jobs.Leave(), "cluster"))
+        assert done(crew, Task(jobs.Add(1), "cluster")) == [11]
+
+
+def test_a_thread_computes_no_more_when_its_crew_is_interrupted() -> None:
+    begun = threading.Event()
+
+    def sample(held: int, tell) -> None:
+        begun.set()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            tell(1)
+
+    def interrupted(crew) -> None:
+        for stage in ("sample", "cluster", "sample"):
+            crew.start(Task(sample, stage))
+        assert begun.wait(timeout=60)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), TwoDevices(10, "cluster") as crew:
+        interrupted(crew)
+    assert not [thread for thread in threading.enumerate() if thread.name == "semcal device"]

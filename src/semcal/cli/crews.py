@@ -65,7 +65,8 @@ def crew_for(
     to; one that was chosen when that pays. One process whose language model and NLI model have a device each
     (`devices`) clusters while it samples.
     """
-    from semcal.pipeline.crews import Alone, TwoDevices
+    from semcal.pipeline.crews import Alone
+    from semcal.pipeline.devices import TwoDevices
     from semcal.pipeline.workers import AloneAtFirst, Workers
 
     held = cache(partial(_loaded, load, shared.threads))

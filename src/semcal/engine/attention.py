@@ -117,6 +117,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, rule: Rule, visible: Tens
     lowest = torch.finfo(scores.dtype).min / 2
     top = scores.amax(-1, keepdim=True).clamp_min_(lowest)  # no row may be -inf throughout
     weights = scores.sub_(top).exp_()
-    total = weights.sum(-1, keepdim=True)
-    gathered = torch.matmul(weights.to(value.dtype), value) / total.clamp_min(1e-30).to(value.dtype)
-    return Part(gathered, (top + total.clamp_min(1e-30).log())[..., 0])
+    total = weights.sum(-1, keepdim=True).clamp_min_(1e-30)
+    mass = (top + total.log())[..., 0]
+    if value.dtype == torch.float16:  # holds neither 1e-30 nor what many keys add up to
+        return Part(torch.matmul(weights.div_(total).to(value.dtype), value), mass)
+    return Part(torch.matmul(weights.to(value.dtype), value) / total.to(value.dtype), mass)

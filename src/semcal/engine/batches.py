@@ -8,7 +8,7 @@ from semcal.engine.language_model import Prompt
 from semcal.engine.network import Network
 from semcal.errors import QuestionError
 
-__all__ = ["batches", "common_prefix", "misfits", "overspent", "shared_length", "sizes"]
+__all__ = ["batches", "common_prefix", "misfits", "overspent", "shared_length", "sizes", "strange_token"]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -33,19 +33,34 @@ def shared_length(prompts: Sequence[Prompt]) -> int:
 
 
 def misfits(
-    prompts: Sequence[Prompt], *, longest: Sequence[int], limit: int | None
+    network: Network, prompts: Sequence[Prompt], *, longest: Sequence[int]
 ) -> Iterator[QuestionError]:
-    """Yield an error for each prompt that is empty or has no room for its longest answer (in tokens)."""
+    """Yield an error for each prompt that is empty or strange to the network, or that has no room for its
+    longest answer (in tokens)."""
+    limit = network.limit
     for prompt, most in zip(prompts, longest):
         length = len(prompt.token_ids)
         if length == 0:
             yield QuestionError(prompt.question_id, "its prompt has no tokens; one at least is needed")
+        elif (strange := strange_token(network, prompt.token_ids)) is not None:
+            yield QuestionError(prompt.question_id, f"its prompt has {strange}")
         elif limit is not None and length + most > limit:
             yield QuestionError(
                 prompt.question_id,
                 f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
-                f"{limit}; shorten the passage, the examples or the answer",
+                f"{limit}{network.beyond}; shorten the passage, the examples or the answer",
             )
+
+
+def strange_token(network: Network, token_ids: Sequence[int]) -> str | None:
+    """What is amiss with tokens that are not all of the network's vocabulary."""
+    least, most = min(token_ids, default=0), max(token_ids, default=0)
+    if least >= 0 and most < network.vocabulary:
+        return None
+    return (
+        f"the token {least if least < 0 else most}, but the model knows 0 to {network.vocabulary - 1} alone; "
+        "give the tokenizer that it was trained with"
+    )
 
 
 def overspent(

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from semcal.engine.drawing import numbers
 from semcal.engine.forest import Forest
 from semcal.engine.riders import Reading, log_probs
 from semcal.engine.tree import advance, begin
@@ -71,7 +72,8 @@ def beam_search(
     """
     searches = [_Search(num_beams, [Beam(node=row)]) for row in range(len(prompts))]
     frontier = begin(forest, prompts)
-    enders = torch.tensor(sorted(stops), dtype=torch.long, device=forest.network.device)
+    known = sorted(token for token in stops if token < forest.network.vocabulary)
+    enders = torch.tensor(known, dtype=torch.long, device=forest.network.device)
     for step in range(steps):
         table = _candidates(forest, frontier.read, recalibrator, enders, num_beams)
         going = [search for search in searches if search.running]
@@ -136,6 +138,7 @@ def _candidates(
         part = read[start : start + rows]
         scored = log_probs(recalibrator, forest.network.logits(part.states), part, forest.riders)
         best = scored.topk(min(width, scored.shape[1]))
+        numbers(best.values)
         ending = torch.isin(best.indices, enders)
         others = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
             min(width, scored.shape[1])

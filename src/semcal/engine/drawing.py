@@ -16,7 +16,7 @@ from torch import Tensor
 
 from semcal.errors import ModelError
 
-__all__ = ["block_sums", "drawn_from", "inverse_cdf", "most_likely"]
+__all__ = ["block_sums", "drawn_from", "inverse_cdf", "most_likely", "numbers"]
 
 _BLOCK = 128
 Look = Callable[[Tensor, Tensor], Tensor]
@@ -90,9 +90,7 @@ def drawn_from(look: Look, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> 
     cumulative = sums.cumsum(-1)
     total = cumulative[:, -1]
     if not bool((torch.isfinite(total) & (total > 0)).all()):
-        raise ModelError(
-            "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
-        )
+        raise _not_finite()
     sought = u.to(rows.device) * total[rows]
     block = (cumulative[rows] <= sought[:, None]).sum(1).clamp_max(sums.shape[1] - 1)
     before = torch.where(block > 0, cumulative[rows, block - 1], 0.0)[:, None]
@@ -109,9 +107,25 @@ def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
     --------
     >>> most_likely(torch.tensor([[0.2, 0.4, 0.4]]).log(), torch.tensor([0]), torch.zeros(1))
     tensor([1])
+
+    Raises
+    ------
+    ModelError
+        If a row is not a distribution.
     """
-    best = log_probs == log_probs.max(-1, keepdim=True).values
-    return best.int().argmax(-1)[rows]
+    top = numbers(log_probs.max(-1, keepdim=True).values)
+    return (log_probs == top).int().argmax(-1)[rows]
+
+
+def numbers(log_probs: Tensor) -> Tensor:
+    """The same log-probabilities; ModelError if one is NaN, as all of a row are that is no distribution."""
+    if bool(log_probs.isnan().any()):
+        raise _not_finite()
+    return log_probs
+
+
+def _not_finite() -> ModelError:
+    return ModelError("the model's probabilities are not finite; try dtype='float32', check the recalibrator")
 
 
 def _possible(look: Look, size: int, rows: Tensor, tokens: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from semcal.engine.batches import strange_token
 from semcal.engine.beam import beam_search
 from semcal.engine.chat import ChatFormat
 from semcal.engine.choosing import Rules
@@ -21,6 +22,7 @@ from semcal.engine.riders import riders_of
 from semcal.engine.scoring import answer_log_probs, answer_states
 from semcal.engine.truncation import Truncation
 from semcal.engine.walked import Walk
+from semcal.errors import ModelError
 from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["Generating"]
@@ -62,6 +64,8 @@ class Generating:
         if not seeds:
             return results
         closing = Closing(self.format, cut) if cut else None
+        if closing and (strange := strange_token(self.passes.network, closing.closers)):
+            raise ModelError(f"the end of a turn has {strange}")
         rules = Rules(recalibrators, self.format.stops, truncation or inverse_cdf)
         if closing:
             rules = replace(rules, closers=closing.closers, beyond=closing.beyond)

@@ -140,8 +140,9 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
 def _check_present(device: torch.device) -> None:
     """Raise UsageError for a device that this machine does not have."""
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if (device.index or 0) >= there.get(device.type, 1):
-        raise UsageError(f"this machine has no {device} ({there[device.type]} of its kind); use --device cpu")
+    count = there.get(device.type, 1)
+    if (device.index or 0) >= count:
+        raise UsageError(f"this machine has no {device} ({count} of its kind); use --device cpu")
 
 
 def files_hash(directory: Path) -> str:

@@ -9,6 +9,7 @@ architecture's own code, run with the body replaced by the states, so that what 
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class Network:
         Number of logits.
     limit : int or None
         The longest sequence that the model's positions allow.
+    beyond : str
+        What is amiss with longer ones, where that is not plain: part of a message.
     bytes_per_token : int
         What the keys and values of one token take; 0 before it is measured.
     width : int
@@ -63,6 +66,9 @@ class Network:
         self._masks = Masks(config)
         self.vocabulary = int(config.vocab_size)
         self.limit: int | None = getattr(config, "max_position_embeddings", None)
+        self.beyond = ""
+        if (steady := _steady_length(config)) is not None and steady < (self.limit or math.inf):
+            self.limit, self.beyond = steady, " before the positions of all its tokens change (longrope)"
         self.bytes_per_token, self.width = 0, 0
         self.copied: Any = None
 
@@ -148,6 +154,20 @@ class _GivenBody(nn.Module):
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Given:
         return _Given(inputs_embeds)
+
+
+def _steady_length(config: Any) -> int | None:
+    """Up to how many tokens the rotary positions of a sequence do not depend on how many there are.
+
+    None where they never do. With "longrope" one token more turns the keys of all tokens, those of a shared
+    prefix too.
+    """
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    of_kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]  # of each kind of layer
+    known = getattr(config, "original_max_position_embeddings", None)
+    turning = [one for one in of_kinds if one.get("rope_type", one.get("type")) in ("longrope", "su")]
+    found = [one.get("original_max_position_embeddings") or known for one in turning]
+    return min((length for length in found if length), default=None)
 
 
 def _head_of(model: Any) -> Any:

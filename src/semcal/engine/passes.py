@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from semcal.engine.admission import Queue
-from semcal.engine.batches import batches, misfits, overspent, shared_length, sizes
+from semcal.engine.batches import batches, misfits, overspent, shared_length, sizes, strange_token
 from semcal.engine.choosing import Rules
 from semcal.engine.forest import Forest, at_once
 from semcal.engine.language_model import Progress, Prompt
@@ -54,7 +54,7 @@ class Passes:
         For each `longest` is the length of its longest answer, `room` what all take together.
         """
         refused = set()
-        for error in misfits(prompts, longest=longest, limit=self.network.limit):
+        for error in misfits(self.network, prompts, longest=longest):
             refused.add(error.question_id)
             yield error
         if self._strict:
@@ -145,6 +145,10 @@ class Passes:
             raise InputError(
                 f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
             )
+        for prompt, given in zip(prompts, answers, strict=True):
+            strange = strange_token(self.network, [token for answer in given for token in answer])
+            if strange is not None:
+                raise QuestionError(prompt.question_id, f"an answer to it has {strange}")
         room = [sum(map(len, given)) for given in answers]
         yield from self.batches(
             prompts, longest=longest(answers), room=room, progress=progress, shared=shared, riders=riders

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from semcal.engine.drawing import numbers
 from semcal.engine.forest import Forest, Growth
 from semcal.engine.riders import Reading, log_probs
 from semcal.recalibration import AnyRecalibrator
@@ -102,7 +103,7 @@ def answer_log_probs(
 ) -> Tensor:
     """Log-probability (N,) of each token of the answers, `targets` (N,), at the state that predicts it.
 
-    Logits exist for a limited number of states at a time.
+    Logits exist for a limited number of states at a time. ModelError if a state's are no distribution.
     """
     result = torch.zeros(len(targets))
     rows = forest.network.rows_at_a_time
@@ -111,7 +112,7 @@ def answer_log_probs(
         scored = log_probs(recalibrator, forest.network.logits(part.states), part, forest.riders)
         here = (found.node >= start) & (found.node < start + rows)
         at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
-        result[here] = scored[at].float().cpu()
+        result[here] = numbers(scored[at].float().cpu())
     return result
 
 

@@ -1,4 +1,4 @@
-"""Who does the tasks of a command, and plans that wait for them: one after another here, or by threads.
+"""Who does the tasks of a command, and plans that wait for them; here one after another.
 
 A job is done in one piece, and finished jobs come back in any order; whoever wants an order asks for it.
 """
@@ -6,21 +6,19 @@ A job is done in one piece, and finished jobs come back in any order; whoever wa
 from __future__ import annotations
 
 import heapq
-import math
-import threading
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from queue import PriorityQueue, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
 from semcal.pipeline.footprint import SUMMED, TOGETHER, Footprint, Peak
 from semcal.pipeline.processes import Job, Outcome, Tell, done, peak_memory_mb
 
-__all__ = ["Alone", "Crew", "Plan", "Task", "TwoDevices", "together"]
+__all__ = ["PATIENCE", "Alone", "Crew", "Held", "Plan", "Task", "together"]
 
+#: Seconds that a process or a thread gets to end by itself.
+PATIENCE = 5.0
 Held = TypeVar("Held")
 Result = TypeVar("Result")
 
@@ -106,7 +104,15 @@ class Crew(ABC, Generic[Held]):
         return self._tickets
 
     def wait(self) -> int:
-        """Wait until one more task is finished, and return its number; what `then` raises is raised here."""
+        """Wait until one more task is finished, and return its number; what `then` raises is raised here.
+
+        Raises
+        ------
+        RuntimeError
+            If there is no unfinished task, so that nothing would ever come.
+        """
+        if not self._tasks:
+            raise RuntimeError("there is no unfinished task to wait for; start one first")
         number, outcome = self._finish()
         task = self._tasks.pop(number)
         self._count("start", outcome.start)
@@ -119,9 +125,21 @@ class Crew(ABC, Generic[Held]):
         self._values[number] = outcome
         return number
 
+    def finished(self, number: int) -> bool:
+        """Whether the result of a task is there to be had."""
+        return number in self._values
+
     def result(self, number: int) -> Any:
-        """The result of a task, once; waits for it, and raises what the task raised."""
-        while number not in self._values:
+        """The result of a task, once; waits for it, and raises what the task raised.
+
+        Raises
+        ------
+        RuntimeError
+            If it will never come: it was given before, or its `then` has failed.
+        """
+        while not self.finished(number):
+            if number not in self._tasks:
+                raise RuntimeError(f"task {number} has no result to give; it was given before, or lost")
             self.wait()
         return self._values.pop(number).get()
 
@@ -204,57 +222,6 @@ class Alone(Crew[Held]):
         return number, done(self._tasks[number].job, self._held, self._tasks[number].tell)
 
 
-class TwoDevices(Crew[Held]):
-    """This process by itself, with a thread for the tasks of one stage, whose model has a device of its own.
-
-    So answers are clustered on one device while the next ones are sampled on another. The seconds of a stage
-    are those of its thread.
-
-    Parameters
-    ----------
-    held : object
-        What every job is given.
-    stage : str
-        The stage that has a thread of its own; the tasks of all others share another.
-
-    Examples
-    --------
-    >>> with TwoDevices(10, "cluster") as crew:
-    ...     numbers = [crew.start(Task(lambda held, _: held + 1, stage)) for stage in ("sample", "cluster")]
-    ...     [crew.result(number) for number in numbers]
-    [11, 11]
-    """
-
-    count = 2
-
-    def __init__(self, held: Held, stage: str) -> None:
-        super().__init__()
-        self._held = held
-        self._stage = stage
-        self._finished: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
-        self._lanes: tuple[PriorityQueue[tuple[float, int]], ...] = (PriorityQueue(), PriorityQueue())
-        for lane in self._lanes:
-            threading.Thread(target=self._work, args=(lane,), daemon=True).start()
-
-    def _begin(self) -> None:
-        while self._queue:
-            rank, number = heapq.heappop(self._queue)
-            self._lanes[self._tasks[number].stage == self._stage].put((rank, number))
-
-    def _work(self, lane: PriorityQueue[tuple[float, int]]) -> None:
-        while number := lane.get()[1]:
-            task = self._tasks[number]
-            self._finished.put((number, done(task.job, self._held, task.tell, clock=time.thread_time)))
-
-    def _finish(self) -> tuple[int, Outcome]:
-        return self._finished.get()
-
-    def close(self, *, at_once: bool = False) -> None:
-        """End both threads after the jobs that they are at."""
-        for lane in self._lanes:
-            lane.put((-math.inf if at_once else math.inf, 0))
-
-
 #: Yields the tasks that it needs next, is sent their results, returns what came of it all.
 Plan = Generator[Sequence[Task[Any]], list[Any], Result]
 
@@ -264,7 +231,8 @@ def together(
 ) -> list[Result]:
     """Carry out several plans at once: while one waits for its last task, others go on.
 
-    What this process has to do `meanwhile` it does when all plans have begun.
+    What this process has to do `meanwhile` it does when all plans have begun. Plans, and that, may ask the
+    crew for results themselves.
 
     Examples
     --------
@@ -286,15 +254,13 @@ def together(
             return
         awaited[which] = [crew.start(task) for task in tasks]
 
-    ready: set[int] = set()
     for which in range(len(plans)):
         go_on(which, None)
     meanwhile()
     while len(found) < len(plans):
-        for which, numbers in [(w, n) for w, n in awaited.items() if ready.issuperset(n)]:
-            del awaited[which]
-            ready.difference_update(numbers)
-            go_on(which, [crew.result(number) for number in numbers])
-        if awaited and not any(ready.issuperset(numbers) for numbers in awaited.values()):
-            ready.add(crew.wait())
+        ready = [which for which, numbers in awaited.items() if all(map(crew.finished, numbers))]
+        for which in ready:
+            go_on(which, [crew.result(number) for number in awaited.pop(which)])
+        if not ready:
+            crew.wait()
     return [found[which] for which in range(len(plans))]

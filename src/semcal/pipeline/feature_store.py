@@ -7,7 +7,9 @@ checksum. A block is read by the model in one piece, so an interrupted store end
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -160,9 +162,10 @@ class FeatureStore:
         return Suffixes.of(states[before:], own, answers, prefix=prefix)
 
     def _mapped(self) -> Tensor:
-        manifest = self.manifest
+        manifest, path = self.manifest, self.folder / "states.bin"
+        _reserve(path, manifest.bytes)
         flat = torch.from_file(
-            str(self.folder / "states.bin"),
+            str(path),
             shared=True,
             size=manifest.rows * manifest.width,
             dtype=_dtype(manifest.dtype),
@@ -179,6 +182,19 @@ class FeatureStore:
         write_rows(
             self.folder / "blocks.jsonl", ({"block": n, "blake2b": one} for n, one in finished.items())
         )
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Take a file's space on the disk now; what a mapping writes to a full one ends the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with path.open("ab") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # this system cannot do it
+                error.filename = str(path)
+                raise
 
 
 def _blocks(count: int) -> Iterator[slice]:

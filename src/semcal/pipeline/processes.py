@@ -133,7 +133,8 @@ def _recorded(work: Callable[[bytes], Outcome], pickled: bytes) -> Outcome:
         except Exception as error:  # noqa: BLE001 - of loading, or of reading the job
             outcome = Outcome(error=error, peak_mb=peak_memory_mb())
     told = {str(one.message): one.message for one in caught if isinstance(one.message, Warning)}
-    return replace(outcome, warnings=tuple(told.values()))
+    sent = (one if _travels(one) else UserWarning(f"{type(one).__name__}: {one}") for one in told.values())
+    return replace(outcome, warnings=tuple(sent))
 
 
 def _pickled(outcome: Outcome) -> bytes:
@@ -149,13 +150,20 @@ def _pickled(outcome: Outcome) -> bytes:
 def _portable(error: Exception) -> Exception:
     """The error itself if it survives pickling, else its text; one that nobody meant says where it was."""
     where = "".join(traceback.format_exception(error))
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - some exceptions cannot be pickled, or not be made again
+    if not _travels(error):
         error = RuntimeError(f"{type(error).__name__}: {error}")
     if not isinstance(error, SemcalError):
         error.add_note(f"in a worker process:\n{where}")
     return error
+
+
+def _travels(told: Exception) -> bool:
+    """Whether an error or a warning survives pickling; some cannot be pickled, some not be made again."""
+    try:
+        pickle.loads(pickle.dumps(told))
+    except Exception:  # noqa: BLE001 - pickle raises what their classes raise
+        return False
+    return True
 
 
 @contextmanager

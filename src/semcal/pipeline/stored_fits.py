@@ -35,8 +35,8 @@ __all__ = ["METHODS", "check_method", "fit_stored", "mean_loss_of", "train_store
 
 METHODS = ("TS", "ATS", "Platt")
 SOLVERS = ("exact", "sgd")
-#: Answer positions whose logits are held at once.
-POSITIONS = 2048
+#: Answer positions whose logits are held at once, and how many logits these may be.
+POSITIONS, LOGITS = 2048, 2**26
 #: Share of the loss below which a training is said to have changed nothing.
 UNMOVED = 1e-3
 
@@ -172,9 +172,10 @@ def mean_loss_of(
     """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
     rows, weights = features.predicting_rows(), features.token_weights()
     beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, ATS) else None
+    size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
     total = 0.0
-    for start in range(0, len(rows), POSITIONS):
-        part = slice(start, start + POSITIONS)
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
         logits = model.logits(features.states[rows[part]])
         if isinstance(recalibrator, ATS):
             assert beta is not None

@@ -10,6 +10,7 @@ import heapq
 import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import connection
@@ -17,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from semcal.errors import WorkerError
-from semcal.pipeline.crews import Crew, Held
+from semcal.pipeline.crews import PATIENCE, Crew, Held
 from semcal.pipeline.processes import Outcome, Told, done, peak_memory_mb, serve, uninterrupted
 
 __all__ = ["AloneAtFirst", "Workers"]
@@ -34,17 +35,16 @@ PRELOAD = (
 ATTEMPTS = 2
 #: CPU seconds that it takes to start worker processes (docs/workers.md).
 START = 5.0
-#: Seconds that a process gets to end by itself.
-PATIENCE = 5.0
 
 
 @dataclass
 class _Worker:
-    """A process, our end of the connection to it, and the task that it is at."""
+    """A process, our end of the connection to it, the task that it is at, and whether it has done one."""
 
     process: BaseProcess
     connection: connection.Connection[Any, Any]
     number: int | None = None
+    proven: bool = False
 
 
 class Workers(Crew[Held]):
@@ -96,8 +96,7 @@ class Workers(Crew[Held]):
         process = self._context.Process(  # type: ignore[attr-defined]
             target=serve, args=(theirs, self._load, 1), name="semcal worker", daemon=True
         )
-        with uninterrupted():
-            process.start()
+        _begun(process)
         theirs.close()
         self._workers.append(_Worker(process, ours))
         return self._workers[-1]
@@ -107,15 +106,20 @@ class Workers(Crew[Held]):
         try:
             worker.connection.send_bytes(pickled)
             worker.number = entry[1]
-        except OSError:  # it has died while it was idle: nobody's fault but its own
-            heapq.heappush(self._queue, entry)
-            self._dismiss(worker)
+        except OSError:
+            if worker.proven:  # it has died while it was idle: nobody's fault but its own
+                heapq.heappush(self._queue, entry)
+                self._dismiss(worker)
+            else:  # it has died before it could read the job, which may be why: that counts
+                worker.number = entry[1]
 
     def _finish(self) -> tuple[int, Outcome]:
         while True:
             self._begin()
             busy = [worker for worker in self._workers if worker.number is not None]
             signs = [sign for worker in busy for sign in (worker.connection, worker.process.sentinel)]
+            if not busy:
+                raise RuntimeError("no process is at a task; those that were begun have been given up")
             ready = connection.wait(signs)
             for worker in busy:
                 if worker.connection in ready or worker.process.sentinel in ready:
@@ -137,7 +141,7 @@ class Workers(Crew[Held]):
         if isinstance(outcome, Told):
             self._tasks[number].tell(outcome.count)
             return None
-        worker.number = None
+        worker.number, worker.proven = None, True
         self._peaks[worker.process.pid] = outcome.peak_mb
         self.hired = min(self.count, len(self._peaks))
         return outcome
@@ -212,6 +216,17 @@ class AloneAtFirst(Workers[Held]):
         outcome = done(self._tasks[number].job, self._held, self._tasks[number].tell)
         self._alone += outcome.seconds
         return number, outcome
+
+
+def _begun(process: BaseProcess) -> None:
+    """Start a process; where the server that processes part from has died, from the next one."""
+    for _ in range(ATTEMPTS):
+        with suppress(EOFError, ConnectionError), uninterrupted():
+            return process.start()
+    raise WorkerError(
+        f"no worker process can be started: what they part from has died {ATTEMPTS} times; if memory is "
+        "short, give --workers 1 or a smaller --memory"
+    )
 
 
 def _starting(preload: Sequence[str]) -> multiprocessing.context.BaseContext:

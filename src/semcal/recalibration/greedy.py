@@ -35,7 +35,11 @@ class Greedy:
         return "greedy"
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return 0 at the first of the most likely tokens and -inf elsewhere, shape unchanged."""
+        """Return 0 at the first of the most likely tokens and -inf elsewhere, shape unchanged.
+
+        NaN where a row has NaN: nothing is the most likely then.
+        """
         found = self.of.log_probs(logits)
         top = found.argmax(-1, keepdim=True)
-        return torch.full_like(found, -torch.inf).scatter_(-1, top, 0.0)
+        sure = found.gather(-1, top)
+        return torch.full_like(found, -torch.inf).scatter_(-1, top, sure - sure)
