@@ -283,11 +283,13 @@ class Nodes:
     def _of_own(self, layer: Layer, query: Tensor, heads: int) -> Part:
         """Queries of a question stand side by side, so that its keys are read once for all."""
         assert layer.own is not None
-        rows, most, groups = len(self.lengths), self._most, query.shape[1] // heads
+        held = self._rows
+        rows, most, groups = held.stop - held.start, self._most, query.shape[1] // heads
         grid = query.new_zeros((rows * most, *query.shape[1:2], query.shape[3]))
         grid[self._place] = query[0].transpose(0, 1)
         grid = grid.view(rows, most, heads, groups, -1).transpose(1, 2).flatten(2, 3)
-        part = attend(grid, *layer.own, layer.rule, self._own_mask(layer.rule.window, groups))
+        keys, values = (states[held] for states in layer.own)
+        part = attend(grid, keys, values, layer.rule, self._own_mask(layer.rule.window, groups))
         gathered = part.gathered.view(rows, heads, most, groups, -1).transpose(1, 2)
         mass = part.mass.view(rows, heads, most, groups).transpose(1, 2)
         return Part(
@@ -307,12 +309,17 @@ class Nodes:
         return torch.arange(len(self.row), device=self.row.device) - start[self.row]
 
     @cached_property
+    def _rows(self) -> slice:
+        """Rows of the buffers from that of the first token to that of the last."""
+        return slice(int(self.row[0]), int(self.row[-1]) + 1)
+
+    @cached_property
     def _most(self) -> int:
         return int(self._rank.max()) + 1
 
     @cached_property
     def _place(self) -> Tensor:
-        return self.row * self._most + self._rank
+        return (self.row - self._rows.start) * self._most + self._rank
 
     def _tree_mask(self, window: int | None) -> Tensor | None:
         """(N, 1, 1, T), or None where every token sees all of its path."""
@@ -328,7 +335,8 @@ class Nodes:
         """(B, 1, 1 or queries, S), or None where every token sees its whole prompt."""
         if ("own", window) not in self._masks:
             column = torch.arange(int(self.lengths.max()), device=self.row.device)
-            seen = column < self.lengths[:, None]
+            full = bool((self.lengths == len(column)).all())  # of all, so that it decides no kernel
+            seen = column < self.lengths[self._rows, None]
             if window is None:
                 mask = seen[:, None, None]
             else:
@@ -337,7 +345,7 @@ class Nodes:
                 grid[self._place] = near
                 grid = grid.view(len(seen), self._most, -1) & seen[:, None]
                 mask = grid.repeat_interleave(groups, 1)[:, None]
-            self._masks["own", window] = None if bool(mask.all()) else mask
+            self._masks["own", window] = None if full and bool(mask.all()) else mask
         return self._masks["own", window]
 
 
