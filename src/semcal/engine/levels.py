@@ -319,7 +319,8 @@ class Nodes:
 
     @cached_property
     def _place(self) -> Tensor:
-        return (self.row - self._rows.start) * self._most + self._rank
+        place: Tensor = (self.row - self._rows.start) * self._most + self._rank
+        return place
 
     def _tree_mask(self, window: int | None) -> Tensor | None:
         """(N, 1, 1, T), or None where every token sees all of its path."""
