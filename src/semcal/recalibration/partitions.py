@@ -41,8 +41,8 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     -------
     torch.Tensor
         (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows where hundreds of
-        logits are exactly alike, so that they all round the same way. Logits of NaN or +inf, or rows of −inf
-        alone, give NaN.
+        logits are alike, exactly or nearly, so that they all round the same way. Logits of NaN or +inf, or
+        rows of −inf alone, give NaN.
 
     Examples
     --------
