@@ -186,7 +186,7 @@ class FeatureStore:
 
 def _reserve(path: Path, size: int) -> None:
     """Take a file's space on the disk now; what a mapping writes to a full one ends the process."""
-    if not hasattr(os, "posix_fallocate"):
+    if not hasattr(os, "posix_fallocate") or (path.exists() and path.stat().st_blocks * 512 >= size):
         return
     with path.open("ab") as handle:
         try:
