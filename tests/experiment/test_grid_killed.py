@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import resource
@@ -16,7 +15,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.experiment.analyses import analyse
-from semcal.pipeline.workers import PRELOAD
+from semcal.pipeline.workers import PRELOAD, _starting
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning"),
@@ -120,9 +119,7 @@ def ended(folder: Path, data: Path, moment: Moment | None = None, largest: int |
     It parts from a clean server, never from this process: threads of OpenMP that other tests have used here
     would be gone in a fork, and torch would wait for them for ever.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOAD))
-    process = context.Process(target=_run, args=(folder, data, moment, largest))
+    process = _starting(PRELOAD).Process(target=_run, args=(folder, data, moment, largest))
     process.start()
     process.join(300)
     assert process.exitcode is not None, process.kill()
