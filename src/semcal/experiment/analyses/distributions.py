@@ -13,6 +13,7 @@ from semcal.experiment.analyses.cells import PairScores
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Contrast
 from semcal.metrics import correlations as pearson
+from semcal.metrics.resampling import drawn_weights
 
 __all__ = ["EDGES", "SHOWN", "correlations", "distributions", "mean_correlation"]
 
@@ -97,9 +98,8 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
         return None
     values = np.stack(cells)
     values = values - values.mean(axis=(1, 2), keepdims=True)
-    drawn = np.random.default_rng(pair.rules.seed).integers(pair.n, size=(pair.rules.resamples, pair.n))
-    counts = np.stack([np.bincount(row, minlength=pair.n) for row in [np.arange(pair.n), *drawn]])
-    found = _mean_pearson(values, counts.T.astype(np.float64))
+    drawn = drawn_weights(pair.n, pair.rules.resamples, np.random.default_rng(pair.rules.seed))
+    found = _mean_pearson(values, np.concatenate([np.ones((1, pair.n)), *drawn]).T)
     return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
 
 

@@ -49,12 +49,10 @@ GRADING = (
 
 def correlations_claim(scores: GridScores) -> Claim:
     """Judge how measures correlate, on the (model, data set) where all of them vary under each method."""
-    found = [
-        by_method
+    known = [
+        [one for name in SHOWN if (one := mean_correlation(scores.pair(*pair), name)) is not None]
         for pair in scores.run.pairs
-        for by_method in [{name: mean_correlation(scores.pair(*pair), name) for name in SHOWN}]
     ]
-    known = [[one for one in by_method.values() if one is not None] for by_method in found]
     whole = [parts for parts in known if len(parts) == len(SHOWN)]
     if not whole:
         return undecidable(*DIFFER, lacking="Base, SE and TS with measures that vary")
