@@ -108,7 +108,7 @@ def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
         "run", config, "--out", tmp_path / "run", "--workers", 1, "--set", "methods=[Base]"
     )
     assert (code, told["complete"], told["problems"]) == (1, True, 2)
-    assert "left out: mill, line 41: " in stderr
+    assert "left out: mill, line 41 (id 'x'): " in stderr
     assert "left out: mill, line 42: not JSON" in stderr
 
 

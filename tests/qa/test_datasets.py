@@ -103,7 +103,7 @@ def test_a_long_bad_value_is_shortened_in_the_message():
 
 def test_half_characters_are_an_error_before_anything_is_computed():
     data = {"id": "q", "question": "Who?", "answers": ["Ada"], "note": ["fine", "bro\ud800ken"]}
-    assert "broken character" in row_error(data)
+    assert "'note' holds '\\ud800', half a character" in row_error(data)
 
 
 def test_endless_nesting_spoils_its_own_row_only():
@@ -353,9 +353,9 @@ def test_a_source_that_cannot_be_read_says_why(tmp_path):
         load_questions(tmp_path / "none.jsonl")
     with pytest.raises(UsageError, match="did you mean 'squad'"):
         load_questions("squat")
-    (tmp_path / "q.xlsx").write_bytes(b"")
+    (tmp_path / "q.doc").write_bytes(b"")
     with pytest.raises(InputError, match=r"known endings: \.jsonl"):
-        load_questions(tmp_path / "q.xlsx")
+        load_questions(tmp_path / "q.doc")
     (tmp_path / "q.csv").write_text("")
     with pytest.raises(InputError, match="no questions"):
         load_questions(tmp_path / "q.csv")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.cli.choosing import choose_by_grid, choose_by_sweep
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import progress, say, stages
-from semcal.cli.streams import BadRows
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question
 from semcal.registry import check_name

@@ -11,6 +11,7 @@ from semcal.cli.console import set_quiet
 
 __all__ = [
     "CacheOption",
+    "ColumnsOption",
     "DeviceOption",
     "DryRunOption",
     "DtypeOption",
@@ -55,6 +56,12 @@ def out_path(path: Path | None) -> Path | None:
 
 
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", metavar="OURS=THEIRS", help="What FILE calls a column: question=Frage; may be repeated."
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="A run is a seed.")]
 LimitOption = Annotated[
     int | None, typer.Option(min=1, help="Stop after this many rows; bad ones count as well.")

@@ -8,12 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from semcal.cli.console import complain, progress, say
+from semcal.cli.complaints import BadRows
+from semcal.cli.console import progress, say
 from semcal.errors import InputError, QuestionError, RowError
 from semcal.qa.datasets import Question
 from semcal.records import Row, dumps, writing
 
-__all__ = ["BadRows", "BlocksAhead", "Item", "checked", "run_rows"]
+__all__ = ["BlocksAhead", "Item", "good_items", "run_rows"]
 
 Data = Mapping[str, Any]
 #: What a command works on: a row of a file, or a question.
@@ -36,42 +37,13 @@ class BlocksAhead(Protocol[Item]):
 Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
 
 
-class BadRows:
-    """Counts rows that could not be used, and says why on stderr."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def report(self, error: InputError) -> None:
-        """Print the reason on stderr."""
-        self.count += 1
-        complain(str(error))
-
-    def exit_code(self) -> int:
-        """0 when every row was good, else 1 with a count on stderr."""
-        if self.count:
-            rows = "row was" if self.count == 1 else "rows were"
-            complain(f"{self.count} bad {rows} left out; the rest is done")
-        return 1 if self.count else 0
-
-
-def checked(rows: Iterable[Row | RowError], check: Callable[[Data], object]) -> Iterator[Row | RowError]:
-    """Turn the rows that `check` refuses (InputError) into the errors that they are."""
-    for row in rows:
-        if isinstance(row, Row):
-            try:
-                check(row.data)
-            except InputError as error:
-                yield RowError(row.line, str(error))
-                continue
-        yield row
-
-
-def _good(items: Iterable[Item | RowError], bad: BadRows) -> Iterator[Item]:
+def good_items(items: Iterable[Item | RowError], bad: BadRows) -> Iterator[Item]:
+    """The items that are no errors, while these are reported."""
     for item in items:
         if isinstance(item, RowError):
             bad.report(item)
         else:
+            bad.pause()
             yield item
 
 
@@ -82,8 +54,9 @@ def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 
 def _named(item: Row | Question, error: InputError) -> InputError:
     if isinstance(item, Row):
-        return RowError(item.line, str(error))
-    return error if isinstance(error, QuestionError) else QuestionError(item.id, str(error))
+        return item.error(str(error))
+    reason = error.reason if isinstance(error, QuestionError) else str(error)
+    return QuestionError(item.id, reason) if item.line is None else RowError(item.line, reason, item.id)
 
 
 def _one_by_one(
@@ -138,10 +111,9 @@ def run_rows(
     render : callable
         Writes a result row as text; as JSON by default.
     """
-    bad = BadRows()
     done = 0
-    with writing(out) as handle, progress(label, limit) as update:
-        for part, wanted in _in_turn(work, _blocks(_good(islice(items, limit), bad), block), update):
+    with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
+        for part, wanted in _in_turn(work, _blocks(good_items(islice(items, limit), bad), block), update):
             try:
                 results = list(wanted())
             except InputError:

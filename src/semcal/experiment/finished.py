@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from semcal.errors import InputError, StoreError
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.records import Row, read_object, read_rows
-from semcal.records.jsonl import DEEPEST
+from semcal.records.parsing import DEEPEST
 from semcal.semantics import MEASURES
 
 __all__ = ["FinishedRun", "is_grid_run", "read_finished"]

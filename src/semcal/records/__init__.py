@@ -7,8 +7,19 @@ from semcal.records.jsonl import (
     parse_float,
     read_object,
     read_rows,
+    row_of,
     write_rows,
     writing,
 )
 
-__all__ = ["Row", "canonical", "dumps", "parse_float", "read_object", "read_rows", "write_rows", "writing"]
+__all__ = [
+    "Row",
+    "canonical",
+    "dumps",
+    "parse_float",
+    "read_object",
+    "read_rows",
+    "row_of",
+    "write_rows",
+    "writing",
+]

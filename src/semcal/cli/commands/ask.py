@@ -18,6 +18,7 @@ from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import ATLAS, open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     CacheOption,
+    ColumnsOption,
     DeviceOption,
     DtypeOption,
     EquivalenceOption,
@@ -37,9 +38,10 @@ from semcal.cli.options import (
     VerboseOption,
     WorkersOption,
 )
+from semcal.cli.reading import open_questions
 from semcal.cli.streams import run_rows
 from semcal.errors import UsageError
-from semcal.qa.datasets import Question, read_questions
+from semcal.qa.datasets import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ def command(
     few_shot: FewShotOption = None,
     force: ForceOption = False,
     cache: CacheOption = None,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
     json: JsonOption = False,
@@ -95,7 +98,10 @@ def command(
     if model == ATLAS:
         equivalence = equivalence or ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
-    questions, blocks = ([single], 1) if single else peeked(read_questions(question), BLOCK, limit)
+    if single and columns:
+        raise UsageError("--columns is for a file of questions; leave it out")
+    read = iter([single]) if single else open_questions(question, columns, label="ask")
+    questions, blocks = peeked(read, BLOCK, limit)
     shared = chosen(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     load = partial(
         open_models,

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli.choosing import keep_apart
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain
 from semcal.cli.fitting import Wanted, Work, check_options
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
     CacheOption,
+    ColumnsOption,
     DeviceOption,
     DryRunOption,
     DtypeOption,
@@ -32,9 +34,8 @@ from semcal.cli.options import (
     VerboseOption,
     out_path,
 )
+from semcal.cli.reading import open_labelled
 from semcal.cli.resuming import Resumable
-from semcal.cli.streams import BadRows
-from semcal.qa.datasets import load_questions
 from semcal.records import dumps
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def command(
     max_new_tokens: MaxNewTokensOption = None,
     few_shot: FewShotOption = None,
     seed: SeedOption = 0,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
@@ -143,28 +145,28 @@ def command(
         seed,
     )
     check_options(wanted, validation=validation, plot=plot, out=out)
-    bad = BadRows()
-    examples = open_few_shot(few_shot) or ()
-    questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
-    keep_apart(questions, examples, both="a few-shot example and a question to fit on")
-    judging = load_questions(validation, on_bad_row=bad.report, answers_needed=True) if validation else []
-    keep_apart(questions, judging, both="a validation question and one to fit to")
-    language_model = open_model(model, device=device, dtype=dtype)
-    work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
-    sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
-    if dry_run:
-        _plan(work, wanted, sampling)
+    with BadRows() as bad:
+        examples = open_few_shot(few_shot) or ()
+        questions = open_labelled(file, columns, bad, label="fit", limit=limit)
+        keep_apart(questions, examples, both="a few-shot example and a question to fit on")
+        judging = open_labelled(validation, columns, bad, label="fit") if validation else []
+        keep_apart(questions, judging, both="a validation question and one to fit to")
+        language_model = open_model(model, device=device, dtype=dtype)
+        work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
+        sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+        if dry_run:
+            _plan(work, wanted, sampling)
+            return bad.exit_code()
+        kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
+        with kept.told_when_interrupted():
+            if wanted.samples:
+                judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
+                result = work.sampled(wanted, judge, sampling, kept, plot)
+            else:
+                result = work.fitted(wanted, kept, plot)
+        kept.finish()
+        typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
         return bad.exit_code()
-    kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
-    with kept.told_when_interrupted():
-        if wanted.samples:
-            judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
-            result = work.sampled(wanted, judge, sampling, kept, plot)
-        else:
-            result = work.fitted(wanted, kept, plot)
-    kept.finish()
-    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
-    return bad.exit_code()
 
 
 def _plan(work: Work, wanted: Wanted, sampling: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from semcal.cli.complaints import Complaints
 from semcal.cli.console import complain, progress, say
 from semcal.cli.crews import chosen, crew_for, tell_peak
 from semcal.cli.loading import weights_of
@@ -34,6 +35,7 @@ from semcal.records import dumps
 if TYPE_CHECKING:
     from semcal.experiment.grid import Grid, Outcome
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.question_sets import Problem
     from semcal.experiment.shelf import Shelf
     from semcal.experiment.stages import Shard
     from semcal.pipeline.crews import Crew
@@ -51,10 +53,6 @@ class CLASS(TyperCommand):
         return super().parse_args(
             ctx, ["--ray=local" if is_bare else one for one, is_bare in zip(args, bare)]
         )
-
-
-#: Problems of the data that are told one by one.
-TOLD = 20
 
 
 def command(
@@ -212,14 +210,12 @@ def _carry_out(
     from semcal.experiment.grid import Grid
 
     clock = Clock()
-    told = [0]
+    complaints = Complaints()
 
-    def tell(problem: object) -> None:
-        told[0] += 1
-        if told[0] <= TOLD:
-            complain(f"left out: {problem}")
-        elif told[0] == TOLD + 1:
-            complain(f"further rows are left out; all of them are in {folder / 'problems.jsonl'}")
+    def tell(problem: Problem) -> None:
+        mark = ": " if problem.line is None else ", "
+        where = f"left out: {problem.where}{mark}"
+        complaints.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
 
     with _crew(settings, folder, workers, ray, how) as (crew, shelf):
         clock.add({"start": time.process_time()})
@@ -232,6 +228,7 @@ def _carry_out(
                 with clock.stage("report"):
                     _report(folder, crew)
         finally:
+            complaints.close()
             if (folder / "settings.yaml").exists():
                 _record(grid)
     if verbose:

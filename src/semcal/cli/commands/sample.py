@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from semcal.cli.console import complain, say
 from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
+    ColumnsOption,
     DeviceOption,
     DryRunOption,
     DtypeOption,
@@ -32,8 +33,10 @@ from semcal.cli.options import (
     VerboseOption,
     WorkersOption,
 )
+from semcal.cli.reading import open_questions
 from semcal.cli.streams import run_rows
-from semcal.qa.datasets import Question, read_questions
+from semcal.errors import RowError
+from semcal.qa.datasets import Question
 
 if TYPE_CHECKING:
     from semcal.pipeline.processes import Job
@@ -67,6 +70,7 @@ def command(
     max_new_tokens: MaxNewTokensOption = None,
     few_shot: FewShotOption = None,
     force: ForceOption = False,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
     json: JsonOption = False,
@@ -89,9 +93,10 @@ def command(
     from semcal.cli.resuming import Resumable
     from semcal.recalibration import fingerprint
 
+    read = open_questions(file, columns, label="sample")
     if dry_run:
-        return _plan(file, m, limit)
-    questions, blocks = peeked(read_questions(file), BLOCK, limit)
+        return _plan(read, m, limit)
+    questions, blocks = peeked(read, BLOCK, limit)
     shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
     with crew_for(shared, load) as (crew, held):
@@ -134,7 +139,7 @@ def _job(questions: Sequence[Question], **how: Any) -> Job:
     return SampleJob(tuple(questions), **how)
 
 
-def _plan(file: str, m: int, limit: int | None) -> int:
-    questions = [q for q in islice(read_questions(file), limit) if isinstance(q, Question)]
+def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
+    questions = [q for q in islice(read, limit) if isinstance(q, Question)]
     complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
     return 0
