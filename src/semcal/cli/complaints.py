@@ -14,10 +14,15 @@ __all__ = ["BadRows", "Complaints", "listed"]
 
 #: Runs of lines, and ids, that a line about many rows names.
 NAMED = 3
-#: What differs between complaints of one kind: what was got, numbers, long quotes, what is in parentheses.
-_VALUES = re.compile(
-    r""", got .*|\(.*?\)|question '[^']*'|\d+|'[^']*[^'\w][^']*'|"[^"]*[^"\w][^"]*\"""", re.DOTALL
-)
+#: What may differ between complaints of one kind. A quoted word may be the name of a column, which may not.
+_VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
+
+
+def _kind(reason: str, row_id: str | int | None) -> str:
+    """What complaints of one kind have in common: the reason without id, numbers and what was got."""
+    text = reason.partition(", got ")[0]
+    text = text if row_id is None else text.replace(shown(row_id), "")
+    return _VALUES.sub(lambda found: found[0] if found[0][1:-1].isidentifier() else "", text)
 
 
 @dataclass
@@ -90,8 +95,7 @@ class Complaints:
         where: str = "",
     ) -> None:
         """Take up one complaint about a row, or about a question that has no line."""
-        text = reason if row_id is None else reason.replace(shown(row_id), "")
-        kind = where, _VALUES.sub("", text)
+        kind = where, _kind(reason, row_id)
         if kind != self._waiting:
             self.tell()
         if kind not in self._kinds:

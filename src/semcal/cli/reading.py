@@ -76,7 +76,7 @@ def _known(rows: Iterable[Row | RowError], label: str) -> Iterator[Row | RowErro
                 notes.tell()
                 yield row
                 continue
-            reason = f"{given.count(None)} of {len(given)} log-likelihoods (null) unknown: all become null"
+            reason = f"{given.count(None)} of {len(given)} log-likelihoods unknown (null): all become null"
             error = row.error(reason)
             notes.add(reason, line=row.line, row_id=error.row_id, where=f"{label}: ")
             yield Row(row.line, {**row.data, "log_likelihoods": None})

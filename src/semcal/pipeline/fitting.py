@@ -257,7 +257,7 @@ def fit(
     """
     check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):
-        data, questions = data or str(Path(questions).name), load_questions(questions)
+        data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
     asking = Asking(tuple(few_shot))
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
     whole = method == "ATS" or store is not None

@@ -291,7 +291,7 @@ def fit_grid(
     ({'E-SC': 4.0}, ('E-SC',))
     """
     if isinstance(questions, (str, Path)):
-        questions = load_questions(questions)
+        questions = load_questions(questions, answers_needed=True)
     if not questions:
         raise FitError("there are no labelled questions to choose a temperature by")
     judge = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence

@@ -108,8 +108,11 @@ def answers_of(data: Data) -> list[str]:
     value = data.get("answers")
     if isinstance(value, str):
         return [value]
-    hint = "; 'answer' counts as the model's: where it is the reference, give --columns answers=answer"
-    answers = _strings(data, "answers", f"it holds the reference answers{hint if 'answer' in data else ''}")
+    made_by = "it holds the reference answers"
+    for key in data:
+        if key.lower() == "answer":
+            made_by += f"; {key!r} counts as the model's: if it is not, give --columns answers={key}"
+    answers = _strings(data, "answers", made_by)
     if not answers:
         raise InputError("'answers' is empty: at least one reference answer is needed to grade")
     return answers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain, say
 from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
@@ -34,7 +35,7 @@ from semcal.cli.options import (
     WorkersOption,
 )
 from semcal.cli.reading import open_questions
-from semcal.cli.streams import run_rows
+from semcal.cli.streams import good_items, run_rows
 from semcal.errors import RowError
 from semcal.qa.datasets import Question
 
@@ -140,6 +141,7 @@ def _job(questions: Sequence[Question], **how: Any) -> Job:
 
 
 def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
-    questions = [q for q in islice(read, limit) if isinstance(q, Question)]
-    complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
-    return 0
+    with BadRows() as bad:
+        count = sum(1 for _ in good_items(islice(read, limit), bad))
+    complain(f"would sample {m} answers to each of {count} questions: {m * count} answers")
+    return bad.exit_code()
