@@ -489,3 +489,12 @@ def test_parquet_cells_become_what_json_can_hold(tmp_path):
     (error,) = read_questions(path)
     assert "a cell holds bytes" in str(error)
     assert "line 1" in str(error)
+
+
+def test_what_is_wrong_with_a_question_names_its_line_and_its_id(tmp_path):
+    path = write_lines(
+        tmp_path / "q.jsonl", [{"id": "a", "question": "One?"}, {"id": "b", "question": "Two?"}]
+    )
+    assert str(load_questions(path)[1].error("too long")) == "line 2 (id 'b'): too long"
+    assert str(Question("b", "Two?").error("too long")) == "question 'b': too long"
+    assert load_questions(path)[1] == Question("b", "Two?")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from semcal.cli.choosing import choose_by_grid, choose_by_sweep
 from semcal.cli.complaints import BadRows
 from semcal.cli.console import progress, say, stages
-from semcal.errors import UsageError
+from semcal.errors import QuestionError, UsageError
 from semcal.qa.datasets import Question
 from semcal.registry import check_name
 
@@ -133,6 +133,11 @@ class Work:
             "features": None if self.features is None else str(self.features),
         }
 
+    def _leave_out(self, error: QuestionError) -> None:
+        """Report a question that does not fit the model, by its line and id."""
+        question = next(question for question in self.questions if question.id == error.question_id)
+        self.bad.report(question.error(error.reason))
+
     def fitted(self, wanted: Wanted, kept: Resumable, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and keep it."""
         from semcal.experiment.environment import versions
@@ -155,7 +160,7 @@ class Work:
                 store=self.features,
                 data=self.data,
                 versions=versions(),
-                on_bad_question=self.bad.report,
+                on_bad_question=self._leave_out,
                 progress=begin("fit", len(self.questions)),
                 on_step=_steps_shown(begin),
                 keep=kept.folder / "trainings",
@@ -180,7 +185,7 @@ class Work:
         kept.begin()
         asking = Asking(self.examples)
         labelled = CalibrationSet.of(
-            self.model, self.questions, asking=asking, on_bad_question=self.bad.report
+            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
         )
         provenance = labelled.provenance(
             self.model, asking=asking, data=self.data, seed=wanted.seed, versions=versions()

@@ -53,10 +53,7 @@ def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _named(item: Row | Question, error: InputError) -> InputError:
-    if isinstance(item, Row):
-        return item.error(str(error))
-    reason = error.reason if isinstance(error, QuestionError) else str(error)
-    return QuestionError(item.id, reason) if item.line is None else RowError(item.line, reason, item.id)
+    return item.error(error.reason if isinstance(error, QuestionError) else str(error))
 
 
 def _one_by_one(

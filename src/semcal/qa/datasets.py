@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
 from semcal.qa.columns import COMMON_NAMES, Tell, peek
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.records import Row, dumps
@@ -65,6 +65,12 @@ class Question:
         context = {} if self.context is None else {"context": self.context}
         answers = {"answers": list(self.answers)} if self.answers else {}
         return {"id": self.id, "question": self.question, **context, **answers, **self.extra}
+
+    def error(self, reason: str) -> RowError | QuestionError:
+        """Say why a model cannot be asked it: the error names its line, where it has one, and its id."""
+        if self.line is None:
+            return QuestionError(self.id, reason)
+        return RowError(self.line, reason, self.id)
 
 
 def clean_text(text: str) -> str:

@@ -36,7 +36,7 @@ FORMATS = {
 """Names of the formats that are read, with the file endings that mean them (.gz may follow)."""
 
 #: Characters of the longest file that is read in one piece, as a list in JSON has to be.
-LARGEST = 1_000_000_000
+LARGEST = 500_000_000
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ def parse(text: str) -> tuple[Any, bool]:
         raise InputError(_TOO_DEEP) from None
     except ValueError as error:
         raise InputError(f"not JSON ({error})") from None
-    return data, reading.odd or "\\ud" in text.lower() or text.count("[") + text.count("{") > DEEPEST
+    odd = reading.odd or "\\ud" in text or "\\uD" in text or text.count("[") + text.count("{") > DEEPEST
+    return data, odd
 
 
 def fault(data: Any) -> str | None:
