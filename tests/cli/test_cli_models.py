@@ -106,8 +106,8 @@ def test_bad_questions_are_reported_and_the_rest_is_sampled(model: str, tmp_path
     questions = write(tmp_path / "q.jsonl", [{"id": "x"}, QUESTIONS[0], {**QUESTIONS[0]}, QUESTIONS[1]])
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "1")
     assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
-    assert "line 1: " in stderr
-    assert "line 3: " in stderr
+    assert "line 1 (id 'x'): " in stderr
+    assert "line 3 (id 'q0'): " in stderr
 
 
 def test_a_question_too_long_for_the_model_is_named_and_the_rest_is_sampled(
@@ -180,7 +180,7 @@ def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_pat
     out = str(tmp_path / "ts")
     code, (fitted,), stderr = semcal("fit", file, "--model", model, "--out", out)
     assert (code, fitted["n_questions"]) == (1, 5)
-    assert "question 'long': its prompt has" in stderr
+    assert "(id 'long'): its prompt has" in stderr
     _, (alone,), _ = semcal("fit", write(tmp_path / "a.jsonl", QUESTIONS), "--model", model, "--out", out)
     assert fitted["temperature"] == alone["temperature"]
     code, _, stderr = semcal("fit", write(tmp_path / "l.jsonl", [long]), "--model", model, "--out", out)
@@ -193,7 +193,7 @@ def test_a_question_of_a_file_that_is_too_long_is_not_asked(model: str, tmp_path
     file = write(tmp_path / "q.jsonl", [QUESTIONS[0], long, QUESTIONS[1]])
     code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
     assert (code, [row["id"] for row in rows]) == (1, ["q0", "q0", "q1", "q1"])
-    assert stderr.count("question 'long'") == 1
+    assert stderr.count("line 2 (id 'long'): its prompt has") == 1
     code, rows, stderr = semcal("ask", long["question"], "--model", model)
     assert (code, rows) == (1, [])
     assert "rows" not in stderr
