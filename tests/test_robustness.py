@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+
 from benchmarks._damage import Ended, RowCommand, faults_of, row_case, same
 from benchmarks.robustness import main
 
