@@ -151,6 +151,6 @@ def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
 
 def _row(names: list[str], line: int, cells: list[str], last: int) -> Row | RowError:
     if len(cells) != len(names):
-        reason = f"expected {len(names)} cells ({', '.join(names)}), got {len(cells)}"
+        reason = f"expected {len(names)} cells ({', '.join(names)[:200]}), got {len(cells)}"
         return _bad(line, reason, last)
     return Row(line, dict(zip(names, cells)))

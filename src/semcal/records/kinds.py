@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ _PANDAS = (
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of file that is not read, with what to do."""
+    """A kind of file that is not read, with what to do; `start` is a pattern of its first bytes."""
 
     what: str
     remedy: str
@@ -53,10 +54,10 @@ _KINDS = (
         "unpack it and name the file inside (gzip alone, as in rows.jsonl.gz, is read as it is)",
         (".zip", ".7z", ".rar", ".tar", ".tgz", ".bz2", ".xz", ".zst"),
     ),
-    _Kind("gzipped, though its name does not end in .gz", "rename it", start=b"\x1f\x8b"),
+    _Kind("gzipped, though its name does not end in .gz", "rename it", start=b"\x1f\x8b\x08"),
     _Kind("a Parquet file", "rename it to {name}.parquet", start=b"PAR1"),
-    _Kind("UTF-16 text", "save it as UTF-8", start=b"\xff\xfe"),
-    _Kind("UTF-16 text", "save it as UTF-8", start=b"\xfe\xff"),
+    _Kind("UTF-16 text", "save it as UTF-8", start=b"\xff\xfe[^\x00]\x00"),
+    _Kind("UTF-16 text", "save it as UTF-8", start=b"\xfe\xff\x00[^\x00]"),
 )
 
 
@@ -83,7 +84,7 @@ def check_ending(path: Path) -> None:
 def check_start(start: bytes, source: str | Path) -> None:
     """Refuse, as `check_ending` does, a file whose first bytes say that it holds no rows of text."""
     for kind in _KINDS:
-        if kind.start is not None and start.startswith(kind.start):
+        if kind.start is not None and re.match(kind.start, start):
             what = "standard input" if str(source) == "-" else source
             raise InputError(f"{what} is {kind.what}: {kind.remedy.replace('{name}', Path(source).name)}")
 
