@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
 from semcal.errors import InputError
-from semcal.qa.normal_form import values_differ
 from semcal.qa.refusals import is_refusal
+from semcal.qa.values import values_differ
 from semcal.registry import check_name
 
 __all__ = ["LINKAGES", "Clustering", "cluster_answers"]
