@@ -84,7 +84,7 @@ class Simulated:
         for _ in range(POOL):
             further = meanings and rng.random() < 0.35
             meanings.append(int(rng.choice(meanings)) if further else max(meanings, default=-1) + 1)
-        words = [f"{'x' * int(rng.integers(1, 12))}{place}" for place in range(POOL)]
+        words = [f"{'x' * int(rng.integers(1, 12))}{chr(ord('a') + place)}" for place in range(POOL)]
         return cls(f"question {number}", weights, dict(zip(words, meanings)))
 
     def samples(self, temperature: float, rng: Generator) -> list[str]:

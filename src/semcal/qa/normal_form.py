@@ -18,7 +18,7 @@ from semcal.qa.values import values_differ
 __all__ = ["TEXT_RULES", "normal_form", "text_form", "values_differ"]
 
 TEXT_RULES = 2
-"""Version of the rules for normal forms, values that differ and grades: part of the name of what is stored."""
+"""Version of the rules for normal forms, values and grades: part of the names of stored blocks."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63"
