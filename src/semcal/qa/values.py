@@ -64,6 +64,7 @@ _MARK = re.compile(rf"[{CURRENCIES}%°]")
 _CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
 _ISO = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
+_ISO_OR_YEAR = re.compile(rf"[0-9]+|{_ISO.pattern}")
 _TIME = re.compile("[0-9]{1,2}:[0-9]{2}")
 _RANGE = re.compile(r"(-?[0-9.]+)-([0-9.]+)((?: bc)?)")
 _MIXED = re.compile(r"[a-z]*([0-9]+(?:\.[0-9]+)?)(?!s$)[a-z]*")
@@ -154,7 +155,7 @@ def _is_name(word: str) -> bool:
     return word[-1] in "+#-" and word[-2] not in "<>="
 
 
-def contradict(one: Values, other: Values, *, finer: bool = False) -> bool:
+def contradict(one: Values, other: Values, *, finer: bool = False, coarser: bool = False) -> bool:
     """Say whether each states a number, letter, sign or mark that the other lacks.
 
     What only one of them states is no contradiction.
@@ -162,8 +163,9 @@ def contradict(one: Values, other: Values, *, finer: bool = False) -> bool:
     Parameters
     ----------
     one, other : Values
-    finer : bool
-        Whether a date of `one` meets a coarser one of `other`, as 1988-12-19 does 1988 and 19 December.
+    finer, coarser : bool
+        Whether a date of `one` meets a coarser or a finer one of `other`: 1988-12-19 is finer than 1988 and
+        19 December.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def contradict(one: Values, other: Values, *, finer: bool = False) -> bool:
         _names_differ(one, other)
         or _each_has_more(one.marks, other.marks)
         or _each_has_more(one.relations, other.relations)
-        or _numbers_differ(one.numbers, other.numbers, finer=finer)
+        or _numbers_differ(one.numbers, other.numbers, finer=finer, coarser=coarser)
     )
 
 
@@ -206,17 +208,18 @@ def _lacks_a_sign(names: Counter[str], other: Values) -> bool:
     return any(len(name) > 1 and name.rstrip("+#-") in other.words for name in names)
 
 
-def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool) -> bool:
+def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coarser: bool) -> bool:
     if not one or not other:
         return False
     extra, missing = list((one - other).elements()), list((other - one).elements())
     for numbers, others in ((extra, missing), (missing, extra)):
         _take_ranges(numbers, others)
     for number in extra[:]:
-        met = next((n for n in missing if _meet(number, n) or (finer and _is_finer(number, n))), None)
-        if met is not None:
-            extra.remove(number)
-            missing.remove(met)
+        for n in missing:
+            if _meet(number, n) or (finer and _is_finer(number, n)) or (coarser and _is_finer(n, number)):
+                extra.remove(number)
+                missing.remove(n)
+                break
     return bool(extra) and bool(missing)
 
 
@@ -279,8 +282,8 @@ def values_differ(a: str, b: str) -> bool:
     """Say whether two normal forms state different values, and so cannot mean the same.
 
     Each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign that the
-    other lacks. Nothing is said of amounts in other units (5 km, 5000 m). A date differs from
-    one of another granularity: 1988 is not 1988-12.
+    other lacks. Nothing is said of amounts in other units (5 km, 5000 m). Where both are wholly
+    a date, one differs from another of other granularity (1988 is not 1988-12); among words it does not.
 
     Parameters
     ----------
@@ -297,4 +300,5 @@ def values_differ(a: str, b: str) -> bool:
     one, other = values_of(a), values_of(b)
     if one.units and other.units and not one.units & other.units:
         return False
-    return contradict(one, other)
+    among_words = not (_ISO_OR_YEAR.fullmatch(a) and _ISO_OR_YEAR.fullmatch(b))
+    return contradict(one, other, finer=among_words, coarser=among_words)
