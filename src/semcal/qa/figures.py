@@ -61,6 +61,7 @@ _SEPARATED = re.compile(
     r"[1-9](?<![0-9.,'_].)"
     r"(?:[0-9]{0,2}([,'_])[0-9]{3}(?:\1[0-9]{3})*|[0-9]?(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|[,'_][0-9])"
 )
+_INNER = re.compile("[0-9][,'_][0-9]")
 _POINTS = re.compile(r"(?<![\w.,:/^-])[1-9][0-9]{0,2}(?:\.[0-9]{3})+,[0-9]{1,2}(?![\w,.:/^])")
 _BLANKS = re.compile(
     r"[1-9](?<![\w.,:/^].)(?<!\w-.)(?<![0-9] .)[0-9]{0,2}(?: [0-9]{3})+(?:[.,][0-9]{1,2})?"
@@ -101,7 +102,7 @@ def read_figures(text: str) -> str:
     >>> read_figures("3 x 10^6"), read_figures("2 1/2"), read_figures("2-3 million"), read_figures("1,2,3")
     ('3000000', '2.5', '2 million-3 million', '1,2,3')
     """
-    if "," in text or "'" in text or "_" in text:
+    if _INNER.search(text):
         text = _POINTS.sub(_pointed, text)
         text = _SEPARATED.sub(lambda found: re.sub("[,'_]", "", found[0]), text)
         text = _COMMA.sub(lambda found: found[0].replace(",", "."), text)
@@ -194,6 +195,7 @@ def signed(text: str) -> str:
 _IDLE = re.compile(
     rf"(?<!\S)((-?[{CURRENCIES}]?-?)[0-9]+)\.([0-9]*?)(0+)(%|°[cfk]?)?(?!\S)(?: (?=([^\W\d_]+)\b))?"
 )
+_LAST_0 = re.compile(r"\.[0-9]*0(?![0-9])")
 _HALF = re.compile(r"(?<!\S)(-?)1/2(?!\S)")
 _SECOND = re.compile(r"(?<!\S)2nd(?! (?:century|centuries|millennium)\b)(?!\S)")
 
@@ -216,7 +218,7 @@ def one_form(words: str) -> str:
     >>> one_form("python 3.10"), one_form("1.500")
     ('python 3.10', '1.500')
     """
-    if "." in words:
+    if "." in words and _LAST_0.search(words):
         words = _IDLE.sub(_trimmed, words)
     if "1/2" in words:
         words = _HALF.sub(r"\g<1>0.5", words)

@@ -59,9 +59,9 @@ KEPT = {0xE000 + ord(sign): sign for sign in "+-#<>="}
 """Characters for private use that stand for signs that are kept while punctuation is dropped."""
 _STAND_IN = {ord(sign): chr(code) for code, sign in KEPT.items()}
 _AT_END = re.compile(
-    r"(?<!\w)([^\W_]*[^\W\d_][^\W_]*)(\+{1,2}|#|-(?! (?:and|or|to) \w+-\w))(?![\w+#-])( \w)?"
+    r"(?<!\w)(?=[0-9]*[^\W\d_])([^\W_]+)(\+{1,2}|#|-(?! (?:and|or|to) \w+-\w))(?![\w+#-])( \w)?"
 )
-_COMPARED = re.compile(r"([^\W_]+[%°]?) ?([<>=]{1,2}) ?(?=[-.$£€¥]*([^\W_]+))")
+_COMPARED = re.compile(r"(?<![^\W_])([^\W_]+[%°]?) ?([<>=]{1,2}) ?(?=[-.$£€¥]*([^\W_]+))")
 
 
 def keep_signs(text: str) -> str:
@@ -109,10 +109,11 @@ _NO_NAMES = frozenset(
         *("one", "late", "once", "even", "still", "until", "till", "since", "unlike", "behind", "minus"),
     ]
 )
-_ORDINAL_NAME = re.compile(
-    r"\b([^\W\d_]{2,}) the (second|[1-9][0-9]?(?:st|nd|rd|th))"
+_ORDINAL = re.compile(
+    r" the (second|[1-9][0-9]?(?:st|nd|rd|th))"
     r"(?=[^\w '-]|$| of\b(?! (?:his|her|its|their|these|those|them)\b))"
 )
+_LAST_WORD = re.compile(r"[^\W_]+$")
 
 
 def roman_value(word: str) -> str:
@@ -140,12 +141,15 @@ def read_names(text: str) -> str:
     >>> read_names("elizabeth the second"), read_names("henry the 8th of england"), read_names("may the 4th")
     ('elizabeth ii', 'henry viii of england', 'may the 4th')
     """
-    return _ORDINAL_NAME.sub(_named, text) if " the " in text else text
+    return _ORDINAL.sub(_named, text) if " the " in text else text
 
 
 def _named(found: re.Match[str]) -> str:
-    name, ordinal = found.groups()
+    ordinal = found[1]
+    before = _LAST_WORD.search(found.string, max(0, found.start() - 30), found.start())
+    name = before[0] if before else ""
     value = 2 if ordinal == "second" else int(ordinal[:-2])
-    if name in _NO_NAMES or name.endswith(("ing", "shed", "ted")) or value > 89:
+    is_name = len(name) > 1 and name.isalpha() and name not in _NO_NAMES
+    if not is_name or name.endswith(("ing", "shed", "ted")) or value > 89:
         return found[0]
-    return f"{name} {_TENS[value // 10]}{_ONES[value % 10]}"
+    return f" {_TENS[value // 10]}{_ONES[value % 10]}"

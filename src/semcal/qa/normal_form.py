@@ -41,7 +41,7 @@ _NUMBER = re.compile(rf"[0-9]|\b{any_word(NUMBER_WORDS)}\b")
 _PLAIN_LETTERS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
-_DIACRITICS = re.compile("([a-z])[\u0300-\u036f]+")
+_DIACRITICS = re.compile("(?<=[a-z])[\u0300-\u036f]+")
 _SUPERSCRIPT = re.compile("(?<=[0-9])([\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\u2044)")
 _FRACTION_SLASH = re.compile(r"([0-9]*)([0-9])\u2044([0-9]{1,9})(?![0-9])")
 _DASH = "[\u2012-\u2015-]"
@@ -160,7 +160,9 @@ def _unicode_folded(text: str) -> str:
     """Compatibility caseless folding (Unicode D146); fractions, dashes, quotes and Latin letters in ASCII."""
     text = _SUPERSCRIPT.sub(r"^\1", text)
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold()).casefold()
-    text = _DIACRITICS.sub(r"\1", text.translate(_PLAIN_LETTERS))
+    text = _DIACRITICS.sub("", text.translate(_PLAIN_LETTERS))
+    if text.isascii():
+        return text
     text = unicodedata.normalize("NFKC", text).replace(" \u0301", "'")
     if "\u2044" in text:
         text = _FRACTION_SLASH.sub(_fraction, text)

@@ -57,6 +57,7 @@ _PLAIN = re.compile(
 )
 _NONE: frozenset[str] = frozenset()
 _LONGEST = 400  # digits that are compared by value
+_MOST = 100  # numbers in each of two texts that are looked at one by one
 _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _ERA = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
@@ -133,9 +134,9 @@ def _day(words: Sequence[str], i: int, day: str) -> str:
 
 def _era(words: Sequence[str], i: int) -> str:
     """Find " bc" after word i, after its "century", or after a second number: "6th and 4th bc"."""
-    following = [*words[i + 1 : i + 4], "", "", ""]
+    following = [*words[i + 1 : i + 5], "", "", "", ""]
     if following[0] in _JOINTS and _DIGIT.search(following[1]):
-        return _era(words, i + 2)
+        following = following[2:]
     return " bc" if following[0] == "bc" or (following[1] == "bc" and following[0] in _AGES) else ""
 
 
@@ -214,6 +215,8 @@ def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coar
     extra, missing = list((one - other).elements()), list((other - one).elements())
     for numbers, others in ((extra, missing), (missing, extra)):
         _take_ranges(numbers, others)
+    if min(len(extra), len(missing)) > _MOST:
+        return True
     for number in extra[:]:
         for n in missing:
             if _meet(number, n) or (finer and _is_finer(number, n)) or (coarser and _is_finer(n, number)):
