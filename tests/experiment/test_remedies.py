@@ -64,6 +64,11 @@ def test_what_the_nli_model_knows_still_joins(tmp_path: Path) -> None:
     assert found["clusters"] == [[0, 1], [2, 3], [4, 5], [6]]
 
 
+def test_different_values_stay_apart_without_normal_forms_as_well(tmp_path: Path) -> None:
+    found = job(FakeEquivalence([{"20", "twenty", "18200503"}]), tmp_path)
+    assert found["clusters"] == [[0, 1], [2], [3], [4, 5], [6]]
+
+
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 def test_where_no_number_is_told_the_stage_changes_nothing(tmp_path: Path) -> None:
     settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[4]", "runs.count=1")

@@ -15,11 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError
+from semcal.qa.normal_form import TEXT_RULES
 from semcal.records import canonical, dumps, writing
 
 __all__ = ["Block", "Store", "digest", "read_block", "write_if_new"]
 
 Rows = list[dict[str, Any]]
+#: Stages that group or grade answers: their blocks are of one version of the rules for texts.
+_OF_TEXTS = frozenset(
+    [
+        "cluster",
+        "grade",
+        "greedy",
+        "nli",
+        "plain",
+        "select",
+        "measure",
+        "overhead",
+        "candidates",
+        "temperatures",
+    ]
+)
 
 
 def digest(value: Any) -> str:
@@ -41,7 +57,8 @@ class Store:
 
     def path(self, stage: str, key: Mapping[str, Any]) -> Path:
         """Where the block of `stage` made of `key` lies."""
-        return self.root / "blocks" / stage / f"{digest({'stage': stage, **key})}.jsonl"
+        made_of = {"stage": stage, **key} | ({"text_rules": TEXT_RULES} if stage in _OF_TEXTS else {})
+        return self.root / "blocks" / stage / f"{digest(made_of)}.jsonl"
 
     def rows(
         self, stage: str, key: Mapping[str, Any], compute: Callable[[], Sequence[Mapping[str, Any]]]
