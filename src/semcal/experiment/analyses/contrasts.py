@@ -17,7 +17,16 @@ from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
-__all__ = ["QUANTITIES", "Quantity", "benefit", "paired_tests", "pooled_benefit", "tested", "told"]
+__all__ = [
+    "QUANTITIES",
+    "Quantity",
+    "benefit",
+    "entropy_contrast",
+    "paired_tests",
+    "pooled_benefit",
+    "tested",
+    "told",
+]
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,12 @@ def _metric(name: str) -> Callable[[PairScores, str, str], Contrast]:
 
 
 def _entropy(variant: str) -> Callable[[PairScores, str, str], Contrast]:
-    return lambda pair, method, measure: pair.entropies.contrast((method, measure, variant), "auroc")
+    return lambda pair, method, measure: entropy_contrast(pair, method, measure, variant)
+
+
+def entropy_contrast(pair: PairScores, method: str, measure: str, variant: str) -> Contrast:
+    """AUROC of −entropy for one of `VARIANTS`, with its resamples."""
+    return pair.entropies.contrast((method, measure, variant), "auroc")
 
 
 def _gain(pair: PairScores, method: str, measure: str) -> Contrast:

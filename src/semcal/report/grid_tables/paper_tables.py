@@ -124,6 +124,7 @@ def _of_methods(
 ACE = _metric("ace", False)
 CONF = _metric("SE_conf", True, "(a) SE_conf")
 VANILLA = _metric("SE_vanilla", True, "(b) SE_vanilla")
+ONE_MEMBER = _metric("SE_conf_one_member", True, "(c) SE_conf (one member)")
 DIFFERS = Block("Greedy answer unlike Base's", lambda row: row["greedy_differs"], None)
 DECOMPOSED = ("brier", "reliability", "resolution", "uncertainty", "refinement")
 
@@ -143,9 +144,11 @@ BY_MODEL = (
         "04-entropy-short",
         _of_methods(
             "entropy",
-            "AUROC of −entropy, judged by (a) the most confident meaning and (b) a greedy answer,",
+            "AUROC of −entropy, judged by (a) the most confident meaning, right where any of several of its "
+            "members is, (b) one greedy answer, and (c) one member of the most confident meaning,",
             CONF,
             VANILLA,
+            ONE_MEMBER,
             measures=SHORT,
             underline=True,
         ),
@@ -153,14 +156,18 @@ BY_MODEL = (
     (
         "05-entropy-conf",
         _of_methods(
-            "entropy", "AUROC of −entropy, judged by the most confident meaning,", CONF, underline=True
+            "entropy",
+            "AUROC of −entropy, judged by the most confident meaning, right where any of several of its "
+            "members is,",
+            CONF,
+            underline=True,
         ),
     ),
     (
         "06-entropy-vanilla",
         _of_methods(
             "entropy",
-            "AUROC of −entropy, judged by a greedy answer of the method,",
+            "AUROC of −entropy, judged by one greedy answer of the method,",
             VANILLA,
             underline=True,
             extra=DIFFERS,
