@@ -225,6 +225,7 @@ def test_a_run_of_one_method_without_runs_or_draws_still_has_its_tables(own_grid
         "datasets": ["d"],
         "methods": ["Base"],
         "measures": ["E-SC"],
+        "runs": 1,
         "m": 10,
         "claims": [],
         "deviations": [],

@@ -9,7 +9,7 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
-from semcal.report.grid_headline import facts, headline, headline_table
+from semcal.report.grid_headline import facts, headline, headline_table, rules_note
 from semcal.report.grid_tables import grid_tables
 from semcal.report.grid_tables.remedy_tables import remedy_tables
 from semcal.report.tables import Table, markdown, markdown_text
@@ -43,6 +43,7 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
         f"{markdown_text(facts(run, results), begins=True)} {headline(results)}",
         _with_caption(headline_table(results)),
         "## What the paper claims, and what this run shows",
+        rules_note(results),
         *map(_claim, results["claims"]),
         *_beyond(results),
         "## Tables",
@@ -77,5 +78,9 @@ def _with_interval(table: Table) -> str:
 
 
 def _with_caption(table: Table) -> str:
+    """The table without its intervals, which its caption speaks of."""
+    if not any(cell.interval for row in table.rows for cell in row):
+        return _with_interval(table)
     rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
-    return _with_interval(replace(table, rows=rows))
+    caption = f"{table.caption.removesuffix('.')}. Here without the intervals."
+    return _with_interval(replace(table, caption=caption, rows=rows))

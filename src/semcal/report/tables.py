@@ -16,6 +16,7 @@ __all__ = [
     "Column",
     "Table",
     "answer_table",
+    "counted",
     "deviation_table",
     "mark",
     "markdown",
@@ -142,6 +143,17 @@ def number(value: float | int | None, digits: int = 3) -> Cell:
         return Cell(MISSING)
     text = str(value) if isinstance(value, int) else f"{value:.{digits}f}"
     return Cell(text.replace("-", "−"), float(value))
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
@@ -300,7 +312,7 @@ def deviation_table(results: Results) -> Table | None:
 def _shown(value: Any) -> str:
     if value is None:
         return MISSING
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or MISSING
 
 
 def markdown(table: Table) -> str:

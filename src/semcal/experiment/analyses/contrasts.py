@@ -24,6 +24,7 @@ __all__ = [
     "entropy_contrast",
     "paired_tests",
     "pooled_benefit",
+    "signed",
     "tested",
     "told",
 ]
@@ -128,7 +129,18 @@ def told(found: Mapping[str, Any]) -> str:
     '+0.013 [-0.001, +0.025]'
     """
     low, high = found["interval"]
-    return f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{signed(found['value'])} [{signed(low)}, {signed(high)}]"
+
+
+def signed(value: float) -> str:
+    """A number with its sign; what rounds to 0 is no negative zero.
+
+    Examples
+    --------
+    >>> signed(0.0125), signed(-0.0004)
+    ('+0.013', '+0.000')
+    """
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def tested(contrast: Contrast) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from semcal.report.tables import NAMES, Cell, Column, Table, number
 __all__ = ["paper_tables"]
 
 Results = Mapping[str, Any]
-SPREAD = "mean ± standard error over runs, and the 95 % interval over questions"
 BOLD = "Best of each measure and data set in bold, ⁼ where several show the same digits"
 
 
@@ -108,7 +107,7 @@ def _of_methods(
         return method_table(
             results["analyses"][analysis],
             name=f"{name}-{slug(model)}",
-            caption=f"{caption} for {model}: {SPREAD}. {BOLD}{under}.",
+            caption=f"{caption} for {model}: {_spread(results)}. {BOLD}{under}.",
             model=model,
             datasets=results["datasets"],
             methods=in_order(results["methods"]),
@@ -119,6 +118,13 @@ def _of_methods(
         )
 
     return made
+
+
+def _spread(results: Results) -> str:
+    """What stands beside a number."""
+    if results["runs"] == 1:
+        return "of one run, with the 95 % interval over questions"
+    return "mean ± standard error over runs, and the 95 % interval over questions"
 
 
 ACE = _metric("ace", False)
@@ -229,9 +235,9 @@ def _temperature(row: Row | None) -> Cell:
 
 
 def volatility_table(results: Results, metrics: list[str]) -> Table | None:
-    """Table 11: mean |change of rank| of each method, models × data sets as columns, the means in bold."""
+    """Table 11: mean |change of rank| by method, model and data set; None where there is nothing to rank."""
     rows = [row for row in results["analyses"]["volatility"] if row["metrics"] == metrics]
-    if not rows:
+    if not rows or len(results["methods"]) < 2:
         return None
     first, second = (NAMES[key] for key in metrics)
     body = [

@@ -31,13 +31,17 @@ TOLD = (
     "its members is (grading.members), SE_vanilla judges one text; the difference with one member in place "
     "of several stands beside it and decides nothing.",
 )
+ONE_CLASS = (
+    "Under no method and measure are there right and wrong answers both among the selected and among the "
+    "greedy ones, so AUROC is undefined."
+)
 
 
 def variants_claim(scores: GridScores) -> Claim:
     """Judge SE_conf against SE_vanilla, with the same of one member as further evidence."""
     known = _by_method(scores, "SE_conf")
     if not known:
-        return undecidable(*TOLD, lacking="data set with right and wrong answers")
+        return undecidable(*TOLD, because=ONE_CLASS)
     by_method = {method: Contrast.mean(found) for method, found in known.items()}
     pooled = Contrast.mean(one for found in known.values() for one in found)
     verdict = positive(pooled)
