@@ -27,7 +27,7 @@ def metrics_table(results: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("metric", overflow="fold")
     for result in results:
-        table.add_column(str(result.get("measure", "value")), justify="right", overflow="fold")
+        table.add_column(Text(str(result.get("measure", "value"))), justify="right", overflow="fold")
     fullest = max(results, key=len)
     for key, first in fullest.items():
         if key == "measure":
