@@ -37,7 +37,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
             checksum = file_checksum(written)
             written.replace(path)
     except SafetensorError as error:
-        raise StoreError(f"cannot write {path}: {error}") from error
+        raise StoreError(
+            f"cannot write {path} ({error}); see that there is space, and run the same command again"
+        ) from error
     return checksum
 
 
