@@ -118,7 +118,8 @@ def test_devices_and_pipes_stay_what_they_are(rows: str, tmp_path: Path) -> None
 def test_a_signal_leaves_nothing_behind_and_says_so(stopped: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.jsonl"
     process = started("cluster", "-", "--out", out, "-q")
-    wait_for(out.parent.exists, process)
+    wait_for(lambda: hidden(tmp_path), process)
+    time.sleep(0.5)  # until it waits for rows
     process.send_signal(stopped)
     stderr = process.communicate()[1]
     word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)

@@ -124,12 +124,12 @@ def claimed(claim: Claim | None, *, overwrite: bool, dry_run: bool) -> Iterator[
 def _made(folder: Path) -> Iterator[None]:
     """Make a folder with those above it; what is empty when the block ends goes again."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     finally:
-        with suppress(OSError):  # what is not empty stays
-            for path in missing:
+        for path in missing:
+            with suppress(OSError):  # what is not empty stays
                 path.rmdir()
 
 

@@ -23,7 +23,17 @@ from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import StoreError
 from semcal.recalibration import Suffixes
 from semcal.recalibration.suffixes import row_counts
-from semcal.records import LOCK, Row, dumps, file_lock, read_object, read_rows, write_rows, writing
+from semcal.records import (
+    LOCK,
+    Row,
+    dumps,
+    file_lock,
+    read_object,
+    read_rows,
+    remove_leftovers,
+    write_rows,
+    writing,
+)
 
 __all__ = ["FeatureStore", "Manifest"]
 
@@ -117,6 +127,7 @@ class FeatureStore:
         path = folder / "manifest.json"
         if path.exists():
             _check_same(path, manifest)
+            remove_leftovers(folder)
         else:
             with writing(path) as handle:
                 handle.write(dumps({"schema": SCHEMA, **asdict(manifest)}, indent=2) + "\n")
