@@ -66,7 +66,8 @@ def test_a_generation_config_of_somebody_else_is_not_replaced(
     fitted: tuple[str, float], tmp_path: Path
 ) -> None:
     (tmp_path / "generation_config.json").write_text('{"top_k": 20}')
-    code, _, err = semcal("export", fitted[0], "--format", "generation-config", "--out", tmp_path)
+    options = ("export", fitted[0], "--format", "generation-config", "--out", tmp_path, "--overwrite")
+    code, _, err = semcal(*options)
     assert code == 2
     assert "did not write it" in err
     assert (tmp_path / "generation_config.json").read_text() == '{"top_k": 20}'

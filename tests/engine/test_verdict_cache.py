@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,18 @@ def test_more_triples_than_one_statement_takes_are_all_found(tmp_path):
     again = CachedEquivalence(truth, tmp_path / "v.sqlite")
     assert again.entails(asked) == expected
     assert again.calls == 0
+
+
+def test_of_two_processes_that_decide_at_once_the_first_verdict_holds_for_both(tmp_path):
+    path = tmp_path / "verdicts.sqlite"
+    first = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=lambda _: [True]), path)
+
+    def later(triples):
+        assert first.entails(triples) == [True]  # meanwhile, on another device
+        return [False]
+
+    second = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=later), path)
+    assert second.entails([("q?", "a", "b")]) == [True]
 
 
 def test_any_text_is_a_key(tmp_path):

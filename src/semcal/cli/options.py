@@ -29,6 +29,7 @@ __all__ = [
     "ModelOption",
     "NliDeviceOption",
     "OutOption",
+    "OverwriteOption",
     "QuietOption",
     "RowsArgument",
     "SamplesOption",
@@ -73,6 +74,9 @@ OutOption = Annotated[
         callback=out_path,
         help="Write here instead of stdout; the file appears whole or not at all.",
     ),
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is there at --out; otherwise that is refused.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]

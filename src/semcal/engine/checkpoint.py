@@ -23,7 +23,7 @@ from semcal.recalibration.hub import snapshot
 from semcal.recalibration.places import LANGUAGE_MODEL, place_of
 from semcal.records import dumps
 
-__all__ = ["FOLDED", "Checkpoint", "open_checkpoint", "refuse_folded"]
+__all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folded"]
 
 #: The key of config.json that says by which temperature the logits are divided already.
 FOLDED = "semcal_folded_temperature"
@@ -150,6 +150,11 @@ def refuse_folded(config: Mapping[str, Any], error_class: type[SemcalError] = Mo
             f"this checkpoint has T = {config[FOLDED]:g} folded in: its logits are divided by T already; "
             "use it as it is (T = 1), or go back to the checkpoint from which it was made"
         )
+
+
+def is_folded(directory: Path) -> bool:
+    """Whether a directory is a checkpoint with a temperature folded in."""
+    return (directory / "config.json").is_file() and FOLDED in _json(directory / "config.json")
 
 
 def _json(path: Path, *, missing: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class CachedEquivalence:
         if missing:
             found = dict(zip(missing, self.inner.entails(missing), strict=True))
             self._add(found)
-            known |= found
+            known |= found | self._find(missing)  # another process may have decided first: its verdict stays
         self.hits += len(triples) - len(missing)
         self.calls += len(missing)
         return [known[triple] for triple in triples]
@@ -177,7 +177,10 @@ class CachedEquivalence:
             finally:
                 database.close()
         except sqlite3.OperationalError as error:
-            raise StoreError(f"cannot use the verdict cache {self.path}: {error}") from error
+            raise StoreError(
+                f"cannot use the verdict cache {self.path}: {error}; see that there is space and that it may "
+                "be written to"
+            ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
                 f"the verdict cache {self.path} is damaged ({error}); delete it, "

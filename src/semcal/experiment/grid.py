@@ -21,7 +21,6 @@ from semcal.experiment.cells import Cell
 from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
-from semcal.experiment.folders import sweep
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
@@ -30,7 +29,7 @@ from semcal.experiment.reading import claim_folder
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.crews import Crew, Task, together
-from semcal.records import dumps, read_object, write_rows
+from semcal.records import dumps, read_object, remove_leftovers, write_rows
 
 if TYPE_CHECKING:
     from semcal.experiment.shelf import Shelf
@@ -106,7 +105,7 @@ class Grid:
         claim_folder(self.folder, self.settings)
         self._check_versions()
         if self.shard is None:  # another shard may be at work in the same folder, on another machine
-            sweep(self.folder)
+            remove_leftovers(self.folder, deep=True)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
         problems = [problem for parts in sets for problem in parts.problems]
         for problem in problems:

@@ -23,7 +23,17 @@ from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import StoreError
 from semcal.recalibration import Suffixes
 from semcal.recalibration.suffixes import row_counts
-from semcal.records import Row, dumps, read_object, read_rows, write_rows, writing
+from semcal.records import (
+    LOCK,
+    Row,
+    dumps,
+    file_lock,
+    read_object,
+    read_rows,
+    remove_leftovers,
+    write_rows,
+    writing,
+)
 
 __all__ = ["FeatureStore", "Manifest"]
 
@@ -117,6 +127,7 @@ class FeatureStore:
         path = folder / "manifest.json"
         if path.exists():
             _check_same(path, manifest)
+            remove_leftovers(folder)
         else:
             with writing(path) as handle:
                 handle.write(dumps({"schema": SCHEMA, **asdict(manifest)}, indent=2) + "\n")
@@ -135,9 +146,24 @@ class FeatureStore:
         ------
         StoreError
             If the file is damaged.
+        UsageError
+            If another process is at it.
         QuestionError
             For a question that does not fit the model, before any is run.
         """
+        if len(self._finished()) == len(list(_blocks(len(prompts)))):
+            return self._filled(model, prompts, answers, progress)
+        busy = f"another process is reading questions into {self.folder}; wait until it has ended"
+        with file_lock(self.folder / LOCK, busy):
+            return self._filled(model, prompts, answers, progress)
+
+    def _filled(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        progress: Callable[[int], None] | None,
+    ) -> Suffixes:
         states = self._mapped()
         own = [len(prompt.token_ids) - self.manifest.shared for prompt in prompts]
         before = self.manifest.shared if self.manifest.whole else 0

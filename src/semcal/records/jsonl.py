@@ -9,7 +9,6 @@ import codecs
 import gzip
 import json
 import math
-import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from semcal.errors import InputError, RowError, StoreError, shown
+from semcal.records.atomic import atomic_write, is_stream, naming
 from semcal.records.kinds import check_ending, check_start
 from semcal.records.parsing import fault, parse
 
@@ -245,33 +245,24 @@ def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
 def writing(target: str | Path | None) -> Iterator[TextIO]:
     """Open `target` for text so that it appears whole or not at all; None is standard output.
 
-    The text goes to a temporary name beside it, is flushed to disk and renamed; an error
-    inside the block leaves an older file as it was. What is no file but a device or a pipe
-    (/dev/null, a FIFO) is written to as it is.
+    The text goes to a temporary name beside it, is flushed to disk and renamed (`atomic_write`); an
+    error inside the block leaves an older file as it was. What is no file but a device or a pipe
+    (/dev/null, a FIFO, /dev/stdout) is written to as it is.
     """
     if target is None:
         yield sys.stdout
         sys.stdout.flush()
         return
     path = Path(target)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("w", encoding="utf-8", newline="\n") as handle:
+    if is_stream(path):
+        with naming(path), path.open("w", encoding="utf-8", newline="\n") as handle:
             yield handle
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if error.filename is None:  # a full disk says that it is full, not at which file it was noticed
-            error.filename = str(path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        atomic_write(path) as raw,
+        open(raw.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as handle,
+    ):
+        yield handle
 
 
 def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from semcal.cli.claims import Claim
 from semcal.cli.complaints import Complaints
 from semcal.cli.console import complain, progress, say
 from semcal.cli.crews import chosen, crew_for, tell_peak
@@ -24,6 +25,7 @@ from semcal.cli.options import (
     JsonOption,
     MemoryOption,
     NliDeviceOption,
+    OverwriteOption,
     QuietOption,
     VerboseOption,
     WorkersOption,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from semcal.experiment.stages import Shard
     from semcal.pipeline.crews import Crew
 
-__all__ = ["CLASS", "command"]
+__all__ = ["CLASS", "claim", "command"]
 
 
 class CLASS(TyperCommand):
@@ -66,6 +68,7 @@ def command(
             help="The run folder; runs/ and CONFIG's name by default.",
         ),
     ] = None,
+    overwrite: OverwriteOption = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="A.B=C", help="Override a setting; may be given several times."),
@@ -109,7 +112,7 @@ def command(
 
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, given, limit=limit)
-    folder = out or Path("runs") / config.stem
+    folder = _folder(out, config)
     if dry_run:
         return _plan(settings, folder, as_json=json)
     share = _shard(shard)
@@ -123,6 +126,24 @@ def command(
     outcome = _carry_out(settings, folder, share, workers, ray, how, verbose=verbose)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
+
+
+def claim(options: Mapping[str, Any]) -> Claim:
+    """The run folder; shards share it, unless one of them removes what is there."""
+    folder = _folder(options["out"], options["config"])
+    share = _shard(options["shard"])
+    shared = share is not None and not (options["fresh"] or options["start"])
+    return Claim(
+        folder,
+        is_folder=True,
+        begun=(folder / "settings.yaml").is_file(),
+        kept=folder,
+        shard=f"{share.number} of {share.of}" if share is not None and shared else "",
+    )
+
+
+def _folder(out: Path | None, config: Path) -> Path:
+    return out or Path("runs") / config.stem
 
 
 def _plan(settings: GridSettings, folder: Path, *, as_json: bool) -> int:

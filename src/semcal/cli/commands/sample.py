@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semcal.cli.claims import Claim, unfinished
 from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain, say
 from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
@@ -27,6 +28,7 @@ from semcal.cli.options import (
     MemoryOption,
     ModelOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     RowsArgument,
     SamplesOption,
@@ -42,7 +44,7 @@ from semcal.qa.datasets import Question
 if TYPE_CHECKING:
     from semcal.pipeline.processes import Job
 
-__all__ = ["RecalibratorOption", "TemperatureOption", "command"]
+__all__ = ["RecalibratorOption", "TemperatureOption", "claim", "command"]
 
 #: Questions sampled together; fixed, so that interrupting and resuming changes nothing.
 BLOCK = 64
@@ -74,6 +76,7 @@ def command(
     columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -128,10 +131,15 @@ def command(
             kept=kept,
             inputs=Question.row,
         )
-        with kept.told_when_interrupted():
-            code = run_rows(questions, out, work=work, label="sample", block=BLOCK, limit=limit)
+        code = run_rows(questions, out, work=work, label="sample", block=BLOCK, limit=limit)
         kept.finish()
     return code
+
+
+def claim(options: Mapping[str, Any]) -> Claim | None:
+    """What the command writes to, and where it keeps finished blocks."""
+    out = options["out"]
+    return None if out is None else Claim(out, kept=unfinished(out))
 
 
 def _job(questions: Sequence[Question], **how: Any) -> Job:
