@@ -17,6 +17,9 @@ SemcalWarning (a UserWarning)
 
 from __future__ import annotations
 
+from reprlib import Repr
+from typing import Any
+
 __all__ = [
     "FitError",
     "InputError",
@@ -30,7 +33,11 @@ __all__ = [
     "UndefinedWarning",
     "UsageError",
     "WorkerError",
+    "shown",
 ]
+
+#: Longest text of a value in a message.
+WIDTH = 60
 
 
 class SemcalError(Exception):
@@ -127,3 +134,31 @@ class SemcalWarning(UserWarning):
 
 class UndefinedWarning(SemcalWarning):
     """A number that is undefined for these data and is therefore null (NaN)."""
+
+
+class _Short(Repr):
+    """`repr` that stops early, whatever it is given: millions of digits, lists in lists, a whole book."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = WIDTH
+        self.maxlevel = self.maxdict = self.maxlist = self.maxtuple = self.maxset = 3
+
+    def repr_int(self, value: int, level: int) -> str:  # noqa: ARG002
+        digits = value.bit_length() * 0.30103
+        return repr(value) if digits < WIDTH else f"a whole number of about {digits:.0f} digits"
+
+
+_SHORT = _Short()
+
+
+def shown(value: Any) -> str:
+    """Return `repr(value)` for a message, cut to about 60 characters.
+
+    Examples
+    --------
+    >>> shown("two"), shown([1, 2, 3, 4]), shown(10**400)
+    ("'two'", '[1, 2, 3, ...]', 'a whole number of about 400 digits')
+    """
+    text = _SHORT.repr(value)
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
