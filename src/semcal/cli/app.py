@@ -86,6 +86,9 @@ def _exit_code(command: Command, *args: Any, **options: Any) -> int:
     except BrokenPipeError:  # the reader of our pipe has gone: there is nothing more to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError:
+        complain("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
+        return 1
     except OSError as error:
         complain(f"error: {error.strerror or error}: {error.filename or 'a file'}")
         return 1

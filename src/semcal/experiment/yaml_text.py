@@ -79,11 +79,11 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[int, tuple[int, int]] = {}  # of finished nodes: values in them, depth below them
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         repeated = self.check_event(yaml.AliasEvent)
         self._level += 1
         self._refuse_deeper(self._level, mark)
-        node = super().compose_node(parent, index)
+        node: Any = super().compose_node(parent, index)
         self._level -= 1
         if repeated and id(node) not in self._sizes:
             raise yaml.MarkedYAMLError(problem="an alias inside the value that it repeats", problem_mark=mark)
@@ -115,7 +115,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
-            value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            value = super().construct_object(node, deep)
         except _WRONG as error:
             kind = str(node.tag).rpartition(":")[2]
             raise yaml.MarkedYAMLError(

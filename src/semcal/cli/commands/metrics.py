@@ -18,6 +18,7 @@ from semcal.cli.options import (
     RowsArgument,
     SeedOption,
     VerboseOption,
+    countable,
 )
 from semcal.cli.streams import BadRows, checked
 from semcal.errors import InputError, RowError
@@ -29,7 +30,7 @@ __all__ = ["command"]
 def command(
     file: RowsArgument,
     measure: Annotated[list[str] | None, typer.Option(help="Only this measure; may be repeated.")] = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of ECE and ACE.")] = 15,
+    bins: Annotated[int, typer.Option(min=1, callback=countable, help="Bins of ECE and ACE.")] = 15,
     ci: Annotated[
         bool, typer.Option("--ci", help="Add standard errors and 95 % intervals over questions.")
     ] = False,
