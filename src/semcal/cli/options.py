@@ -40,7 +40,7 @@ __all__ = [
     "out_path",
 ]
 
-#: Counts are below this, and seeds below the square of it: what arrays and files can hold.
+#: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
 LARGEST = 2**31
 
 

@@ -277,7 +277,7 @@ class GridSettings(Part):
     """
 
     preset: Literal["sound", "paper", "reference"] = "sound"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
     equivalence: str
