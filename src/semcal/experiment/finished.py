@@ -232,9 +232,11 @@ def _settings(path: Path) -> dict[str, Any]:
         lacking = sorted(needed - (found.keys() if isinstance(found, dict) else set()))
         raise StoreError(f"{path} lacks {', '.join(lacking)}: run `semcal run` again")
     try:
-        settings_of(found, where=str(path))
+        settings_of(found)
     except UsageError as error:
-        raise StoreError(f"{error}: run `semcal run` again") from error
+        raise StoreError(
+            f"{path} was edited or is of another version ({error}): run `semcal run` again"
+        ) from error
     return found
 
 

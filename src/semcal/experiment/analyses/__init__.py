@@ -153,12 +153,6 @@ def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
 
 
 def _deviations(run: FinishedRun) -> list[dict[str, Any]]:
-    try:
-        settings = GridSettings.model_validate(run.settings)
-    except ValidationError as error:
-        raise StoreError(
-            f"{run.folder / 'settings.yaml'} was edited or is of another version ({error}): run `semcal run` "
-            "again"
-        ) from error
+    settings = GridSettings.model_validate(run.settings)
     sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
     return [row.model_dump() for row in deviations(settings, sizes)]
