@@ -19,7 +19,7 @@ QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand", "Mira"]}
     for i in range(70)
 ]
-SAMPLED = ("--equivalence", "exact", "--m", "3", "--max-new-tokens", "4")
+SAMPLED = ("--equivalence", "exact", "--m", "2", "--max-new-tokens", "4", "--limit", "12")
 WAYS: dict[str, tuple[str, ...]] = {
     "TS": ("--features", "features"),
     "TS by steps": ("--solver", "sgd"),
@@ -43,7 +43,7 @@ from semcal.pipeline import feature_store
 from semcal.recalibration import training_store
 
 torch.set_num_threads(1)
-feature_store.BLOCK, blocks.BLOCK = 16, 16
+feature_store.BLOCK, blocks.BLOCK = 8, 4
 training_store.INTERVAL, training_store.SHARE = 0.0, float("inf")
 replace = Path.replace
 
@@ -117,7 +117,7 @@ def made(folder: Path) -> Path:
     """A folder with the questions."""
     folder.mkdir()
     write(folder / "q.jsonl", QUESTIONS[:54])
-    write(folder / "v.jsonl", QUESTIONS[54:])
+    write(folder / "v.jsonl", QUESTIONS[60:])
     return folder
 
 

@@ -56,9 +56,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from semcal.errors import StoreError, UndefinedWarning
+from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.claims import judge
 from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.fits import fits
