@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import random
+import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,3 +123,89 @@ def test_where_space_cannot_be_taken_beforehand_the_store_is_the_same(
     stored = FeatureStore(tmp_path, manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
     direct = MODEL.features(PROMPTS, ANSWERS, whole=True, shared=manifest(whole=True).shared)
     assert torch.equal(stored.states, direct.states)
+
+
+def test_damage_of_the_shared_prefix_is_found(tmp_path: Path) -> None:
+    wanted = manifest(whole=True)
+    FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    raw = bytearray((tmp_path / "states.bin").read_bytes())
+    raw[1] ^= 1
+    (tmp_path / "states.bin").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"states\.bin is damaged \(block 0"):
+        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{", "[]", "{}", '{"block": true, "blake2b": "x"}', '{"block": "0", "blake2b": "x"}', '{"block": 0}'],
+)
+def test_a_line_that_names_no_block_is_told_with_its_number(tmp_path: Path, line: str) -> None:
+    wanted = manifest(whole=False)
+    FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    with (tmp_path / "blocks.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(
+        StoreError, match=r"blocks\.jsonl is damaged \(line 4 names no block with its checksum\)"
+    ):
+        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("not to be touched")
+    (tmp_path / "features").mkdir()
+    (tmp_path / "features" / "states.bin").symlink_to(mine)
+    with pytest.raises(StoreError, match=r"states\.bin is a link or no file, so nothing is written to it"):
+        FeatureStore(tmp_path / "features", manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
+    assert mine.read_text() == "not to be touched"
+
+
+def mutated(folder: Path, other: Path, rng: random.Random) -> str:
+    """Change one file of a store in a random way; which way."""
+    path = rng.choice(sorted(folder.iterdir()))
+    raw = bytearray(path.read_bytes())
+    way = rng.choice(("flip", "flip", "cut", "empty", "gone", "foreign", "swap", "types"))
+    place = rng.randrange(len(raw))
+    if way == "gone":
+        path.unlink()
+        return way
+    if way == "flip":
+        raw[place] ^= rng.randrange(1, 256)
+    elif way == "cut":
+        raw = raw[:place]
+    elif way == "empty":
+        raw = bytearray()
+    elif way == "foreign":
+        raw = bytearray((other / path.name).read_bytes())
+    elif way == "swap":
+        raw = raw[place:] + raw[:place]
+    else:
+        raw = bytearray(b'{"schema": [], "block": {}, "blake2b": 1e999, "rows": null}')
+    path.write_bytes(raw)
+    return way
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_changed_folder_is_refused_or_gives_the_same_features(tmp_path: Path, whole: bool) -> None:
+    """What no file says any more is read by the model again."""
+    wanted, rng = manifest(whole=whole), random.Random(13)
+    expected = FeatureStore(tmp_path / "whole", wanted).fill(MODEL, PROMPTS, ANSWERS)
+    order = [PROMPTS[::-1], ANSWERS[::-1]]
+    other = Manifest.of(MODEL, *order, data_hash="other", prompt_hash="p", whole=whole)
+    FeatureStore(tmp_path / "other", other).fill(MODEL, *order)
+    counts: Counter[str] = Counter()
+    for number in range(200):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        way = mutated(folder, tmp_path / "other", rng)
+        try:
+            found = FeatureStore(folder, wanted).fill(MODEL, PROMPTS, ANSWERS)
+        except StoreError:
+            counts["refused"] += 1
+        else:
+            counts["the same"] += 1
+            for name in ("prefix", "states", "targets"):
+                assert torch.equal(getattr(found, name), getattr(expected, name)), (number, way, name)
+        shutil.rmtree(folder)
+    assert counts["refused"] > 100
+    assert counts["the same"] > 10

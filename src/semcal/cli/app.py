@@ -107,6 +107,9 @@ def _exit_code(command: Command, claim_of: ClaimOf, options: Mapping[str, Any]) 
     except BrokenPipeError:  # the reader of our pipe has gone: there is nothing more to say to it
         _flushed()
         return 1
+    except MemoryError:
+        complain("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
+        return 1
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
         complain(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")

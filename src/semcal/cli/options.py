@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from semcal.cli.console import set_quiet
+from semcal.errors import shown
 
 __all__ = [
     "CacheOption",
@@ -37,8 +38,12 @@ __all__ = [
     "TAlphaOption",
     "VerboseOption",
     "WorkersOption",
+    "countable",
     "out_path",
 ]
+
+#: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
+LARGEST = 2**31
 
 
 def _quietly(value: bool) -> bool:
@@ -56,6 +61,21 @@ def out_path(path: Path | None) -> Path | None:
     return path
 
 
+def countable(count: int | None) -> int | None:
+    """Refuse a count that no array can have."""
+    return _below(count, LARGEST)
+
+
+def _seed(seed: int) -> int | None:
+    return _below(seed, LARGEST**2)
+
+
+def _below(number: int | None, limit: int) -> int | None:
+    if number is not None and number >= limit:
+        raise typer.BadParameter(f"{shown(number)} is too large; give a number below {limit}")
+    return number
+
+
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
 ColumnsOption = Annotated[
     list[str] | None,
@@ -63,9 +83,10 @@ ColumnsOption = Annotated[
         "--columns", metavar="OURS=THEIRS", help="What FILE calls a column: question=Frage; may be repeated."
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="A run is a seed.")]
+SeedOption = Annotated[int, typer.Option(min=0, callback=_seed, help="A run is a seed.")]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, help="Stop after this many rows; bad ones count as well.")
+    int | None,
+    typer.Option(min=1, callback=countable, help="Stop after this many rows; bad ones count as well."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -105,6 +126,7 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        callback=countable,
         metavar="N",
         help="Processes of one thread each that share the work; chosen by the models' size by default.",
     ),
@@ -132,8 +154,14 @@ FewShotOption = Annotated[
 ]
 MaxNewTokensOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Longest generation: 10 tokens closed book, 32 open book by default."),
+    typer.Option(
+        min=1,
+        callback=countable,
+        help="Longest generation: 10 tokens closed book, 32 open book by default.",
+    ),
 ]
-SamplesOption = Annotated[int, typer.Option("--m", min=1, help="Answers to sample for each question.")]
+SamplesOption = Annotated[
+    int, typer.Option("--m", min=1, callback=countable, help="Answers to sample for each question.")
+]
 TAlphaOption = Annotated[float, typer.Option("--t-alpha", help="The parameter a of T-SC.")]
 GAlphaOption = Annotated[float, typer.Option("--g-alpha", help="The parameter a of G-SC.")]

@@ -56,7 +56,10 @@ class Resumable:
     def _refuse_other_work(self) -> None:
         if self._folder is None or not (self._folder / SETTINGS).is_file():
             return
-        if (self._folder / SETTINGS).read_text(encoding="utf-8").strip() != dumps(self._settings):
+        if (self._folder / SETTINGS).read_bytes().strip() != dumps(self._settings).encode():
+            if not any(path.is_file() for part in PARTS for path in (self._folder / part).rglob("*")):
+                (self._folder / SETTINGS).unlink()  # that call failed before it finished anything
+                return
             raise UsageError(
                 f"{self._folder} holds unfinished work of a call with other options; run that again to "
                 "finish it, or give --fresh to drop it"

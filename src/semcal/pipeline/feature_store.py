@@ -2,7 +2,8 @@
 
 A store is a folder: `manifest.json` says what it is made of, `states.bin` holds the states, mapped into
 memory and never loaded whole, and `blocks.jsonl` one line for each finished block of questions with its
-checksum. A block is read by the model in one piece, so an interrupted store ends up the same byte for byte.
+checksum; the prefix belongs to the first. A block is read by the model in one piece, so an interrupted store
+ends up the same byte for byte.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from semcal.engine.batches import shared_length
 from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import StoreError
+from semcal.errors import StoreError, shown
 from semcal.recalibration import Suffixes
 from semcal.recalibration.suffixes import row_counts
 from semcal.records import (
@@ -37,7 +38,7 @@ from semcal.records import (
 
 __all__ = ["FeatureStore", "Manifest"]
 
-SCHEMA = 1
+SCHEMA = 2
 #: Questions that the model reads in one piece.
 BLOCK = 256
 
@@ -172,15 +173,17 @@ class FeatureStore:
         finished = self._finished()
         for number, part in enumerate(_blocks(len(prompts))):
             place = slice(rows[part.start], rows[part.stop])
+            sealed = slice(place.start if number else 0, place.stop)
             if number in finished:
-                _check_block(self.folder, number, states[place], finished[number])
+                _check_block(self.folder, number, states[sealed], finished[number])
             else:
                 found = model.features(
                     prompts[part], answers[part], whole=self.manifest.whole, shared=self.manifest.shared
                 )
-                states[:before] = found.prefix
+                if number == 0:
+                    states[:before] = found.prefix
                 states[place] = found.states
-                finished[number] = _checksum(states[place])
+                finished[number] = _checksum(states[sealed])
                 self._write_finished(finished)
             if progress is not None:
                 progress(part.stop)
@@ -189,20 +192,35 @@ class FeatureStore:
 
     def _mapped(self) -> Tensor:
         manifest, path = self.manifest, self.folder / "states.bin"
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise StoreError(f"{path} is a link or no file, so nothing is written to it; remove it")
         _reserve(path, manifest.bytes)
-        flat = torch.from_file(
-            str(path),
-            shared=True,
-            size=manifest.rows * manifest.width,
-            dtype=_dtype(manifest.dtype),
-        )
+        try:
+            flat = torch.from_file(
+                str(path),
+                shared=True,
+                size=manifest.rows * manifest.width,
+                dtype=_dtype(manifest.dtype),
+            )
+        except RuntimeError as error:
+            raise StoreError(f"cannot map {path} into memory: {str(error).splitlines()[0]}") from error
         return flat.view(manifest.rows, manifest.width)
 
     def _finished(self) -> dict[int, str]:
         """Checksum of each finished block."""
         path = self.folder / "blocks.jsonl"
-        rows = [row.data for row in read_rows(path) if isinstance(row, Row)] if path.exists() else []
-        return {row["block"]: row["blake2b"] for row in rows}
+        found: dict[int, str] = {}
+        for row in read_rows(path) if path.exists() else ():
+            number, checksum = (
+                (row.data.get("block"), row.data.get("blake2b")) if isinstance(row, Row) else (None, None)
+            )
+            if type(number) is not int or not isinstance(checksum, str):
+                raise StoreError(
+                    f"{path} is damaged (line {row.line} names no block with its checksum); delete "
+                    f"{self.folder} and run the same command again"
+                )
+            found[number] = checksum
+        return found
 
     def _write_finished(self, finished: Mapping[int, str]) -> None:
         write_rows(
@@ -249,7 +267,7 @@ def _check_block(folder: Path, number: int, states: Tensor, expected: str) -> No
 def _check_same(path: Path, wanted: Manifest) -> None:
     found = read_object(path, remedy="delete its folder and run the same command again")
     differing = [
-        f"{key} is {found.get(key)!r}, wanted {value!r}"
+        f"{key} is {shown(found.get(key))}, wanted {value!r}"
         for key, value in {"schema": SCHEMA, **asdict(wanted)}.items()
         if found.get(key) != value
     ]

@@ -20,6 +20,7 @@ from semcal.cli.options import (
     RowsArgument,
     SeedOption,
     VerboseOption,
+    countable,
 )
 from semcal.cli.reading import open_rows
 from semcal.cli.streams import good_items
@@ -35,7 +36,7 @@ FIELDS = ("id", "confidence", "correct", "semantic_entropy")
 def command(
     file: RowsArgument,
     measure: Annotated[list[str] | None, typer.Option(help="Only this measure; may be repeated.")] = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of ECE and ACE.")] = 15,
+    bins: Annotated[int, typer.Option(min=1, callback=countable, help="Bins of ECE and ACE.")] = 15,
     ci: Annotated[
         bool, typer.Option("--ci", help="Add standard errors and 95 % intervals over questions.")
     ] = False,

@@ -29,6 +29,7 @@ from semcal.cli.options import (
     QuietOption,
     VerboseOption,
     WorkersOption,
+    countable,
     out_path,
 )
 from semcal.errors import UsageError
@@ -74,7 +75,8 @@ def command(
         typer.Option("--set", metavar="A.B=C", help="Override a setting; may be given several times."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many questions in each part of a data set.")
+        int | None,
+        typer.Option(min=1, callback=countable, help="At most so many questions in each part of a data set."),
     ] = None,
     start: Annotated[
         str | None,

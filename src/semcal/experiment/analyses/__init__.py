@@ -58,9 +58,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from semcal.errors import StoreError, UndefinedWarning
+from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.claims import RULES, judge
 from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.fits import fits
@@ -156,12 +154,6 @@ def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
 
 
 def _deviations(run: FinishedRun) -> list[dict[str, Any]]:
-    try:
-        settings = GridSettings.model_validate(run.settings)
-    except ValidationError as error:
-        raise StoreError(
-            f"{run.folder / 'settings.yaml'} was edited or is of another version ({error}): run `semcal run` "
-            "again"
-        ) from error
+    settings = GridSettings.model_validate(run.settings)
     sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
     return [row.model_dump() for row in deviations(settings, sizes)]
