@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -65,7 +65,7 @@ def _guarded(command: Command) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, **options: Any) -> None:
-        warnings.showwarning = _warn
+        warnings.showwarning = partial(_warn, said=set())
         raise typer.Exit(_exit_code(command, *args, **options))
 
     return run
@@ -98,10 +98,14 @@ def _warn(
     lineno: int,
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,
+    *,
+    said: set[str],
 ) -> None:
-    """Show our own warnings as a line, others as Python does."""
+    """Show our own warnings as a line, each once, others as Python does."""
     if issubclass(category, SemcalWarning):
-        complain(f"warning: {message}")
+        if str(message) not in said:  # processes that share the work may all have found it
+            said.add(str(message))
+            complain(f"warning: {message}")
     else:
         complain(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 

@@ -55,21 +55,26 @@ class BadRows:
         return 1 if self.count else 0
 
 
-def checked(rows: Iterable[Row | RowError], check: Callable[[Data], object]) -> Iterator[Row | RowError]:
-    """Turn the rows that `check` refuses (InputError) into the errors that they are."""
-    for row in rows:
-        if isinstance(row, Row):
-            try:
-                check(row.data)
-            except InputError as error:
-                yield RowError(row.line, str(error))
-                continue
-        yield row
+def checked(
+    items: Iterable[Item | InputError], check: Callable[[Any], object]
+) -> Iterator[Item | InputError]:
+    """Turn items whose data, or questions, `check` refuses (InputError) into the errors that they are.
 
-
-def _good(items: Iterable[Item | RowError], bad: BadRows) -> Iterator[Item]:
+    What can be known of an item by itself is asked here: blocks are cut from the items that are left.
+    """
     for item in items:
-        if isinstance(item, RowError):
+        if not isinstance(item, InputError):
+            try:
+                check(item.data if isinstance(item, Row) else item)
+            except InputError as error:
+                yield _named(item, error)
+                continue
+        yield item
+
+
+def _good(items: Iterable[Item | InputError], bad: BadRows) -> Iterator[Item]:
+    for item in items:
+        if isinstance(item, InputError):
             bad.report(item)
         else:
             yield item
@@ -109,7 +114,7 @@ def _in_turn(
 
 
 def run_rows(
-    items: Iterable[Item | RowError],
+    items: Iterable[Item | InputError],
     out: Path | None,
     *,
     work: Work[Item],
@@ -122,7 +127,7 @@ def run_rows(
 
     Parameters
     ----------
-    items : iterable of Row or Question, and RowError
+    items : iterable of Row or Question, and InputError
         The good ones are worked on, the others reported.
     out : Path or None
         A file, which appears whole or not at all; None is stdout.

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from semcal.engine.equivalence import Triple
 from semcal.engine.first_token import first_token_only
-from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
+from semcal.engine.loading import choose_device, files_hash, in_words, read_checkpoint, read_config
 from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.places import NLI_MODEL, place_of
@@ -92,25 +92,20 @@ class CrossEncoder:
         """
         where = choose_device(device)
         place = place_of(name_or_dir, NLI_MODEL, revision=revision)
-        source, name, options = place.source, place.name, hub_options(place, revision)
+        source, name = place.source, place.name
         what = f"cannot load the NLI model {name!r}"
-        tokenizer = _attempt(f"{what}: its tokenizer", AutoTokenizer.from_pretrained, source, **options)
-        with _no_progress_bar():
-            model, report = _attempt(
-                f"{what}: its weights",
-                AutoModelForSequenceClassification.from_pretrained,
-                source,
-                dtype=torch.float32,
-                output_loading_info=True,
-                **options,
-            )
+        read_config(what, place, revision)
+        tokenizer, model, report = read_checkpoint(
+            what, place, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
+        )
         if report["missing_keys"]:
             raise ModelError(
                 f"{what}: the files lack {', '.join(sorted(report['missing_keys']))}; "
                 "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
             )
         found = files_hash(Path(source)) if Path(source).is_dir() else str(model.config._commit_hash)
-        return cls(model.to(where), tokenizer, name=name, revision=found)
+        with in_words(what, source):
+            return cls(model.to(where), tokenizer, name=name, revision=found)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from semcal.engine.special_tokens import SpecialTokens
+
 __all__ = ["PairTokens", "encoded_whole", "pair_tokens_of"]
 
 Columns = dict[str, list[int]]
@@ -39,7 +41,8 @@ def pair_tokens_of(tokenizer: Any) -> PairTokens | None:
 
 def encoded_whole(tokenizer: Any, pairs: Sequence[tuple[str, str]], **cut: Any) -> list[Columns]:
     """The columns of each pair as the tokenizer gives them, cut as it is told."""
-    columns = tokenizer([a for a, _ in pairs], [b for _, b in pairs], verbose=False, **cut)
+    sides = [a for a, _ in pairs], [b for _, b in pairs]
+    columns = tokenizer(*sides, verbose=False, split_special_tokens=True, **cut)
     return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
 
 
@@ -56,6 +59,7 @@ class PairTokens:
     def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
         self._backend = tokenizer.backend_tokenizer
         self._names = names
+        self._special_tokens = SpecialTokens(tokenizer)
         self._side = lru_cache(KEPT)(self._encoded)
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Columns]:
@@ -69,4 +73,5 @@ class PairTokens:
         return found
 
     def _encoded(self, text: str) -> Any:
-        return self._backend.encode(text, add_special_tokens=False)
+        plain = self._special_tokens.encode(text)
+        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain

@@ -20,7 +20,7 @@ from semcal.cli.options import (
     VerboseOption,
 )
 from semcal.cli.streams import BadRows, checked
-from semcal.errors import InputError, RowError
+from semcal.errors import InputError
 from semcal.records import Row, dumps, read_rows, writing
 
 __all__ = ["command"]
@@ -69,7 +69,7 @@ def command(
     return bad.exit_code()
 
 
-def _good(rows: Iterable[Row | RowError], bad: BadRows) -> Iterator[Mapping[str, Any]]:
+def _good(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Mapping[str, Any]]:
     for row in rows:
         if isinstance(row, Row):
             yield row.data

@@ -32,7 +32,7 @@ from semcal.cli.options import (
     VerboseOption,
     WorkersOption,
 )
-from semcal.cli.streams import run_rows
+from semcal.cli.streams import checked, run_rows
 from semcal.qa.datasets import Question, read_questions
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def command(
     when it is interrupted, and the same command goes on from there.
     """
     from semcal.cli.resuming import Resumable
+    from semcal.pipeline.sample import check_question
     from semcal.recalibration import fingerprint
 
     if dry_run:
@@ -115,15 +116,17 @@ def command(
         kept = Resumable(out, key, fresh=fresh)
         if verbose:
             say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
+        how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
+        fitting = checked(questions, partial(check_question, models.model, recalibrators=[method], **how))
         work = SharedRows(
             crew,
-            partial(_job, method=method, asking=asking, m=m, seed=seed, max_new_tokens=max_new_tokens),
+            partial(_job, method=method, seed=seed, **how),
             stage="sample",
             kept=kept,
             inputs=Question.row,
         )
         with kept.told_when_interrupted():
-            code = run_rows(questions, out, work=work, label="sample", block=BLOCK, limit=limit)
+            code = run_rows(fitting, out, work=work, label="sample", block=BLOCK, limit=limit)
         kept.finish()
     return code
 
