@@ -140,17 +140,17 @@ class CrossEncoder:
                 stacklevel=3,
             )
         self.truncated += len(long)
-        shortened = self._tokenize([sides[i] for i in long], truncation="longest_first") if long else []
+        shortened = self._tokenize([sides[i] for i in long], longest=self._longest) if long else []
         for index, pair in zip(long, shortened):
             encoded[index] = pair
         return encoded
 
-    def _tokenize(self, sides: Sequence[tuple[str, str]], **cut: str) -> list[Encoded]:
-        """Encode pairs by the model's own tokenizer, by their sides where that is the same."""
-        if self._pairs is not None and not cut:
-            return self._pairs.encode(sides)
-        limit = {"max_length": self._longest} if cut else {}
-        return encoded_whole(self._tokenizer, sides, **cut, **limit)
+    def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
+        """Encode pairs by their sides, or by the model's own tokenizer where that is not the same."""
+        if self._pairs is not None:
+            return self._pairs.encode(sides, longest=longest)
+        cut = {} if longest is None else {"truncation": "longest_first", "max_length": longest}
+        return encoded_whole(self._tokenizer, sides, **cut)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:

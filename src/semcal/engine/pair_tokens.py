@@ -62,13 +62,16 @@ class PairTokens:
         self._special_tokens = SpecialTokens(tokenizer)
         self._side = lru_cache(KEPT)(self._encoded)
 
-    def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Columns]:
-        """The columns of each pair, neither cut nor padded."""
+    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Columns]:
+        """The columns of each pair, not padded; its longer side loses its beginning beyond `longest`."""
         self._backend.no_truncation()
         self._backend.no_padding()
+        sides = [(self._side(first), self._side(second)) for first, second in pairs]
+        if longest is not None:
+            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
         found = []
-        for first, second in pairs:
-            pair = self._backend.post_process(self._side(first), self._side(second))
+        for first, second in sides:
+            pair = self._backend.post_process(first, second)
             found.append({name: getattr(pair, _FIELDS[name]) for name in self._names})
         return found
 
