@@ -400,7 +400,8 @@ def hub(monkeypatch):
     module = ModuleType("datasets")
     module.asked, module.rows, module.error = [], [], None
 
-    def load_dataset(path, name, *, split):
+    def load_dataset(path, name, *, split, trust_remote_code):
+        assert trust_remote_code is False  # left out, it asks on stdin whether code may run
         module.asked.append((path, name, split))
         if module.error:
             raise module.error

@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -78,7 +78,7 @@ def _guarded(command: Command, claim_of: ClaimOf) -> Callable[..., None]:
 
     @wraps(command)
     def run(**options: Any) -> None:
-        warnings.showwarning = _warn
+        warnings.showwarning = partial(_warn, said=set())
         with terminable():
             code = _exit_code(command, claim_of, options)
         raise typer.Exit(code or _flushed())
@@ -143,10 +143,14 @@ def _warn(
     lineno: int,
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,
+    *,
+    said: set[str],
 ) -> None:
-    """Show our own warnings as a line, others as Python does."""
+    """Show our own warnings as a line, each once, others as Python does."""
     if issubclass(category, SemcalWarning):
-        complain(f"warning: {message}")
+        if str(message) not in said:  # processes that share the work may all have found it
+            said.add(str(message))
+            complain(f"warning: {message}")
     else:
         complain(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 

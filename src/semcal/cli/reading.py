@@ -7,6 +7,7 @@ from typing import Any
 
 from semcal.cli.complaints import BadRows, Complaints
 from semcal.cli.console import say
+from semcal.cli.streams import checked
 from semcal.errors import InputError, RowError
 from semcal.qa.columns import COMMON_NAMES, parse_columns, peek, rename
 from semcal.qa.datasets import FIELDS, Question, load_questions, read_questions
@@ -42,31 +43,19 @@ def open_labelled(
 
 def open_rows(
     file: str, columns: Sequence[str] | None, check: Check, *, fields: Sequence[str], label: str
-) -> Iterator[Row | RowError]:
+) -> Iterator[Row | InputError]:
     """Read the rows of a command that knows `fields`; those that `check` refuses become errors."""
     check_json_lines(file)
     known = {name: COMMON_NAMES.get(name, ()) for name in fields}
     found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), tell=_teller(label))
-    return _known(_checked(rename(rows, found), check), label)
+    return _known(checked(rename(rows, found), check), label)
 
 
 def _teller(label: str) -> Callable[[str], None]:
     return lambda text: say(f"{label}: {text}")
 
 
-def _checked(rows: Iterable[Row | RowError], check: Check) -> Iterator[Row | RowError]:
-    """Turn the rows that `check` refuses (InputError) into the errors that they are."""
-    for row in rows:
-        if isinstance(row, Row):
-            try:
-                check(row.data)
-            except InputError as error:
-                yield row.error(str(error))
-                continue
-        yield row
-
-
-def _known(rows: Iterable[Row | RowError], label: str) -> Iterator[Row | RowError]:
+def _known(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:
     """Make the log-likelihoods of a row null where one of them is, and say so."""
     notes = Complaints()
     try:

@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from semcal.cli.complaints import BadRows
 from semcal.cli.console import progress, say
-from semcal.errors import InputError, QuestionError, RowError
+from semcal.errors import InputError, QuestionError
 from semcal.qa.datasets import Question
 from semcal.records import Row, dumps, writing
 
-__all__ = ["BlocksAhead", "Item", "good_items", "run_rows"]
+__all__ = ["BlocksAhead", "Item", "checked", "good_items", "run_rows"]
 
 Data = Mapping[str, Any]
 #: What a command works on: a row of a file, or a question.
@@ -37,10 +37,27 @@ class BlocksAhead(Protocol[Item]):
 Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
 
 
-def good_items(items: Iterable[Item | RowError], bad: BadRows) -> Iterator[Item]:
+def checked(
+    items: Iterable[Item | InputError], check: Callable[[Any], object]
+) -> Iterator[Item | InputError]:
+    """Turn items whose data, or questions, `check` refuses (InputError) into the errors that they are.
+
+    What can be known of an item by itself is asked here: blocks are cut from the items that are left.
+    """
+    for item in items:
+        if not isinstance(item, InputError):
+            try:
+                check(item.data if isinstance(item, Row) else item)
+            except InputError as error:
+                yield _named(item, error)
+                continue
+        yield item
+
+
+def good_items(items: Iterable[Item | InputError], bad: BadRows) -> Iterator[Item]:
     """The items that are no errors, while these are reported."""
     for item in items:
-        if isinstance(item, RowError):
+        if isinstance(item, InputError):
             bad.report(item)
         else:
             bad.pause()
@@ -79,7 +96,7 @@ def _in_turn(
 
 
 def run_rows(
-    items: Iterable[Item | RowError],
+    items: Iterable[Item | InputError],
     out: Path | None,
     *,
     work: Work[Item],
@@ -92,7 +109,7 @@ def run_rows(
 
     Parameters
     ----------
-    items : iterable of Row or Question, and RowError
+    items : iterable of Row or Question, and InputError
         The good ones are worked on, the others reported.
     out : Path or None
         A file, which appears whole or not at all; None is stdout.

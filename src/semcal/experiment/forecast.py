@@ -282,10 +282,15 @@ def _shape_of(model: Model) -> _Shape:
         return shape
     if place.on_hub:
         return shape
-    config = json.loads((Path(place.source) / "config.json").read_text(encoding="utf-8"))
+    try:
+        config = json.loads((Path(place.source) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # a run says what is wrong with it
+        return shape
     size = on_disk(Path(place.source)) / 4
-    sizes = [config.get(key) for key in ("hidden_size", "vocab_size", "num_hidden_layers")]
-    return _Shape(size, *sizes) if size and all(sizes) else shape
+    given = config if isinstance(config, dict) else {}
+    sizes = [given.get(key) for key in ("hidden_size", "vocab_size", "num_hidden_layers")]
+    whole = [one for one in sizes if type(one) is int and one > 0]
+    return _Shape(size, *whole) if size and len(whole) == len(sizes) else shape
 
 
 def _short(number: float) -> str:

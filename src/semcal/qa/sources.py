@@ -251,7 +251,7 @@ def _load_from_hub(dataset: HubDataset, split: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("datasets", "data") from error
     try:
-        return load_dataset(dataset.path, dataset.subset, split=split)
+        return load_dataset(dataset.path, dataset.subset, split=split, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"cannot load {dataset.path} (subset {dataset.subset}, split {split}) from the Hugging Face hub: "

@@ -40,13 +40,13 @@ from semcal.cli.options import (
     WorkersOption,
 )
 from semcal.cli.reading import open_questions
-from semcal.cli.streams import run_rows
+from semcal.cli.streams import checked, run_rows
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.pipeline import Answer
+    from semcal.pipeline import Answer, Asking
     from semcal.pipeline.models import Models
     from semcal.recalibration import AnyRecalibrator
 
@@ -142,7 +142,8 @@ def command(
         )
         work = SharedRows(crew, job_of, stage="ask", then=counted, inputs=Question.row)
         if single is None:
-            code = run_rows(questions, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+            fitting = checked(questions, _checker(models, method, asking, m, max_new_tokens))
+            code = run_rows(fitting, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
             if models.judge.name != "exact":
                 say(f"ask: {nli_calls(models.judge.name, **spent)}")
             return code
@@ -191,6 +192,16 @@ def _check(models: Models, options: Mapping[str, Any]) -> None:
     from semcal.pipeline import SemanticUQ
 
     SemanticUQ(models.model, equivalence=models.judge, **options)
+
+
+def _checker(
+    models: Models, method: AnyRecalibrator, asking: Asking, m: int, max_new_tokens: int | None
+) -> Callable[[Question], None]:
+    """What refuses a question that cannot be asked under `method`, and then under no single temperature."""
+    from semcal.pipeline.sample import check_question
+
+    how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
+    return partial(check_question, models.model, recalibrators=[method], **how)
 
 
 def _job(questions: Sequence[Question], **how: Any) -> AskJob:

@@ -37,7 +37,7 @@ from semcal.cli.options import (
     WorkersOption,
 )
 from semcal.cli.reading import open_questions
-from semcal.cli.streams import good_items, run_rows
+from semcal.cli.streams import checked, good_items, run_rows
 from semcal.errors import RowError
 from semcal.qa.datasets import Question
 
@@ -95,6 +95,7 @@ def command(
     when it is interrupted, and the same command goes on from there.
     """
     from semcal.cli.resuming import Resumable
+    from semcal.pipeline.sample import check_question
     from semcal.recalibration import fingerprint
 
     read = open_questions(file, columns, label="sample")
@@ -124,14 +125,16 @@ def command(
         kept = Resumable(out, key, fresh=fresh)
         if verbose:
             say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
+        how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
+        fitting = checked(questions, partial(check_question, models.model, recalibrators=[method], **how))
         work = SharedRows(
             crew,
-            partial(_job, method=method, asking=asking, m=m, seed=seed, max_new_tokens=max_new_tokens),
+            partial(_job, method=method, seed=seed, **how),
             stage="sample",
             kept=kept,
             inputs=Question.row,
         )
-        code = run_rows(questions, out, work=work, label="sample", block=BLOCK, limit=limit)
+        code = run_rows(fitting, out, work=work, label="sample", block=BLOCK, limit=limit)
         kept.finish()
     return code
 
