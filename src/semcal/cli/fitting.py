@@ -209,8 +209,9 @@ class Work:
         """Fit TS to all questions and to some of them."""
         from semcal.cli.learning import MARGIN, learn
         from semcal.pipeline.fitting import calibration_features, fit_stored
-        from semcal.recalibration import save_pretrained
+        from semcal.recalibration import save_pretrained, warn_if_few
 
+        warn_if_few(len(labelled.questions))
         point = {"loss": wanted.loss, "alpha": wanted.alpha}
         with progress("fit", len(labelled.questions)) as update:
             features = calibration_features(

@@ -11,6 +11,7 @@ from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+    from semcal.recalibration.enough import check_enough, warn_if_few
     from semcal.recalibration.exact import Certificate
     from semcal.recalibration.greedy import Greedy
     from semcal.recalibration.handover import (
@@ -66,6 +67,7 @@ _ADDRESSES = {
     "Training": "sgd",
     "TrainingStore": "training_store",
     "Watch": "sgd",
+    "check_enough": "enough",
     "fingerprint": "identity",
     "fit_ats": "sgd",
     "fit_platt": "sgd",
@@ -84,6 +86,7 @@ _ADDRESSES = {
     "solver_of": "handover",
     "tabulate": "tables",
     "temperature_of": "handover",
+    "warn_if_few": "enough",
 }
 
 __all__ = [
@@ -111,6 +114,7 @@ __all__ = [
     "Training",
     "TrainingStore",
     "Watch",
+    "check_enough",
     "fingerprint",
     "fit_ats",
     "fit_platt",
@@ -129,6 +133,7 @@ __all__ = [
     "solver_of",
     "tabulate",
     "temperature_of",
+    "warn_if_few",
 ]
 
 
