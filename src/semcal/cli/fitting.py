@@ -222,7 +222,8 @@ class Work:
                 store=self.features,
                 progress=update,
             )
-        fitted, report = fit_stored(self.model, features, seed=wanted.seed, **point)  # type: ignore[arg-type]
+        how: Mapping[str, Any] = {**point, "seed": wanted.seed, "groups": labelled.groups()}
+        fitted, report = fit_stored(self.model, features, **how)
         path = save_pretrained(fitted, self.out, provenance=provenance)
         curve = learn(self.model, features, self.validation, how={**point, **sampling}, **common)
         if plot is not None:

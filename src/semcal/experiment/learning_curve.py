@@ -329,6 +329,7 @@ def _points(
         correct,
         metrics=METRICS,
         weights=weights.mean(0),
+        groups=outcomes.groups,
         bins=bins,
         level=level,
         resamples=resamples,

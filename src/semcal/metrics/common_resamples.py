@@ -223,7 +223,7 @@ class _Nulls(Generic[Key]):
 
     @cached_property
     def numbers(self) -> Floats:
-        """The uniform numbers, or with groups the signs, that follow the resamples, as in `bootstrap`: [N, B]."""
+        """The numbers (with groups: signs) that follow those of the resamples, as in `bootstrap`: [N, B]."""
         rows, n = self.counts.double.shape[::-1]
         groups = self.counts.groups
         drawn = self.rng.random((rows, n)) if groups is None else turned(rows, groups, self.rng)

@@ -158,9 +158,9 @@ def bootstrap(
     r"""Bias-corrected bootstrap intervals and standard errors over questions.
 
     Questions are drawn with replacement; where they come in groups (on one passage, say), whole groups are,
-    so that a resample holds as many groups as the data. With :math:`\hat\theta` the metric of the data, :math:`\theta^*`
-    that of a resample, q its quantiles at the ends of the level and :math:`b = \overline{\theta^*} -
-    \hat\theta` the bias of resampling, the interval is
+    so that a resample holds as many groups as the data. With :math:`\hat\theta` the metric of the data,
+    :math:`\theta^*` that of a resample, q its quantiles at the ends of the level and :math:`b =
+    \overline{\theta^*} - \hat\theta` the bias of resampling, the interval is
 
     .. math:: [\,q_\text{low} - b,\; q_\text{high} - b\,].
 
@@ -346,7 +346,7 @@ def paired_test(
 
 
 def without_single_group(drawn: dict[str, Floats], groups: Groups | None) -> dict[str, Floats]:
-    """NaN in place of every metric where all questions are of one group, which is then the same every time."""
+    """NaN for every metric where all questions are of one group, as all resamples are then the same."""
     if groups is None or groups.max() > 0:
         return drawn
     return {name: np.full_like(values, np.nan) for name, values in drawn.items()}

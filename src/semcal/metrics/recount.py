@@ -38,9 +38,7 @@ class Counts:
     groups: Groups | None = None
 
     @classmethod
-    def drawn(
-        cls, n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None
-    ) -> Counts:
+    def drawn(cls, n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None) -> Counts:
         """The resamples that `resampled` draws."""
         drawn = np.concatenate(list(drawn_weights(n, resamples, rng, groups)))
         return cls(np.ascontiguousarray(drawn.T), groups)
@@ -343,7 +341,8 @@ def _tails(n: int | Floats, rank: NDArray[np.intp]) -> Floats:
         tails: Floats = np.concatenate([[0.0], np.cumsum(harmonic[-1] - harmonic[:-1])])[rank]
         return tails
     before = np.concatenate([[0.0], np.cumsum(harmonic[:-1])])
-    return rank * harmonic[n.astype(np.intp)] - before[rank]
+    found: Floats = rank * harmonic[n.astype(np.intp)] - before[rank]
+    return found
 
 
 def _edges(n: int | Floats, bins: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Questions, or groups of them, drawn with replacement, and outcomes as if the confidences were calibrated."""
+"""Questions or groups of them drawn with replacement, and outcomes as if the confidences were calibrated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sorted:
         return self._summed(np.ones_like(right), right)
 
     def with_turned_residuals(self, signs: Floats) -> Tally:
-        """The tallies in which what is between outcome and value of question i is times signs[b, i]: [B, N]."""
+        """The tallies in which outcome − value of question i is turned by signs[b, i]: [B, N] -> B rows."""
         values = np.repeat(self.value, np.diff(np.append(self.starts, len(self.order))))
         right = values + signs[:, self.order] * (self.correct - values)
         return self._summed(np.ones_like(right), right)
@@ -147,7 +147,7 @@ def resampled(
 def drawn_weights(
     n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None
 ) -> Iterator[Floats]:
-    """How often each of n questions is drawn, alone or with its group, in some resamples at a time: [B, n]."""
+    """How often each of n questions is drawn, alone or with its group, some resamples at a time: [B, n]."""
     drawn = n if groups is None else int(groups.max()) + 1
     for rows in _chunks(resamples):
         places = rng.integers(drawn, size=(rows, drawn)) + drawn * np.arange(rows)[:, None]
@@ -187,12 +187,14 @@ def as_groups(groups: Labels | None, n: int) -> Groups | None:
         return None
     labels = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(labels) != n:
-        raise InputError(f"there are {len(labels)} groups for {n} questions; give the label of each one's group")
+        raise InputError(f"there are {len(labels)} groups for {n} questions; give each one's label")
     first: dict[Hashable, int] = {}
     try:
         numbers = np.array([first.setdefault(label, len(first)) for label in labels], np.intp)
     except TypeError as error:
-        raise InputError(f"groups holds something that is no label ({error}); expected texts or numbers") from error
+        raise InputError(
+            f"groups holds something that is no label ({error}); expected texts or numbers"
+        ) from error
     if any(label != label for label in first):
         raise InputError("groups holds NaN; expected a text or a number for each question")
     return None if len(first) == n else numbers

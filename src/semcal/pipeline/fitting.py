@@ -7,12 +7,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import FitError, QuestionError, UsageError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
 from semcal.qa.datasets import Question, data_hash, load_questions
+from semcal.qa.groups import group_ties, several
 from semcal.recalibration import (
     Fitted,
     Provenance,
@@ -119,6 +123,12 @@ class CalibrationSet:
             tuple(answers[i] for i in kept),
         )
 
+    def groups(self) -> NDArray[np.intp] | None:
+        """The group of each question: those on one passage or with one value in the field `group`; None where
+        each is its own.
+        """
+        return several(map(group_ties, self.questions))
+
     def manifest(self, model: LanguageModel, *, asking: Asking, whole: bool) -> Manifest:
         """What a store of the features will hold, and how large it will be."""
         return Manifest.of(
@@ -222,8 +232,8 @@ def fit(
     model : LanguageModel
         The frozen model.
     questions : sequence of Question, or a file
-        Labelled questions, 5 at least; a few hundred are enough for TS. All reference answers of a question count, with
-        equal weights that add up to one question; with solver sgd one is drawn in each epoch.
+        Labelled questions, 5 at least; a few hundred are enough for TS. All reference answers of a question
+        count, with equal weights that add up to one question; with solver sgd one is drawn in each epoch.
     method : {"TS", "ATS", "Platt"}
         Which recalibrator.
     solver : {"exact", "sgd"}, optional
@@ -291,6 +301,7 @@ def fit(
         weight_decay=weight_decay,
         learning_rate=learning_rate,
         seed=seed,
+        groups=labelled.groups(),
         watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
     )
     provenance = labelled.provenance(

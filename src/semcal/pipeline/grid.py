@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 
 from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import FitError, InputError, UsageError
+from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows

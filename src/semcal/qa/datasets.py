@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError
+from semcal.qa.groups import GROUP, group_of
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.records import Row, dumps
 from semcal.registry import check_name
@@ -122,6 +123,7 @@ def question_from_row(
         )
         if answers_needed and not question.answers:
             raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
+        group_of(question.extra)
         _check_unicode(row.data)
     except InputError as error:
         raise RowError(row.line, str(error)) from None
@@ -352,6 +354,9 @@ def load_questions(
 
 
 def data_hash(questions: Sequence[Question]) -> str:
-    """Hash of ids, questions, passages and reference answers, in order."""
-    content = [[q.id, q.question, q.context, list(q.answers)] for q in questions]
+    """Hash of ids, questions, passages, reference answers and groups (where there are any), in order."""
+    content = [
+        [q.id, q.question, q.context, list(q.answers), *([q.extra[GROUP]] if GROUP in q.extra else [])]
+        for q in questions
+    ]
     return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semcal.errors import InputError
-from semcal.qa.datasets import Question
 
-__all__ = ["GROUP", "group_labels", "group_of", "group_ties", "passage_key", "ties_of"]
+if TYPE_CHECKING:
+    from semcal.qa.datasets import Question
+
+__all__ = ["GROUP", "Ties", "group_labels", "group_of", "group_ties", "passage_key", "several", "ties_of"]
 
 #: The field of a row that names its group.
 GROUP = "group"
@@ -48,7 +50,7 @@ def ties_of(row: Mapping[str, Any]) -> Ties:
     """Return what a row shares with others of its group, from its keys `context` and `group`."""
     context, group = row.get("context"), group_of(row)
     passage = passage_key(context) if isinstance(context, str) else ""
-    return tuple(tie for tie in (passage and ("passage", passage), group and (GROUP, group)) if tie)
+    return tuple((kind, tie) for kind, tie in (("passage", passage), (GROUP, group)) if tie not in ("", None))
 
 
 def group_ties(question: Question) -> Ties:
@@ -57,7 +59,7 @@ def group_ties(question: Question) -> Ties:
 
 
 def group_labels(ties: Iterable[Ties]) -> NDArray[np.intp]:
-    """Number the groups: 0, 1, … in order of first appearance; what shares a tie, also through others, is one.
+    """Number the groups, 0, 1, … in order of first appearance; one tie in common is enough, also by others.
 
     Examples
     --------
@@ -79,3 +81,9 @@ def group_labels(ties: Iterable[Ties]) -> NDArray[np.intp]:
             above[high] = low
     roots = [root(place) for place in range(len(above))]
     return np.unique(roots, return_inverse=True)[1].astype(np.intp) if roots else np.zeros(0, np.intp)
+
+
+def several(ties: Iterable[Ties]) -> NDArray[np.intp] | None:
+    """Return the group of each question as `group_labels` does; None where each question is its own."""
+    labels = group_labels(ties)
+    return labels if len(labels) > len(np.unique(labels)) else None

@@ -20,8 +20,11 @@ __all__ = ["near_duplicates", "words"]
 
 #: Words that say how, but not what, is asked.
 FUNCTION_WORDS = frozenset(
-    "a an the is are was were be been am do does did has have had will would of in on at to for by "
-    "s re ve ll d m that this there".split()
+    {
+        *("a", "an", "the", "this", "that", "there", "of", "in", "on", "at", "to", "for", "by"),
+        *("is", "are", "was", "were", "be", "been", "am", "do", "does", "did", "has", "have", "had"),
+        *("will", "would", "s", "re", "ve", "ll", "d", "m"),
+    }
 )
 #: Least ratio of two spellings of a word.
 SPELLING = 85.0

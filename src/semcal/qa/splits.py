@@ -2,9 +2,9 @@
 
 Questions on one passage, or with one value in the field `group`, are a group, and no two parts share one.
 Every group is ranked by a hash of (seed, normalised question and passage) of its alphabetically first
-question, and every question within it by its own, so a split depends neither on the order of the rows nor on
-their ids, and growing one split leaves the earlier ones as they were. The order is few-shot, test, validation,
-calibration-train.
+question, and every question within it by its own, so a split depends neither on the order of the rows nor
+on their ids, and growing one split leaves the earlier ones as they were. The order is few-shot, test,
+validation, calibration-train.
 """
 
 from __future__ import annotations

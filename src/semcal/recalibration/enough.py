@@ -19,7 +19,7 @@ def check_enough(questions: int, *, of: str = "to fit to") -> None:
     --------
     >>> check_enough(2)
     Traceback (most recent call last):
-    semcal.errors.FitError: there are 2 labelled questions to fit to, and at least 5 are needed: label more ...
+    semcal.errors.FitError: there are 2 labelled questions to fit to, and at least 5 are needed: ...
     """
     if questions < FEWEST:
         raise FitError(

@@ -161,8 +161,8 @@ class TemperatureFit:
         return self.certificate.temperature
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the interval of T: log T ± the quantile of Student's t, with clusters − 1 degrees of freedom,
-        times its standard error; NaN where there is none.
+        """Return the interval of T, NaN where there is none: log T ± its standard error times the quantile of
+        Student's t with clusters − 1 degrees of freedom.
         """
         if math.isnan(self.standard_error):
             return math.nan, math.nan
@@ -212,7 +212,7 @@ def curve_of(suffixes: Suffixes, tables: Tables, *, loss: str, alpha: float | No
 def _exact(
     suffixes: Suffixes, tables: Tables, head: Head, curves: Sequence[Curve], betas: Sequence[float]
 ) -> tuple[list[Sums], list[Tensor]]:
-    """One pass over the logits: for each curve its sums at its β, and slope and curvature of each question."""
+    """One pass over the logits: for each curve its sums at its β, slope and curvature of each question."""
     unique = sorted(set(betas))
     found = torch.empty(len(unique), 3, len(tables.rows), dtype=torch.float64)
     for part, logits in logit_chunks(suffixes.states, tables.rows, head):
@@ -277,8 +277,8 @@ def fit_temperatures(
     Raises
     ------
     FitError
-        If there is no answer token, there are fewer than 5 labelled questions, or exact sums do not confirm an
-        optimum.
+        If there is no answer token, there are fewer than 5 labelled questions, or exact sums do not confirm
+        an optimum.
     InputError
         If logits, targets or a loss of −inf cannot be used.
     UsageError
@@ -378,7 +378,7 @@ def _clusters(groups: ArrayLike | None, questions: int, labelled: Tensor) -> Ten
     """
     labels = np.arange(questions) if groups is None else np.asarray(groups)
     if labels.shape != (questions,):
-        raise InputError(f"groups has shape {labels.shape}; expected a label for each of {questions} questions")
+        raise InputError(f"groups has shape {labels.shape}; give a label for each of {questions} questions")
     found = np.full(questions, -1)
     used = np.unique(labelled.numpy())
     found[used] = np.unique(labels[used], return_inverse=True)[1]

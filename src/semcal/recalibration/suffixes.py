@@ -117,7 +117,7 @@ class Suffixes:
 
     def labelled_questions(self) -> int:
         """How many questions have an answer."""
-        return len(self.answer_question.unique())
+        return int((torch.bincount(self.answer_question) > 0).sum())
 
     def token_weights(self) -> Tensor:
         """Weight (N,) float64 of each token: the references of a question count equally and add up to one."""

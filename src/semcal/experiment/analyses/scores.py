@@ -9,6 +9,7 @@ from semcal.errors import StoreError
 from semcal.experiment.analyses.cells import BOOTSTRAPPED, Key, PairScores, Rules, cells_of
 from semcal.experiment.analyses.columns import Columns, read_columns
 from semcal.experiment.finished import FinishedRun, Pair
+from semcal.qa.groups import several
 
 __all__ = ["GridScores"]
 
@@ -120,7 +121,14 @@ class GridScores:
         _check_same_questions(self.run, model, dataset, list(columns.values()))
         rules = self._rules(dataset, resamples, bootstrapped)
         cells, counts = cells_of(columns, rules.vanilla)
-        return PairScores(cells=cells, n=int(counts.sum()), undefined=int((~counts).sum()), rules=rules)
+        ties = next(iter(columns.values()))[0].ties if cells else ()
+        return PairScores(
+            cells=cells,
+            n=int(counts.sum()),
+            undefined=int((~counts).sum()),
+            rules=rules,
+            groups=several(tie for tie, counted in zip(ties, counts) if counted),
+        )
 
     def _rules(self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...]) -> Rules:
         """The data set's place is part of the seed: resamples of different questions are independent."""
