@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_generator
 from semcal.errors import InputError
 from semcal.metrics.intervals import (
     Interval,
@@ -176,13 +177,13 @@ def common_resamples(
     (True, True)
     """
     table = METRICS if metrics is None else {name: metric_named(name) for name in metrics}
-    bins = check_options(level, resamples, bins)
+    level, resamples, bins = check_options(level, resamples, bins)
     ranks = all(metric.ranks for metric in table.values())
     runs = {key: Runs.of(*given, any_score=ranks) for key, given in methods.items()}
     if len({one.n for one in runs.values()}) > 1:
         numbers = ", ".join(f"{key}: {one.n}" for key, one in runs.items())
         raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
-    rng = np.random.default_rng(seed)
+    rng = as_generator(seed)
     n = next(iter(runs.values())).n if runs else 0
     clusters = as_groups(groups, n) if runs else None
     counts = Counts.drawn(n, resamples, rng, clusters)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.errors import InputError, UsageError
+from semcal.arrays import as_generator, as_numbers, as_option
+from semcal.errors import InputError
 from semcal.metrics.resampling import Groups, Labels, Runs, as_groups, if_calibrated, resampled
 from semcal.metrics.table import METRICS, Metric, metric_named
 from semcal.metrics.tally import Floats, check_bins, warn_undefined
@@ -130,7 +131,7 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
     >>> mean_and_standard_error([0.80, 0.82, 0.81, 0.83])
     MeanOverRuns(mean=0.815, standard_error=0.0064549..., runs=4)
     """
-    array = np.asarray(values, dtype=np.float64)
+    array = as_numbers(values, "values")
     if array.ndim != 1 or not len(array):
         raise InputError(f"values has shape {array.shape}; expected one number a run, shape (R,) with R >= 1")
     nan = np.flatnonzero(np.isnan(array))
@@ -234,10 +235,10 @@ def bootstrap(
     (0.0, True)
     """
     table = METRICS if metrics is None else {name: metric_named(name) for name in metrics}
-    bins = check_options(level, resamples, bins)
+    level, resamples, bins = check_options(level, resamples, bins)
     runs = Runs.of(confidence, correct, score, weights=weights)
     clusters = as_groups(groups, runs.n)
-    rng = np.random.default_rng(seed)
+    rng = as_generator(seed)
     estimates = runs.estimates(table, bins)
     drawn = without_single_group(resampled([runs], table, bins, resamples, rng, clusters)[0], clusters)
     intervals = {
@@ -315,7 +316,7 @@ def paired_test(
     (True, True)
     """
     chosen = metric_named(metric)
-    bins = check_options(level, resamples, bins)
+    level, resamples, bins = check_options(level, resamples, bins)
     pairs = ((first_confidence, first_correct), (second_confidence, second_correct))
     methods = [Runs.of(*pair, any_score=chosen.ranks) for pair in pairs]
     if methods[0].n != methods[1].n:
@@ -324,7 +325,7 @@ def paired_test(
             "a paired test needs the same questions in the same order"
         )
     first, second = (runs.estimates({metric: chosen}, bins)[metric] for runs in methods)
-    clusters, rng = as_groups(groups, methods[0].n), np.random.default_rng(seed)
+    clusters, rng = as_groups(groups, methods[0].n), as_generator(seed)
     drawn = [
         without_single_group(one, clusters)
         for one in resampled(methods, {metric: chosen}, bins, resamples, rng, clusters)
@@ -352,13 +353,11 @@ def without_single_group(drawn: dict[str, Floats], groups: Groups | None) -> dic
     return {name: np.full_like(values, np.nan) for name, values in drawn.items()}
 
 
-def check_options(level: float, resamples: int, bins: int) -> int:
-    """Refuse options that make no sense; the number of bins."""
-    if not 0 < level < 1:
-        raise UsageError(f"level is {level}; expected a number between 0 and 1, such as 0.95")
-    if resamples < 2:
-        raise UsageError(f"resamples is {resamples}; expected at least 2, better 1000")
-    return check_bins(bins)
+def check_options(level: float, resamples: int, bins: int) -> tuple[float, int, int]:
+    """Refuse options that make no sense; the same as plain numbers."""
+    share = as_option(level, "level", "a number between 0 and 1, such as 0.95", low=0, high=1)
+    count = as_option(resamples, "resamples", "a whole number, at least 2, better 1000", low=1, whole=True)
+    return share, int(count), check_bins(bins)
 
 
 def interval_of(name: str, metric: Metric, estimate: float, drawn: Floats, level: float) -> Interval:

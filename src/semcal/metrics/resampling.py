@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.table import Metric
 from semcal.metrics.tally import (
@@ -213,7 +214,7 @@ def _chunks(total: int) -> Iterator[int]:
 
 def _rows(values: ArrayLike, what: str) -> list[Floats]:
     """One array a run."""
-    array = np.asarray(values)
+    array = as_numbers(values, what)
     if array.ndim not in (1, 2) or not array.size:
         raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
     return list(np.atleast_2d(array))
