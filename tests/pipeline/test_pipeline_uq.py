@@ -122,7 +122,7 @@ def test_the_interval_of_t_takes_questions_on_one_passage_together(model) -> Non
 
 
 def test_ids_must_be_distinct_and_measures_known(model) -> None:
-    with pytest.raises(InputError, match="'1' occurs twice"):
+    with pytest.raises(InputError, match="'1a' occurs twice"):
         semcal.SemanticUQ(model).ask_many([LABELLED[0], LABELLED[0]])
     with pytest.raises(UsageError, match="did you mean 'E-SC'"):
         semcal.SemanticUQ(model, measure="E-CS")

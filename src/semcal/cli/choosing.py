@@ -113,8 +113,8 @@ def keep_apart(labelled: Sequence[Question], others: Sequence[Question], *, both
     if related:
         complain(
             f"warning: {len(related)} questions ({', '.join(map(repr, related[:3]))}"
-            f"{', …' if len(related) > 3 else ''}) share a passage or a group with questions to fit to, which "
-            "flatters what is measured on them; keep a passage or group in one file"
+            f"{', …' if len(related) > 3 else ''}) share a passage or a group with questions to fit to, "
+            "which flatters what is measured on them; keep a passage or group in one file"
         )
     warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": others}))
 
