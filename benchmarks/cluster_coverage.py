@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from semcal.metrics import bootstrap
+from semcal.metrics import common_resamples, summary
 from semcal.recalibration import Suffixes, TemperatureFit, fit_temperatures
 
 DATA_SETS, RESAMPLES = 200, 200
@@ -38,8 +38,7 @@ def grouped(seed: int, groups: int, flattery: float) -> tuple[np.ndarray, np.nda
 def truth(flattery: float) -> dict[str, float]:
     """Accuracy, Brier score and AUROC of very many questions; ACE is the flattery by design."""
     p, c, _ = grouped(0, 60_000, flattery)
-    found = bootstrap(p, c, metrics=NAMES[:3], resamples=2)
-    return {name: one.estimate for name, one in found.items()} | {"ace": flattery}
+    return {**summary(p, c), "ace": flattery}
 
 
 def metrics_held() -> list[dict[str, Any]]:
@@ -51,8 +50,10 @@ def metrics_held() -> list[dict[str, Any]]:
             for seed in range(1, DATA_SETS + 1):
                 p, c, label = grouped(seed, groups, flattery)
                 for place, given in enumerate((None, label)):
-                    found = bootstrap(p, c, metrics=NAMES, groups=given, resamples=RESAMPLES, seed=seed)
-                    for name, one in found.items():
+                    how = {"metrics": NAMES, "groups": given, "resamples": RESAMPLES, "seed": seed}
+                    drawn = common_resamples({0: (p, c)}, **how)
+                    for name in NAMES:
+                        one = drawn.interval(0, name)
                         hits[name][place] += one.low <= truth(flattery)[name] <= one.high
             rows += [
                 {"groups": groups, "true ACE": flattery, "metric": name}

@@ -179,10 +179,11 @@ def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int
     """Say how many near-duplicates are in different parts, and name the first."""
     if pairs:
         shown = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
+        many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
         warnings.warn(
-            f"{len(pairs)} pairs of questions ask the same in nearly the same words in different parts "
-            f"({shown}{', …' if len(pairs) > 3 else ''}): give such questions one value in the field "
-            "`group`, or take one of them out",
+            f"{many} the same in nearly the same words in different parts ({shown}"
+            f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or take "
+            "one of them out",
             SemcalWarning,
             stacklevel=stacklevel,
         )
