@@ -187,7 +187,8 @@ def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_pat
     assert "(id 'long'): its prompt has" in stderr
     _, (alone,), _ = semcal("fit", write(tmp_path / "a.jsonl", QUESTIONS), *options)
     assert fitted["temperature"] == alone["temperature"]
-    code, _, stderr = semcal("fit", write(tmp_path / "l.jsonl", [long]), *options)
+    five = [{**long, "id": f"long{i}"} for i in range(5)]
+    code, _, stderr = semcal("fit", write(tmp_path / "l.jsonl", five), *options)
     assert code == 1
     assert "none of the labelled questions fits the model" in stderr
 
@@ -254,7 +255,7 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
     assert smoothed["loss_before"] != plain["loss_before"]
     for method in ("ATS", "Platt"):
         assert semcal("fit", file, *options, "--features", str(features), "--method", method)[0] == 0
-    other = write(tmp_path / "other.jsonl", QUESTIONS[:4])
+    other = write(tmp_path / "other.jsonl", [*QUESTIONS[:4], {**QUESTIONS[4], "answers": ["Mira"]}])
     code, _, stderr = semcal("fit", other, *options, "--features", str(features))
     assert code == 1
     assert "holds the features of something else" in stderr
@@ -276,7 +277,11 @@ def test_ats_has_no_exact_solver(model: str, tmp_path: Path) -> None:
 def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
     method: str, model: str, tmp_path: Path
 ) -> None:
-    file, judging = write(tmp_path / "q.jsonl", QUESTIONS[:3]), write(tmp_path / "v.jsonl", QUESTIONS[3:])
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    judging = write(
+        tmp_path / "v.jsonl",
+        [{"id": f"v{i}", "question": f"Who built tower number {i}?", "answers": ["Mira"]} for i in range(2)],
+    )
     out = tmp_path / "fit"
     options = ("--model", model, "--method", method, "--out", str(out), "--m", "3", "--max-new-tokens", "3")
     code, (result,), stderr = semcal("fit", file, *options, "--select", "--validation", judging)
@@ -288,7 +293,7 @@ def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
         assert row["brier"] == min(other["brier"] for other in table if other["measure"] == measure)
         assert (out / measure / "calibration.json").exists()
     code, rows, _ = semcal("sample", file, "--model", model, "--m", "2", "--recalibrator", str(out / "L-SC"))
-    assert (code, len(rows)) == (0, 3)
+    assert (code, len(rows)) == (0, 5)
     options += ("--overwrite",)
     code, _, stderr = semcal("fit", file, *options, "--select", "--validation", file)
     assert code == 2

@@ -225,8 +225,9 @@ class Work:
         """Fit TS to all questions and to some of them."""
         from semcal.cli.learning import MARGIN, learn
         from semcal.pipeline.fitting import calibration_features, fit_stored
-        from semcal.recalibration import save_pretrained
+        from semcal.recalibration import save_pretrained, warn_if_few
 
+        warn_if_few(len(labelled.questions))
         point = {"loss": wanted.loss, "alpha": wanted.alpha}
         with progress("fit", len(labelled.questions)) as update:
             features = calibration_features(
@@ -237,7 +238,8 @@ class Work:
                 store=self.features,
                 progress=update,
             )
-        fitted, report = fit_stored(self.model, features, seed=wanted.seed, **point)  # type: ignore[arg-type]
+        how: Mapping[str, Any] = {**point, "seed": wanted.seed, "groups": labelled.groups()}
+        fitted, report = fit_stored(self.model, features, **how)
         path = save_pretrained(fitted, self.out, provenance=provenance)
         curve = learn(self.model, features, self.validation, how={**point, **sampling}, **common)
         if plot is not None:

@@ -17,6 +17,7 @@ from semcal.experiment.question_sets import PARTS, row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.experiment.store import write_if_new
 from semcal.pipeline.crews import Plan
+from semcal.qa.groups import group_ties, several
 from semcal.records import dumps
 
 __all__ = ["answer"]
@@ -60,11 +61,13 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
     """What stands in the file of selections."""
     reference = reference_candidate(chosen["methods"])
+    groups = several(map(group_ties, cell.questions("test")))
     return {
         "model": cell.model.name,
         "dataset": cell.parts.name,
         "open_book": cell.parts.open_book,
         "sizes": {part: len(cell.questions(part)) for part in PARTS},
+        **({} if groups is None else {"test_groups": int(groups.max()) + 1}),
         "prompt": cell.prompt,
         "methods": _with_temperatures(chosen["methods"], fits),
         **{

@@ -21,6 +21,7 @@ from semcal.experiment.cells import Cell
 from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
+from semcal.experiment.grid_candidates import FITTED
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
@@ -29,6 +30,7 @@ from semcal.experiment.reading import claim_folder
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.crews import Crew, Task, together
+from semcal.recalibration import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class Grid:
         if self.shard is None:  # another shard may be at work in the same folder, on another machine
             remove_leftovers(self.folder, deep=True)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
+        self._check_enough(sets)
         problems = [problem for parts in sets for problem in parts.problems]
         for problem in problems:
             self.tell(problem)
@@ -122,6 +125,13 @@ class Grid:
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
         return Outcome(tuple(problems), stages.missing)
+
+    def _check_enough(self, sets: Sequence[Parts]) -> None:
+        """Refuse too few questions to fit to before a model is loaded, and warn of few."""
+        for parts in sets if set(FITTED) & set(self.settings.methods) else ():
+            count, of = len(parts.calibration_train), f"to fit to in {parts.name} (calibration_train)"
+            check_enough(count, of=of)
+            warn_if_few(count, of=of)
 
     def _check_versions(self) -> None:
         """Warn of a run that was begun with other versions of what its numbers depend on."""

@@ -10,6 +10,7 @@ from typing import Any
 from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
 from semcal.qa.datasets import Question, data_hash, read_questions
+from semcal.qa.groups import GROUP
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
@@ -179,12 +180,19 @@ def _first(
 
 def row_of(question: Question) -> dict[str, Any]:
     """What jobs are told of a question."""
-    return replace(question, extra={}).row()
+    group = question.extra.get(GROUP)
+    return replace(question, extra={} if group is None else {GROUP: group}).row()
 
 
 def questions_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Question, ...]:
     """Questions from what `row_of` gave."""
     return tuple(
-        Question(row["id"], row["question"], tuple(row.get("answers", ())), row.get("context"))
+        Question(
+            row["id"],
+            row["question"],
+            tuple(row.get("answers", ())),
+            row.get("context"),
+            {GROUP: row[GROUP]} if GROUP in row else {},
+        )
         for row in rows
     )

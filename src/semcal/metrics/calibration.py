@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_option
 from semcal.metrics.smoothing import of_sums, of_tallies, residual, smooth_error
 from semcal.metrics.tally import (
     Floats,
@@ -197,7 +198,8 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     >>> round(smooth_ece([0.9] * 10, [1] * 6 + [0] * 4), 4)
     0.3
     """
-    return float(smooth_ece_of(probability_tally(confidence, correct), end_weight)[0])
+    weight = as_option(end_weight, "end_weight", "a positive number, such as 0.5 or 1", low=0)
+    return float(smooth_ece_of(probability_tally(confidence, correct), weight)[0])
 
 
 def ece_of(t: Tally, bins: int) -> Floats:

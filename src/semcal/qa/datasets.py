@@ -19,6 +19,7 @@ from typing import Any
 
 from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
 from semcal.qa.columns import COMMON_NAMES, Tell, peek
+from semcal.qa.groups import GROUP, group_of
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.records import Row, dumps
 from semcal.records.parsing import fault
@@ -134,6 +135,7 @@ def question_from_row(
         )
         if answers_needed and not question.answers:
             raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
+        group_of(question.extra)
     except InputError as error:
         raise _refused(row, names["id"], str(error)) from None
     return question
@@ -362,6 +364,9 @@ def load_questions(
 
 
 def data_hash(questions: Sequence[Question]) -> str:
-    """Hash of ids, questions, passages and reference answers, in order."""
-    content = [[q.id, q.question, q.context, list(q.answers)] for q in questions]
+    """Hash of ids, questions, passages, reference answers and groups (where there are any), in order."""
+    content = [
+        [q.id, q.question, q.context, list(q.answers), *([q.extra[GROUP]] if GROUP in q.extra else [])]
+        for q in questions
+    ]
     return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]

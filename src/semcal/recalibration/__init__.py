@@ -11,6 +11,7 @@ from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+    from semcal.recalibration.enough import check_enough, warn_if_few
     from semcal.recalibration.exact import Certificate
     from semcal.recalibration.greedy import Greedy
     from semcal.recalibration.handover import (
@@ -67,6 +68,7 @@ _ADDRESSES = {
     "Training": "sgd",
     "TrainingStore": "training_store",
     "Watch": "sgd",
+    "check_enough": "enough",
     "fingerprint": "identity",
     "fit_ats": "sgd",
     "fit_platt": "sgd",
@@ -85,6 +87,7 @@ _ADDRESSES = {
     "solver_of": "handover",
     "tabulate": "tables",
     "temperature_of": "handover",
+    "warn_if_few": "enough",
 }
 
 __all__ = [
@@ -112,6 +115,7 @@ __all__ = [
     "Training",
     "TrainingStore",
     "Watch",
+    "check_enough",
     "fingerprint",
     "fit_ats",
     "fit_platt",
@@ -130,6 +134,7 @@ __all__ = [
     "solver_of",
     "tabulate",
     "temperature_of",
+    "warn_if_few",
 ]
 
 

@@ -115,6 +115,10 @@ class Suffixes:
         """The answer (N,) that each token belongs to."""
         return torch.repeat_interleave(torch.arange(len(self.answer_question)), self.target_start.diff())
 
+    def labelled_questions(self) -> int:
+        """How many questions have an answer."""
+        return int((torch.bincount(self.answer_question) > 0).sum())
+
     def token_weights(self) -> Tensor:
         """Weight (N,) float64 of each token: the references of a question count equally and add up to one."""
         references = torch.bincount(self.answer_question, minlength=len(self.prompt_start))

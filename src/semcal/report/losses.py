@@ -41,8 +41,7 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     Returns
     -------
     Figure
-        For print. Line: the loss on the calibration set. Band: percentile interval of T over resampled
-        questions. Rings: T = 1 and the optimum.
+        For print. Line: the loss on the calibration set. Band: interval of T. Rings: T = 1 and the optimum.
     """
     figure = Figure(figsize=(4.2, 3.1), layout="constrained")
     axes = figure.subplots()

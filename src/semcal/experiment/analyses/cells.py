@@ -123,12 +123,15 @@ class PairScores:
         Questions that do not, because a measure is null under some method.
     rules : Rules
         How they are measured.
+    groups : ndarray of int, shape (N,), or None
+        The group of each question, which resamples draw as a whole; None where each is its own.
     """
 
     cells: dict[Key, Cell]
     n: int
     undefined: int
     rules: Rules
+    groups: NDArray[np.intp] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process is sent: all that was computed, from which contrasts can be made.
@@ -192,6 +195,7 @@ class PairScores:
         return metrics.common_resamples(
             {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
             metrics=names,
+            groups=self.groups,
             bins=self.rules.bins,
             resamples=resamples,
             seed=self.rules.seed,
@@ -207,6 +211,7 @@ class PairScores:
                 for variant, correct in cell.by_variant.items()
             },
             metrics=("auroc",),
+            groups=self.groups,
             resamples=self.rules.resamples,
             seed=self.rules.seed,
         )

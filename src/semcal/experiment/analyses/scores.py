@@ -11,6 +11,7 @@ from semcal.experiment.analyses.cells import BOOTSTRAPPED, Key, PairScores, Rule
 from semcal.experiment.analyses.columns import Columns, read_columns
 from semcal.experiment.analyses.one_member import one_member_correct
 from semcal.experiment.finished import FinishedRun, Pair
+from semcal.qa.groups import several
 
 __all__ = ["GridScores"]
 
@@ -132,7 +133,14 @@ class GridScores:
                 key: replace(cell, one_member_correct=judged[candidates[key]][key[1]][:, counts])
                 for key, cell in cells.items()
             }
-        return PairScores(cells=cells, n=int(counts.sum()), undefined=int((~counts).sum()), rules=rules)
+        ties = next(iter(columns.values()))[0].ties if cells else ()
+        return PairScores(
+            cells=cells,
+            n=int(counts.sum()),
+            undefined=int((~counts).sum()),
+            rules=rules,
+            groups=several(tie for tie, counted in zip(ties, counts) if counted),
+        )
 
     def _rules(self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...]) -> Rules:
         """The data set's place is part of the seed: resamples of different questions are independent."""
