@@ -128,7 +128,7 @@ def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: 
         raise SafetensorError("I/O error: No space left on device")
 
     monkeypatch.setattr("semcal.recalibration.tensor_files.save_file", full)
-    with pytest.raises(StoreError, match=r"cannot write .*state\.safetensors: I/O error: No space"):
+    with pytest.raises(StoreError, match=r"cannot write .*state\.safetensors \(I/O error: No space"):
         write_tensors(tmp_path / "state.safetensors", {"a": torch.zeros(2)})
     assert list(tmp_path.iterdir()) == []
 
