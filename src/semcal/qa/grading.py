@@ -106,10 +106,10 @@ class RuleGrader:
     - *F1*: SQuAD's F1 of their words is above 0.5, and no value is wrong;
     - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
 
-    Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.qa.values`). One
-    is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that only one
-    of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty reference
-    matches nothing.
+    Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.qa.values`).
+    One is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that only
+    one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
+    reference matches nothing.
 
     Parameters
     ----------
