@@ -12,9 +12,10 @@ Three kinds of answers, 10 samples a question, 20 runs = four seeds at each of f
   embedded NLI model, which was not made for them. One or two runs is all there is.
 
 "At least" is what any exact method must ask for the clusters that were found: k - 1 pairs, both directions,
-for a meaning of k wordings, one direction for each pair apart whose values do not already differ. "Values met"
-counts the questions of that run in which answers with different values share a cluster, through others. Calls are counted; CPU time is one thread, embedded NLI model, against plain transformers on the 90 ordered pairs of
-each question in one padded batch, in turn, median of three.
+for a meaning of k wordings, one direction for each pair apart whose values do not already differ. "Values
+met" counts the questions of that run in which answers with different values share a cluster, through
+others. Calls are counted; CPU time is one thread, embedded NLI model, against plain transformers on the 90
+ordered pairs of each question in one padded batch, in turn, median of three.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class EntailmentGrader:
     Parameters
     ----------
     equivalence : Equivalence
-        Decides entailment; equal normal forms always agree, different dates or numbers never.
+        Decides entailment; equal normal forms always agree, different values never.
 
     Examples
     --------

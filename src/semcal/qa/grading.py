@@ -52,7 +52,8 @@ class Thresholds:
     f1, rouge_l : float
         To be exceeded.
     numerals : bool
-        Whether fuzzy matching leaves texts with digits alone, and F1 and ROUGE-L rescue no wrong numeral.
+        Whether fuzzy matching leaves texts with digits alone, and no rule but equality and dates rescues a
+        wrong value.
 
     Examples
     --------
@@ -98,16 +99,17 @@ class RuleGrader:
     In this order, each against every reference:
 
     - *equality*: the normal forms are equal;
-    - *containment*: the reference stands in the prediction as whole words;
+    - *containment*: the reference stands in the prediction as whole words, and no value is wrong;
     - *date*: it does so once the prediction's dates are cut to the granularity of the reference: the
       reference "1988" accepts any date in 1988, "April 30" that day in any year;
-    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, and neither holds a numeral;
-    - *F1*: SQuAD's F1 of their words is above 0.5, and no numeral is wrong;
-    - *ROUGE-L* (optional): its F-measure is above 0.3, and no numeral is wrong.
+    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
+    - *F1*: SQuAD's F1 of their words is above 0.5, and no value is wrong;
+    - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
 
-    Numerals are numbers, dates and Roman numerals, compared by value. One is wrong where each text has
-    one that the other lacks: "Henry VII" for "Henry VIII". A numeral that only one of them states (a year
-    in brackets) is no contradiction. The empty prediction is wrong, an empty reference matches nothing.
+    Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.qa.values`).
+    One is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that only
+    one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
+    reference matches nothing.
 
     Parameters
     ----------
