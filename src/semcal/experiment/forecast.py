@@ -1,7 +1,8 @@
-"""What a grid will take, before it is begun: jobs, tokens, NLI calls, disk, and time on a stated GPU.
+"""What a grid will take, before it is begun: jobs, tokens, NLI calls, disk, and time on a GPU and here.
 
-Models and data need not be there. What is not in the settings is assumed, and the assumptions are printed;
-the shares of drawn tokens that run and of pairs that are asked about were measured on the embedded world.
+Models and data need not be there; data that are here are counted. What neither says is assumed, and the
+assumptions are printed; the shares of drawn tokens that run and of pairs that are asked about were measured on
+the embedded world.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from semcal.errors import SemcalError
 from semcal.experiment.expected import expected_blocks
 from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
+from semcal.experiment.machines import H100, Machine, this_machine
+from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
 from semcal.pipeline.sharing import on_disk
-from semcal.recalibration.places import LANGUAGE_MODEL, place_of
+from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
 
 __all__ = ["ASSUMED", "Forecast", "forecast"]
 
@@ -31,11 +35,15 @@ class Assumed:
     Attributes
     ----------
     question, passage, answer : int
-        Tokens.
+        Tokens, of a question with what the prompt puts around it.
+    characters : int
+        Of a token.
     references : int
-        Answers to a calibration question.
-    chosen : int
-        Candidates of a method that are chosen for some measure or loss.
+        Answers to a calibration question, of a data set that is neither here nor in `REFERENCES`.
+    sharing : float
+        Calibration questions about one passage.
+    chosen, used : int
+        Candidates of a method that are chosen for some measure or loss, and for some measure.
     distinct : float
         Share of the drawn tokens that the model runs for: draws of a question share their beginnings.
     asked : float
@@ -46,15 +54,16 @@ class Assumed:
         Of a model that is not here.
     row : int
         Bytes of a finished row.
-    peak, reading, drawing, training : float
-        Floating-point operations per second of the GPU, and the share of them that each kind of work reaches.
     """
 
     question: int = 25
-    passage: int = 180
+    passage: int = 160
     answer: int = 6
+    characters: int = 4
     references: int = 3
+    sharing: float = 3.0
     chosen: int = 5
+    used: int = 4
     distinct: float = 0.15
     asked: float = 0.03
     parameters: float = 7.5e9
@@ -63,14 +72,11 @@ class Assumed:
     vocabulary: int = 128_000
     layers: int = 32
     row: int = 2500
-    peak: float = 989e12
-    reading: float = 0.4
-    drawing: float = 0.05
-    training: float = 0.2
 
 
 ASSUMED = Assumed()
-GPU = "one NVIDIA H100 (989 TFLOP/s in bfloat16)"
+#: Answers to a calibration question in public data sets (tests/experiment/test_forecast.py counts them).
+REFERENCES = {"triviaqa": 14, "nq-open": 1, "squad": 1}
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,17 @@ class Forecast:
     nli_calls, nli_calls_at_most : int
         Typical, and if every ordered pair were asked about.
     bytes : Counter
-        On disk, by what it is.
+        On disk when the run is done, by what it is.
+    peak : Counter
+        On disk at the moment when it is most, by what it is.
     seconds : Counter
         On the GPU, by stage.
+    here : Machine
+        This machine.
+    seconds_here : Counter
+        On it, by stage.
+    problems : int
+        Rows of the data that would be left out.
     """
 
     jobs: Counter[str]
@@ -99,81 +113,124 @@ class Forecast:
     nli_calls: int
     nli_calls_at_most: int
     bytes: Counter[str]
+    peak: Counter[str]
     seconds: Counter[str]
+    here: Machine
+    seconds_here: Counter[str]
+    problems: int
 
     def tree(self) -> dict[str, Any]:
         """As plain data."""
-        return {**vars(self), "gpu": GPU, "assumed": vars(ASSUMED)}
+        machines = {"gpu": H100.name, "here": self.here.name}
+        peak = {"peak_bytes": self.peak.total(), "peak": dict(self.peak)}
+        return {**vars(self), **machines, **peak, "assumed": vars(ASSUMED)}
 
     def lines(self) -> Iterator[str]:
         """In words."""
         jobs = ", ".join(f"{count} {stage}" for stage, count in self.jobs.items())
         yield f"jobs: {self.jobs.total()} ({jobs})"
-        yield "questions: " + ", ".join(f"{count} {part}" for part, count in self.questions.items())
+        refused = f" ({self.problems} rows of the data would be left out)" if self.problems else ""
+        yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
         tokens = ", ".join(f"{stage} {_short(count)}" for stage, count in self.tokens.items())
         yield f"model forwards: {_short(self.tokens.total())} tokens ({tokens})"
         yield (
             f"NLI calls: about {_short(self.nli_calls)}, at most {_short(self.nli_calls_at_most)} "
             f"({ASSUMED.asked:.0%} of the ordered pairs are asked about)"
         )
-        disk = ", ".join(f"{name} {_short(size)}B" for name, size in self.bytes.items())
-        yield f"disk: {_short(self.bytes.total())}B ({disk})"
-        hours = ", ".join(f"{stage} {seconds / 3600:.1f}" for stage, seconds in self.seconds.items())
-        yield f"time on {GPU}: {self.seconds.total() / 3600:.1f} hours ({hours})"
+        yield f"disk at its peak: {_bytes(self.peak)}; at the end: {_bytes(self.bytes)}"
+        yield f"time on {H100.name}: {_hours(self.seconds)}"
+        yield f"time on {self.here.name}: {_hours(self.seconds_here)}"
         a = ASSUMED
         yield (
-            f"assumed: {a.reading:.0%} of the peak when reading, {a.drawing:.0%} when drawing, "
-            f"{a.training:.0%} when fitting; {a.question} tokens a question, {a.passage} a passage, "
-            f"{a.answer} an answer, {a.references} references; {a.chosen} candidates of a method chosen for "
-            f"some measure; {a.distinct:.0%} of the drawn tokens run through the model, for draws share "
-            "beginnings"
+            f"assumed: {H100.reading:.0%} of the peak when reading, {H100.drawing:.0%} when drawing, "
+            f"{H100.training:.0%} when fitting; of data that are not here {a.question} tokens a question, "
+            f"{a.passage} a passage that {a.sharing:g} questions share, {a.answer} an answer; {a.chosen} "
+            f"candidates of a method chosen for some measure or loss, {a.used} for a measure; "
+            f"{a.distinct:.0%} of the drawn tokens run through the model, for draws share beginnings"
         )
 
 
-def forecast(settings: GridSettings) -> Forecast:
+def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
     """Estimate what a grid takes.
 
     Parameters
     ----------
     settings : GridSettings
-        Resolved; a calibration-train part without a size counts as 60 000 questions.
+        Resolved. Questions of data sets that are here are counted; of others a calibration-train part without
+        a size counts as 60 000.
+    device : str, optional
+        Where the models would run here.
+
+    Raises
+    ------
+    InputError
+        If a data set that is here has too few questions.
     """
-    jobs: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
-    disk: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
-    pairs = 0
-    for model in settings.models:
-        shape = _shape_of(model)
-        for dataset in settings.datasets:
-            cell = _Cell(settings, dataset, shape)
-            jobs += cell.jobs()
-            read, drawn = cell.read(), cell.drawn()
-            tokens += read + drawn
-            pairs += cell.pairs()
-            disk += cell.disk()
-            for stage, count in read.items():
-                seconds[stage] += round(2 * shape.parameters * count / (ASSUMED.peak * ASSUMED.reading))
-            seconds["draw"] += round(2 * shape.parameters * drawn["draw"] / (ASSUMED.peak * ASSUMED.drawing))
-            seconds["fit"] += round(cell.fitting())
+    here = this_machine(device)
+    parts = [_parts_here(dataset) for dataset in settings.datasets]
+    grid = [
+        [_Cell(settings, one, found, shape) for one, found in zip(settings.datasets, parts)]
+        for shape in map(_shape_of, settings.models)
+    ]
+    cells = [cell for of_model in grid for cell in of_model]
+    pairs = sum(cell.pairs() for cell in cells)
     asked = round(pairs * ASSUMED.asked)
-    each = 2 * ASSUMED.nli_parameters * 2 * (ASSUMED.question + ASSUMED.answer)
-    seconds["cluster"] += round(asked * each / (ASSUMED.peak * ASSUMED.reading))
-    parts = {
-        part: sum(_Cell(settings, one).size(part) for one in settings.datasets)
-        for part in ("calibration_train", "validation", "test")
-    }
-    return Forecast(jobs, parts, tokens, asked, pairs, disk, seconds)
+    nli = asked * 2 * _nli_parameters(settings.equivalence) * 2 * (ASSUMED.question + ASSUMED.answer)
+    seconds, seconds_here = (
+        _added(*(cell.seconds(machine) for cell in cells))
+        + Counter({"cluster": round(nli / (machine.peak * machine.reading) + asked * machine.per_call)})
+        for machine in (H100, here)
+    )
+    return Forecast(
+        jobs=_added(*(cell.jobs() for cell in cells)),
+        questions={part: sum(cell.size(part) for cell in grid[0]) for part in PARTS},
+        tokens=_added(*(cell.read() + cell.drawn() for cell in cells)),
+        nli_calls=asked,
+        nli_calls_at_most=pairs,
+        bytes=_added(*(cell.left() for cell in cells)),
+        peak=_peak(grid),
+        seconds=seconds,
+        here=here,
+        seconds_here=seconds_here,
+        problems=sum(len(one.problems) for one in parts if one is not None),
+    )
+
+
+def _added(*counters: Counter[str]) -> Counter[str]:
+    return sum(counters, Counter())
+
+
+def _peak(grid: Sequence[Sequence[_Cell]]) -> Counter[str]:
+    """What lies on the disk when it is most, as `Grid` makes and removes it (docs/grid.md, What is kept)."""
+    before: Counter[str] = Counter()
+    moments = [before]
+    for of_model in grid:
+        if not of_model[0].removes:
+            before += _added(*(cell.left() for cell in of_model))
+            moments.append(before + of_model[0].training())
+            continue
+        for cell in of_model:
+            moments += [before + moment for moment in cell.moments()]
+            before = before + cell.left()
+    return max([*moments, before], key=Counter.total)
+
+
+def _parts_here(dataset: DataSet) -> Parts | None:
+    """The questions of a data set that need not be fetched."""
+    sources = [dataset.source, dataset.test_source or dataset.source]
+    built_in = sizes_of_built_in(dataset.source) is not None
+    return load_parts(dataset) if built_in or all(Path(one).exists() for one in sources) else None
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of a language model: parameters, size of a state, of the vocabulary, and number of layers."""
+    """Of a language model: parameters, size of a state, of the vocabulary, number of layers, bytes of a number."""
 
     parameters: float = ASSUMED.parameters
     width: int = ASSUMED.width
     vocabulary: int = ASSUMED.vocabulary
     layers: int = ASSUMED.layers
+    bytes: int = 2
 
     @property
     def block(self) -> float:
@@ -185,19 +242,50 @@ class _Shape:
 class _Cell:
     settings: GridSettings
     dataset: DataSet
-    shape: _Shape = _Shape()
+    parts: Parts | None
+    shape: _Shape
 
     def size(self, part: str) -> int:
+        if self.parts is not None:
+            return len(self.parts.part(part))
         return int(getattr(self.dataset, part) or 60_000)
+
+    @property
+    def removes(self) -> bool:
+        """Whether features and recalibrators go when they are done with."""
+        return self.settings.keep == "chosen"
+
+    @cached_property
+    def passage(self) -> int:
+        """Tokens of a passage."""
+        if self.parts is None:
+            return ASSUMED.passage * ("squad" in self.dataset.source.lower())
+        contexts = [len(question.context or "") for question in self.parts.calibration_train]
+        return sum(contexts) // ASSUMED.characters // len(contexts)
 
     @property
     def own(self) -> int:
         """Tokens of a prompt that are a question's own."""
-        open_book = "squad" in self.dataset.source.lower() or "reading" in self.dataset.source.lower()
-        return ASSUMED.question + ASSUMED.passage * open_book
+        return ASSUMED.question + self.passage
+
+    @cached_property
+    def references(self) -> float:
+        """Answers to a calibration question."""
+        if self.parts is None:
+            return REFERENCES.get(self.dataset.source.lower(), ASSUMED.references)
+        questions = self.parts.calibration_train
+        return sum(len(question.answers) for question in questions) / len(questions)
+
+    @cached_property
+    def sharing(self) -> float:
+        """Calibration questions about one passage."""
+        if self.parts is None:
+            return ASSUMED.sharing
+        questions = self.parts.calibration_train
+        return len(questions) / len({question.context for question in questions})
 
     def jobs(self) -> Counter[str]:
-        sizes = {part: self.size(part) for part in ("calibration_train", "validation", "test")}
+        sizes = {part: self.size(part) for part in PARTS}
         found = expected_blocks(self.settings, sizes)
         if self.settings.runs.refit:
             found["fit"] += (self.settings.runs.count - 1) * self._chosen(fitted=True)
@@ -222,9 +310,10 @@ class _Cell:
 
     def read(self) -> Counter[str]:
         fitted = bool(set(self.settings.methods) & set(FITTED))
-        calibration = self.size("calibration_train") * (self.own + ASSUMED.references * ASSUMED.answer)
+        calibration = self.size("calibration_train") * (self.own + self.references * ASSUMED.answer)
+        twice = self.removes and self.dataset != self.settings.datasets[0]
         asked = (self.size("validation") + 2 * self.size("test")) * self.own
-        return Counter({"features": calibration * fitted, "prompts": asked})
+        return Counter({"features": round(calibration) * fitted * (1 + twice), "prompts": asked})
 
     def drawn(self) -> Counter[str]:
         answers = sum(self._answers().values())
@@ -235,28 +324,62 @@ class _Cell:
         twice = self.size("test") * m  # clustered without number and date forms as well
         return (sum(self._answers().values()) + twice) * (m - 1)
 
-    def disk(self) -> Counter[str]:
-        settings = self.settings
-        states = self.read()["features"] if "ATS" in settings.methods else self.size("calibration_train") * 20
-        rows = self._answers()["test"] // settings.sampling.m
-        draws = sum(self._answers().values())
-        vectors = {"TS": 500, "ATS": 4 * self.shape.block, "Platt": 8 * self.shape.vocabulary}
-        jobs = fits_of(settings, FITTED)
-        kept = round(sum(vectors[one.method] * len(one.losses) for one in jobs))
-        if settings.runs.refit:
-            kept = round(
-                kept * (1 + (settings.runs.count - 1) * self._chosen(fitted=True) / max(1, len(jobs)))
-            )
-        return Counter(
-            {
-                "features": states * self.shape.width * 2,
-                "recalibrators": kept,
-                "blocks": draws * 60 + rows * ASSUMED.row,
-                "samples": rows * ASSUMED.row,
-            }
-        )
+    def seconds(self, machine: Machine) -> Counter[str]:
+        """By stage, the NLI model's left out."""
+        per_token = 2 * self.shape.parameters / machine.peak
+        found = Counter({stage: per_token * count / machine.reading for stage, count in self.read().items()})
+        drawn, answers = self.drawn()["draw"], sum(self._answers().values())
+        found["draw"] = per_token * drawn / machine.drawing + answers * machine.per_answer
+        found["fit"] = self.fitting(machine)
+        return Counter({stage: round(count) for stage, count in found.items()})
 
-    def fitting(self) -> float:
+    def features(self) -> Counter[str]:
+        """Bytes of the states of calibration questions: whole sequences for ATS, passages once."""
+        own = self.own - self.passage + self.passage / self.sharing if "ATS" in self.settings.methods else 1
+        states = self.size("calibration_train") * (own + self.references * (ASSUMED.answer - 1))
+        fitted = bool(set(self.settings.methods) & set(FITTED))
+        return Counter({"features": round(states * self.shape.width * self.shape.bytes) * fitted})
+
+    def _vectors(self) -> dict[str, float]:
+        """Bytes of a recalibrator of each method."""
+        every = {"TS": 500, "ATS": 4 * self.shape.block, "Platt": 8 * self.shape.vocabulary}
+        return {method: size for method, size in every.items() if method in self.settings.methods}
+
+    def recalibrators(self, at_most: int | None = None, runs: int = 1) -> Counter[str]:
+        """Bytes of the candidates of each method, or of so many of them, fitted in so many runs."""
+        count = {method: len(given) for method, given in candidates_of(self.settings).items()}
+        sizes = [size * min(count[method], at_most or count[method]) for method, size in self._vectors().items()]
+        return Counter({"recalibrators": round(sum(sizes) * runs)})
+
+    @property
+    def _fits(self) -> int:
+        """Runs that have fits of their own."""
+        return self.settings.runs.count if self.settings.runs.refit else 1
+
+    def training(self) -> Counter[str]:
+        """Bytes of the state of a training of the largest method, as one process replaces the last by the next."""
+        return Counter({"trainings": round(6 * max(self._vectors().values(), default=0))})
+
+    def blocks(self) -> Counter[str]:
+        """Bytes of finished rows, in blocks and in files."""
+        rows = self._answers()["test"] // self.settings.sampling.m * ASSUMED.row
+        return Counter({"blocks": sum(self._answers().values()) * 60 + rows, "samples": rows})
+
+    def left(self) -> Counter[str]:
+        """Bytes on disk when it is done."""
+        if self.removes:
+            return self.recalibrators(ASSUMED.used) + self.blocks()
+        refits = self.recalibrators(ASSUMED.chosen, self._fits - 1)
+        return self.features() + self.recalibrators() + refits + self.blocks()
+
+    def moments(self) -> Iterator[Counter[str]]:
+        """Bytes on disk while its candidates are fitted, while the chosen ones are, and while it is asked."""
+        yield self.features() + self.recalibrators() + self.training()
+        chosen = self.recalibrators(ASSUMED.chosen, self._fits)
+        yield self.features() + chosen + self.training()
+        yield chosen + self.blocks()
+
+    def fitting(self, machine: Machine) -> float:
         """Seconds of the fits: ATS is a block of the model at every token, Platt and TS the head alone."""
         questions, epochs = self.size("calibration_train"), 2
         head = self.shape.width * self.shape.vocabulary
@@ -266,10 +389,12 @@ class _Cell:
             "ATS": 6 * self.shape.block * (self.own + ASSUMED.answer) * questions * epochs,
             "Platt": 6 * head * answer,
         }
-        flops = sum(works[one.method] for one in fits_of(self.settings, FITTED))
+        methods = [one.method for one in fits_of(self.settings, FITTED)]
         if self.settings.runs.refit:
-            flops += (self.settings.runs.count - 1) * ASSUMED.chosen * sum(works.values())
-        return flops / (ASSUMED.peak * ASSUMED.training)
+            methods += (self._fits - 1) * ASSUMED.chosen * [one for one in works if one in methods]
+        flops = sum(works[method] for method in methods)
+        each = machine.per_step * questions * epochs
+        return flops / (machine.peak * machine.training) + each * len(methods)
 
 
 def _shape_of(model: Model) -> _Shape:
@@ -285,7 +410,28 @@ def _shape_of(model: Model) -> _Shape:
     config = json.loads((Path(place.source) / "config.json").read_text(encoding="utf-8"))
     size = on_disk(Path(place.source)) / 4
     sizes = [config.get(key) for key in ("hidden_size", "vocab_size", "num_hidden_layers")]
-    return _Shape(size, *sizes) if size and all(sizes) else shape
+    return _Shape(size, *sizes, bytes=4) if size and all(sizes) else shape
+
+
+def _nli_parameters(equivalence: str) -> float:
+    """Of the NLI model, where it is here, or assumed."""
+    if equivalence == "exact":
+        return 0.0
+    try:
+        place = place_of(equivalence, NLI_MODEL)
+    except SemcalError:
+        return ASSUMED.nli_parameters
+    return ASSUMED.nli_parameters if place.on_hub else on_disk(Path(place.source)) / 4
+
+
+def _bytes(sizes: Counter[str]) -> str:
+    parts = ", ".join(f"{name} {_short(size)}B" for name, size in sizes.items())
+    return f"{_short(sizes.total())}B ({parts})"
+
+
+def _hours(seconds: Counter[str]) -> str:
+    parts = ", ".join(f"{stage} {count / 3600:.2g}" for stage, count in seconds.items())
+    return f"{seconds.total() / 3600:.2g} hours ({parts})"
 
 
 def _short(number: float) -> str:

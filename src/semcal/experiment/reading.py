@@ -168,6 +168,8 @@ def settings_text(settings: GridSettings) -> str:
 def claim_folder(folder: Path, settings: GridSettings) -> None:
     """Write the settings into a run folder; refuse one that holds a run with others.
 
+    What is kept (`keep`) may change from one session to the next: no result depends on it.
+
     Raises
     ------
     UsageError
@@ -176,13 +178,15 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
     path = folder / FILE
     text = settings_text(settings)
     if path.exists():
-        if path.read_text(encoding="utf-8") == text:
+        found = path.read_text(encoding="utf-8")
+        if found == text:
             return
-        differing = ", ".join(_differing(yaml.safe_load(path.read_text(encoding="utf-8")), settings.tree()))
-        raise UsageError(
-            f"{folder} holds a run with other settings ({differing or 'edited by hand'}); use --fresh to "
-            "start again, or another --out"
-        )
+        differing = list(_differing(yaml.safe_load(found), settings.tree()))
+        if differing != ["keep"]:
+            raise UsageError(
+                f"{folder} holds a run with other settings ({', '.join(differing) or 'edited by hand'}); use "
+                "--fresh to start again, or another --out"
+            )
     with writing(path) as handle:
         handle.write(text)
 

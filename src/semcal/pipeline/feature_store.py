@@ -162,9 +162,7 @@ class FeatureStore:
             if progress is not None:
                 progress(part.stop)
         prefix = states[:before] if whole else None
-        return Suffixes.of(
-            states[before:], own, answers, prefix=prefix, borrowed=borrowed if any(n for _, n in borrowed) else None
-        )
+        return Suffixes.of(states[before:], own, answers, prefix=prefix, borrowed=borrowed)
 
     def _mapped(self) -> Tensor:
         manifest, path = self.manifest, self.folder / "states.bin"

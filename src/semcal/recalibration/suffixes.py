@@ -66,7 +66,7 @@ class Suffixes:
         answers: Sequence[Sequence[Sequence[int]]],
         *,
         prefix: Tensor | None = None,
-        borrowed: Sequence[tuple[int, int]] | None = None,
+        borrowed: Sequence[tuple[int, int]] = (),
     ) -> Suffixes:
         """Index states that lie as the class says.
 
@@ -104,7 +104,9 @@ class Suffixes:
             answer_start=torch.tensor(first, dtype=torch.long),
             target_start=torch.tensor([0, *accumulate(len(answer) for _, answer in flat)]),
             targets=torch.tensor([token for _, answer in flat for token in answer], dtype=torch.long),
-            passage=None if borrowed is None else torch.tensor([(starts[q], n) for q, n in borrowed]),
+            passage=torch.tensor([(starts[q], count) for q, count in borrowed])
+            if any(count for _, count in borrowed)
+            else None,
         )
 
     def prompt_rows(self, question: int) -> Tensor:

@@ -113,7 +113,7 @@ def command(
     settings = read_settings(config, given, limit=limit)
     folder = out or Path("runs") / config.stem
     if dry_run:
-        return _plan(settings, folder, as_json=json)
+        return _plan(settings, folder, device=device, as_json=json)
     share = _shard(shard)
     if fresh:
         _forget(folder)
@@ -127,10 +127,10 @@ def command(
     return 1 if outcome.problems else 0
 
 
-def _plan(settings: GridSettings, folder: Path, *, as_json: bool) -> int:
+def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: bool) -> int:
     from semcal.experiment.forecast import forecast
 
-    plan = forecast(settings)
+    plan = forecast(settings, device=device)
     if as_json:
         typer.echo(dumps(plan.tree()))
         return 0
@@ -223,7 +223,7 @@ def _carry_out(
 
     with _crew(settings, folder, workers, ray, how) as (crew, shelf):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, crew, progress, share, tell, clock)
+        grid = Grid(settings, folder, crew, progress, share, tell, clock, say)
         try:
             outcome = grid.run()
             if outcome.complete:
