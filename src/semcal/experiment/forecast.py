@@ -1,8 +1,8 @@
 """What a grid will take, before it is begun: jobs, tokens, NLI calls, disk, and time on a GPU and here.
 
 Models and data need not be there; data that are here are counted. What neither says is assumed, and the
-assumptions are printed; the shares of drawn tokens that run and of pairs that are asked about were measured on
-the embedded world.
+assumptions are printed; the shares of drawn tokens that run and of pairs that are asked about were measured
+on the embedded world.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class Forecast:
             f"({ASSUMED.asked:.0%} of the ordered pairs are asked about)"
         )
         yield f"disk at its peak: {_bytes(self.peak)}; at the end: {_bytes(self.bytes)}"
-        yield f"time on {H100.name}: {_hours(self.seconds)}"
-        yield f"time on {self.here.name}: {_hours(self.seconds_here)}"
+        yield f"time on {H100.name}: {_times(self.seconds)}"
+        yield f"time on {self.here.name}: {_times(self.seconds_here)}"
         a = ASSUMED
         yield (
             f"assumed: {H100.reading:.0%} of the peak when reading, {H100.drawing:.0%} when drawing, "
@@ -178,7 +178,7 @@ def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
     nli = asked * 2 * _nli_parameters(settings.equivalence) * 2 * (ASSUMED.question + ASSUMED.answer)
     seconds, seconds_here = (
         _added(*(cell.seconds(machine) for cell in cells))
-        + Counter({"cluster": round(nli / (machine.peak * machine.reading) + asked * machine.per_call)})
+        + Counter({"cluster": nli / (machine.peak * machine.reading) + asked * machine.per_call})
         for machine in (H100, here)
     )
     return Forecast(
@@ -224,7 +224,7 @@ def _parts_here(dataset: DataSet) -> Parts | None:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of a language model: parameters, size of a state, of the vocabulary, number of layers, bytes of a number."""
+    """Of a language model: parameters, widths of states and vocabulary, layers, bytes of a number."""
 
     parameters: float = ASSUMED.parameters
     width: int = ASSUMED.width
@@ -261,7 +261,7 @@ class _Cell:
         if self.parts is None:
             return ASSUMED.passage * ("squad" in self.dataset.source.lower())
         contexts = [len(question.context or "") for question in self.parts.calibration_train]
-        return sum(contexts) // ASSUMED.characters // len(contexts)
+        return sum(contexts) // ASSUMED.characters // max(1, len(contexts))
 
     @property
     def own(self) -> int:
@@ -274,7 +274,7 @@ class _Cell:
         if self.parts is None:
             return REFERENCES.get(self.dataset.source.lower(), ASSUMED.references)
         questions = self.parts.calibration_train
-        return sum(len(question.answers) for question in questions) / len(questions)
+        return sum(len(question.answers) for question in questions) / max(1, len(questions))
 
     @cached_property
     def sharing(self) -> float:
@@ -282,7 +282,7 @@ class _Cell:
         if self.parts is None:
             return ASSUMED.sharing
         questions = self.parts.calibration_train
-        return len(questions) / len({question.context for question in questions})
+        return len(questions) / max(1, len({question.context for question in questions}))
 
     def jobs(self) -> Counter[str]:
         sizes = {part: self.size(part) for part in PARTS}
@@ -311,7 +311,7 @@ class _Cell:
     def read(self) -> Counter[str]:
         fitted = bool(set(self.settings.methods) & set(FITTED))
         calibration = self.size("calibration_train") * (self.own + self.references * ASSUMED.answer)
-        twice = self.removes and self.dataset != self.settings.datasets[0]
+        twice = self.removes and "TS" in self.settings.methods and self.dataset != self.settings.datasets[0]
         asked = (self.size("validation") + 2 * self.size("test")) * self.own
         return Counter({"features": round(calibration) * fitted * (1 + twice), "prompts": asked})
 
@@ -327,11 +327,13 @@ class _Cell:
     def seconds(self, machine: Machine) -> Counter[str]:
         """By stage, the NLI model's left out."""
         per_token = 2 * self.shape.parameters / machine.peak
-        found = Counter({stage: per_token * count / machine.reading for stage, count in self.read().items()})
+        found: Counter[str] = Counter(
+            {stage: per_token * count / machine.reading for stage, count in self.read().items()}
+        )
         drawn, answers = self.drawn()["draw"], sum(self._answers().values())
-        found["draw"] = per_token * drawn / machine.drawing + answers * machine.per_answer
-        found["fit"] = self.fitting(machine)
-        return Counter({stage: round(count) for stage, count in found.items()})
+        found["draw"] = per_token * drawn / machine.drawing + answers * machine.per_answer  # type: ignore[assignment]
+        found["fit"] = self.fitting(machine)  # type: ignore[assignment]
+        return found
 
     def features(self) -> Counter[str]:
         """Bytes of the states of calibration questions: whole sequences for ATS, passages once."""
@@ -348,7 +350,9 @@ class _Cell:
     def recalibrators(self, at_most: int | None = None, runs: int = 1) -> Counter[str]:
         """Bytes of the candidates of each method, or of so many of them, fitted in so many runs."""
         count = {method: len(given) for method, given in candidates_of(self.settings).items()}
-        sizes = [size * min(count[method], at_most or count[method]) for method, size in self._vectors().items()]
+        sizes = [
+            size * min(count[method], at_most or count[method]) for method, size in self._vectors().items()
+        ]
         return Counter({"recalibrators": round(sum(sizes) * runs)})
 
     @property
@@ -357,7 +361,7 @@ class _Cell:
         return self.settings.runs.count if self.settings.runs.refit else 1
 
     def training(self) -> Counter[str]:
-        """Bytes of the state of a training of the largest method, as one process replaces the last by the next."""
+        """Bytes of the state of a training of the largest method while it takes the place of the last."""
         return Counter({"trainings": round(6 * max(self._vectors().values(), default=0))})
 
     def blocks(self) -> Counter[str]:
@@ -410,7 +414,7 @@ def _shape_of(model: Model) -> _Shape:
     config = json.loads((Path(place.source) / "config.json").read_text(encoding="utf-8"))
     size = on_disk(Path(place.source)) / 4
     sizes = [config.get(key) for key in ("hidden_size", "vocab_size", "num_hidden_layers")]
-    return _Shape(size, *sizes, bytes=4) if size and all(sizes) else shape
+    return _Shape(size, *sizes, 4) if size and all(sizes) else shape
 
 
 def _nli_parameters(equivalence: str) -> float:
@@ -429,9 +433,20 @@ def _bytes(sizes: Counter[str]) -> str:
     return f"{_short(sizes.total())}B ({parts})"
 
 
-def _hours(seconds: Counter[str]) -> str:
-    parts = ", ".join(f"{stage} {count / 3600:.2g}" for stage, count in seconds.items())
-    return f"{seconds.total() / 3600:.2g} hours ({parts})"
+def _times(seconds: Counter[str]) -> str:
+    parts = ", ".join(f"{stage} {_time(count)}" for stage, count in seconds.items())
+    return f"{_time(seconds.total())} ({parts})"
+
+
+def _time(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> _time(30_600), _time(1600), _time(0.04)
+    ('8.5 hours', '27 minutes', '0.04 seconds')
+    """
+    if seconds >= 3600:
+        return f"{seconds / 3600:,.{int(seconds < 360_000)}f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.2g} seconds"
 
 
 def _short(number: float) -> str:
