@@ -39,7 +39,6 @@ __all__ = ["app"]
 Command = Callable[..., int]
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from semcal.cli.console import set_quiet
+from semcal.cli.console import set_quiet, set_verbose
 
 __all__ = [
     "CacheOption",
@@ -44,6 +44,11 @@ def _quietly(value: bool) -> bool:
     return value
 
 
+def _verbosely(value: bool) -> bool:
+    set_verbose(value)
+    return value
+
+
 def out_path(path: Path | None) -> Path | None:
     """Refuse a path to write to of which not even the folder's folder is there: it is misspelt."""
     if path is not None and not path.parent.exists() and not path.parent.parent.exists():
@@ -69,7 +74,12 @@ OutOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]
-VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")]
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "-v", "--verbose", callback=_verbosely, help="Say more on stderr: processes, memory, times."
+    ),
+]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
 ]
@@ -106,7 +116,8 @@ EquivalenceOption = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="exact, or a sequence-classification (NLI) directory or id; atlas is the embedded one.",
+        help="exact, or an NLI model: any cross-encoder with a label entailment, a directory or id, such as "
+        "microsoft/deberta-large-mnli; atlas is the embedded one.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]

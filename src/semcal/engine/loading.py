@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
@@ -86,15 +88,14 @@ def load_model(
     tokenizer = _attempt(
         f"{what}: its tokenizer", transformers.AutoTokenizer.from_pretrained, source, **options
     )
-    with _no_progress_bar():
-        model, report = _attempt(
-            f"{what}: its weights",
-            transformers.AutoModelForCausalLM.from_pretrained,
-            source,
-            dtype=_dtype(dtype, where),
-            output_loading_info=True,
-            **options,
-        )
+    model, report = _attempt(
+        f"{what}: its weights",
+        transformers.AutoModelForCausalLM.from_pretrained,
+        source,
+        dtype=_dtype(dtype, where),
+        output_loading_info=True,
+        **options,
+    )
     _check_complete(what, report)
     found = (
         files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
@@ -169,7 +170,8 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch
 def _attempt(what: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
     """Call a loader of transformers and put its errors into words."""
     try:
-        return load(source, **options)
+        with _quietly():
+            return load(source, **options)
     except SafetensorError as error:
         raise ModelError(
             f"{what}: a safetensors file is damaged ({error}); fetch or save it again"
@@ -186,15 +188,26 @@ def _advice(source: str) -> str:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """No bar of transformers for reading weights; downloads keep theirs."""
-    shown = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+def _quietly() -> Iterator[None]:
+    """No bars, reports and warnings of transformers and the hub's client; afterwards all is as it was."""
+    library = transformers.utils.logging
+    level, bars, hub_bars = (
+        library.get_verbosity(),
+        library.is_progress_bar_enabled(),
+        not are_progress_bars_disabled(),
+    )
+    library.set_verbosity_error()
+    library.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        if shown:
-            transformers.utils.logging.enable_progress_bar()
+        library.set_verbosity(level)
+        if bars:
+            library.enable_progress_bar()
+        if bars and not hub_bars:
+            disable_progress_bars()
 
 
 def _check_complete(what: str, report: Any) -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from semcal.engine.equivalence import Triple
 from semcal.engine.first_token import first_token_only
-from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
+from semcal.engine.loading import _attempt, choose_device, files_hash, hub_options
 from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.places import NLI_MODEL, place_of
@@ -95,15 +95,14 @@ class CrossEncoder:
         source, name, options = place.source, place.name, hub_options(place, revision)
         what = f"cannot load the NLI model {name!r}"
         tokenizer = _attempt(f"{what}: its tokenizer", AutoTokenizer.from_pretrained, source, **options)
-        with _no_progress_bar():
-            model, report = _attempt(
-                f"{what}: its weights",
-                AutoModelForSequenceClassification.from_pretrained,
-                source,
-                dtype=torch.float32,
-                output_loading_info=True,
-                **options,
-            )
+        model, report = _attempt(
+            f"{what}: its weights",
+            AutoModelForSequenceClassification.from_pretrained,
+            source,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **options,
+        )
         if report["missing_keys"]:
             raise ModelError(
                 f"{what}: the files lack {', '.join(sorted(report['missing_keys']))}; "
