@@ -1,0 +1,76 @@
+"""The commands that need no model, on damaged rows; `python -m benchmarks.robustness` tries everything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from benchmarks._damage import Ended, RowCommand, faults_of, row_case, same
+from benchmarks.robustness import main
+
+CASES = 40
+QUESTION = {"question": "Which river runs through Belmar?", "answers": ["the Sull", "Sull"]}
+SAMPLES = ["the Sull", "Sull", "the Orne", ""]
+
+
+def rows(**more: Any) -> tuple[bytes, ...]:
+    return tuple(json.dumps({"id": f"q{i}", **QUESTION, **more}).encode() for i in range(5))
+
+
+CLUSTERED = {"samples": SAMPLES, "clusters": [[0, 1], [2], [3]], "log_likelihoods": [-0.1, -0.2, -1.5, -3.0]}
+COMMANDS = {
+    "cluster": rows(samples=SAMPLES),
+    "measure": rows(**CLUSTERED),
+    "grade": rows(**CLUSTERED, top_cluster={"E-SC": 0, "L-SC": 1}),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_damaged_row_is_reported_or_read_and_the_others_come_out_as_without_it(
+    name: str, tmp_path: Path
+) -> None:
+    command = RowCommand(name, COMMANDS[name])
+    whole = command.run(tmp_path / "rows.jsonl", command.lines)
+    assert (whole.code, len(whole.rows)) == (0, 5)
+    faults = [
+        (words, found)
+        for number in range(CASES)
+        for _, words, found in [row_case(command, whole, tmp_path, Random(number))]
+        if found
+    ]
+    assert faults == []
+
+
+def ended(code: int = 0, stderr: str = "", seconds: float = 0.1, fault: str | None = None) -> Ended:
+    return Ended(code, "", stderr, seconds, fault)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        (ended(1, "error: no such file: q.jsonl"), []),
+        (ended(1, "", fault="KeyError: 'x'"), ["traceback of KeyError: 'x'"]),
+        (ended(139, "gone"), ["exit code 139"]),
+        (ended(1), ["fails without a word"]),
+        (ended(0, "a.py:3: RuntimeWarning: overflow"), ["a warning of Python"]),
+        (ended(1, "error: " + "x" * 3000), ["a line of 3007 characters"]),
+        (ended(0, "", 31.0), ["took 31 s"]),
+    ],
+)
+def test_every_way_of_breaking_a_rule_is_seen(how: Ended, expected: list[str]) -> None:
+    assert faults_of(how) == expected
+
+
+def test_a_row_that_changed_in_the_last_digits_is_another_row_where_the_same_bytes_are_due() -> None:
+    row, other = {"id": "a", "log_likelihoods": [-0.25]}, {"id": "a", "log_likelihoods": [-0.250001]}
+    assert (same(row, other, True), same(row, other, False)) == (False, True)
+    assert not same(row, {"id": "a", "log_likelihoods": [-0.26]}, False)
+
+
+@pytest.mark.slow
+def test_no_command_breaks_on_damaged_files_settings_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cases", "250", "--seed", "3"]) == 0, capsys.readouterr().out
