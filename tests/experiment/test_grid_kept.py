@@ -57,17 +57,17 @@ def chosen_kept(data: Path, tmp_path_factory) -> Path:
     return folder
 
 
-def chosen_in(folder: Path, model: str, dataset: str) -> set[str]:
-    """The fitted candidates that the file of selections names."""
-    found = json.loads((folder / f"selection/{model}/{dataset}.json").read_text())
-    choices = [found["methods"], *found["by_loss"].values(), *found["by_draws"].values()]
+def used_in(folder: Path, dataset: str, *, also: bool = False) -> set[str]:
+    """The fitted candidates that methods use for a measure, and `also` those of comparisons."""
+    found = json.loads((folder / f"selection/one/{dataset}.json").read_text())
+    choices = [found["methods"], *([*found["by_loss"].values(), *found["by_draws"].values()] if also else [])]
     names = {one["candidate"] for some in choices for of in some.values() for one in of.values()}
-    return {name.replace(" ", "_") for name in names if name != "Base"}
+    return names - {"Base"}
 
 
-def kept_in(folder: Path, model: str, dataset: str) -> set[str]:
-    root = folder / "recalibrators" / model / dataset
-    return {str(path.parent.relative_to(root)) for path in root.rglob("calibration.json")}
+def kept_in(folder: Path, dataset: str) -> set[str]:
+    root = folder / "recalibrators" / "one" / dataset
+    return {str(path.parent.relative_to(root)).replace("_", " ") for path in root.rglob("calibration.json")}
 
 
 def test_results_are_those_of_a_run_that_keeps_everything(all_kept: Path, chosen_kept: Path) -> None:
@@ -80,10 +80,11 @@ def test_results_are_those_of_a_run_that_keeps_everything(all_kept: Path, chosen
 def test_what_nothing_chose_and_features_are_gone(all_kept: Path, chosen_kept: Path) -> None:
     unchosen = 0
     for dataset in ("mill", "barn"):
-        chosen, every = chosen_in(chosen_kept, "one", dataset), kept_in(all_kept, "one", dataset)
-        assert kept_in(chosen_kept, "one", dataset) == chosen
-        assert every >= chosen | {f"{name}/run1" for name in chosen}
-        unchosen += len(every) - 2 * len(chosen)
+        used, every = used_in(chosen_kept, dataset), kept_in(all_kept, dataset)
+        assert kept_in(chosen_kept, dataset) == used
+        asked = used_in(chosen_kept, dataset, also=True)
+        assert every >= asked | {f"{name}/run1" for name in asked}
+        unchosen += len(every) - 2 * len(asked)
     assert unchosen > 0
     assert not list((chosen_kept / "work").rglob("states.bin"))
     assert len(list((all_kept / "work").rglob("states.bin"))) == 2
@@ -127,7 +128,7 @@ def test_starting_again_from_a_stage_says_what_is_fitted_again(
     assert not list((folder / "work").rglob("states.bin"))
 
 
-def test_a_missing_block_of_answers_brings_back_the_fits_of_its_runs_alone(
+def test_a_missing_block_of_answers_brings_back_what_it_was_asked_under_and_was_removed(
     chosen_kept: Path, data: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "again"
@@ -136,8 +137,10 @@ def test_a_missing_block_of_answers_brings_back_the_fits_of_its_runs_alone(
     test = [path for path in folder.glob("blocks/sample/*") if '"test"' in path.read_text()]
     test[0].unlink()
     _, (said,) = run(folder, data, "chosen")
-    assert "(run 1)" in said
-    assert "(run 0)" not in said
+    dataset = said.partition(":")[0].removeprefix("one on ")
+    used, asked = used_in(folder, dataset), used_in(folder, dataset, also=True)
+    assert said.startswith(f"one on {dataset}: {2 * len(asked) - len(used)} recalibrators")
+    assert not [name for name in used if f"{name} (run 0)" in said]
     assert mills.contents(folder) == expected
 
 

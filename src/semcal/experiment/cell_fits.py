@@ -68,8 +68,7 @@ def _features(cell: Cell) -> Plan[None]:
     at = cell.calibration_at()
     needs = (cell.stages.store.root / at["features"] / "blocks.jsonl",)
     piece = Piece(cell.calibration(), at, cell.label("calibration_train", 0), needs)
-    if not cell.stages.has("features", piece):
-        yield from cell.stages.rows("features", [piece], cell.rank, everyone=True)
+    yield from cell.stages.rows("features", [piece], cell.rank, everyone=True)
 
 
 def refit(cell: Cell, names: Sequence[str]) -> Plan[None]:
