@@ -41,7 +41,7 @@ def semcal(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def sampled(model: str, questions: str) -> str:
-    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "1")
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "1", "-v")
     assert code == 0
     assert "sample: 1 process of 1 thread (as asked)" in stderr
     assert "peak memory: " in stderr
@@ -49,7 +49,7 @@ def sampled(model: str, questions: str) -> str:
 
 
 def test_rows_are_the_same_for_any_number_of_workers(model: str, questions: str, sampled: str) -> None:
-    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "2")
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "2", "-v")
     assert (code, rows) == (0, sampled)
     assert "peak memory of this process and 2 more" in stderr
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "-q")

@@ -31,7 +31,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: Path) -> None:
-    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper")
+    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper", keep="all")
     assert mills.run(tmp_path, settings).complete
     chosen = json.loads((tmp_path / "selection/one/mill.json").read_text())
     platt = chosen["methods"]["Platt"]["E-SC"]["candidate"].replace(" ", "_")

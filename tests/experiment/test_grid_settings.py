@@ -88,7 +88,7 @@ def test_every_setting_of_a_preset_shows_among_the_deviations() -> None:
     paper = {row.setting: row.here for row in against_paper(settings_of({**SMALL, "preset": "paper"}), SIZES)}
     for preset, parts in PRESETS.items():
         for part, values in parts.items():
-            for key in values:
+            for key in values if part != "keep" else ():  # no result depends on what is kept
                 one = settings_of({**SMALL, "preset": preset})
                 value = getattr(getattr(one, part), key)
                 base = settings_of({**SMALL, "preset": "paper"})

@@ -52,7 +52,6 @@ _ADVICE = {
 }
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from semcal.cli.console import set_quiet
+from semcal.cli.console import set_quiet, set_verbose
 from semcal.errors import shown
 
 __all__ = [
@@ -48,6 +48,11 @@ LARGEST = 2**31
 
 def _quietly(value: bool) -> bool:
     set_quiet(value)
+    return value
+
+
+def _verbosely(value: bool) -> bool:
+    set_verbose(value)
     return value
 
 
@@ -101,7 +106,12 @@ OverwriteOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]
-VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")]
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "-v", "--verbose", callback=_verbosely, help="Say more on stderr: processes, memory, times."
+    ),
+]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
 ]
@@ -139,7 +149,8 @@ EquivalenceOption = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="exact, or a sequence-classification (NLI) directory or id; atlas is the embedded one.",
+        help="exact, or an NLI model: any cross-encoder with a label entailment, a directory or id, such as "
+        "microsoft/deberta-large-mnli; atlas is the embedded one.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]

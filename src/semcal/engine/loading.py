@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
@@ -108,7 +110,7 @@ def load_model(
 def read_config(what: str, place: Place, revision: str | None) -> Any:
     """The configuration of a checkpoint whose settings are in order."""
     check_settings(what, place, revision)
-    with in_words(f"{what}: its configuration", place.source):
+    with _quietly(), in_words(f"{what}: its configuration", place.source):
         return transformers.AutoConfig.from_pretrained(place.source, **_options(place, revision))
 
 
@@ -117,10 +119,10 @@ def read_checkpoint(
 ) -> tuple[Any, Any, Any]:
     """Tokenizer and model of a checkpoint, and what transformers reports of its weights."""
     options = _options(place, revision)
-    with in_words(f"{what}: its tokenizer", place.source):
+    with _quietly(), in_words(f"{what}: its tokenizer", place.source):
         tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, **options)
     check_settings(what, place, revision)  # on the hub, the files are here by now
-    with _no_progress_bar(), in_words(f"{what}: its weights", place.source):
+    with _quietly(), in_words(f"{what}: its weights", place.source):
         model, report = kind.from_pretrained(
             place.source, dtype=dtype, output_loading_info=True, weights_only=True, **options
         )
@@ -226,15 +228,26 @@ def _advice(source: str) -> str:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """No bar of transformers for reading weights; downloads keep theirs."""
-    shown = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+def _quietly() -> Iterator[None]:
+    """No bars, reports and warnings of transformers and the hub's client; afterwards all is as it was."""
+    library = transformers.utils.logging
+    level, bars, hub_bars = (
+        library.get_verbosity(),
+        library.is_progress_bar_enabled(),
+        not are_progress_bars_disabled(),
+    )
+    library.set_verbosity_error()
+    library.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        if shown:
-            transformers.utils.logging.enable_progress_bar()
+        library.set_verbosity(level)
+        if bars:
+            library.enable_progress_bar()
+        if bars and not hub_bars:
+            disable_progress_bars()
 
 
 def _check_complete(what: str, report: Any) -> None:

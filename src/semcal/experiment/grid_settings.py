@@ -274,6 +274,9 @@ class GridSettings(Part):
         What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
         least. Like `block` it decides which questions share a product, so it is part of what makes a run
         reproducible, and no matter of the machine.
+    keep : {"all", "chosen"}
+        "chosen" removes features as soon as the fits of a model and data set are done, and recalibrators that
+        nothing chose; results are the same.
     """
 
     preset: Literal["sound", "paper", "reference"] = "sound"
@@ -291,6 +294,7 @@ class GridSettings(Part):
     evaluation: Evaluation = Evaluation()
     block: Size = 50
     memory: str | int | None = None
+    keep: Literal["all", "chosen"] = "all"
 
     @field_validator("memory")
     @classmethod

@@ -173,6 +173,8 @@ def settings_text(settings: GridSettings) -> str:
 def claim_folder(folder: Path, settings: GridSettings) -> None:
     """Write the settings into a run folder; refuse one that holds a run with others.
 
+    What is kept (`keep`) may change from one session to the next: no result depends on it.
+
     Raises
     ------
     UsageError
@@ -183,11 +185,12 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
     if path.exists():
         if path.read_bytes() == text.encode():
             return
-        differing = ", ".join(_differing(read_yaml(path), settings.tree()))
-        raise UsageError(
-            f"{folder} holds a run with other settings ({differing or 'edited by hand'}); use --fresh to "
-            "start again, or another --out"
-        )
+        differing = list(_differing(read_yaml(path), settings.tree()))
+        if differing != ["keep"]:
+            raise UsageError(
+                f"{folder} holds a run with other settings ({', '.join(differing) or 'edited by hand'}); use "
+                "--fresh to start again, or another --out"
+            )
     with writing(path) as handle:
         handle.write(text)
 

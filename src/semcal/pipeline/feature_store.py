@@ -3,7 +3,8 @@
 A store is a folder: `manifest.json` says what it is made of, `states.bin` holds the states, mapped into
 memory and never loaded whole, and `blocks.jsonl` one line for each finished block of questions with its
 checksum; the prefix belongs to the first. A block is read by the model in one piece, so an interrupted store
-ends up the same byte for byte.
+ends up the same byte for byte. The states of a passage that several questions ask about are stored once, as
+the first of them has them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from semcal.engine.batches import shared_length
+from semcal.engine.batches import common_prefix, shared_length
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import StoreError, shown
 from semcal.recalibration import Suffixes
@@ -41,6 +42,8 @@ __all__ = ["FeatureStore", "Manifest"]
 SCHEMA = 2
 #: Questions that the model reads in one piece.
 BLOCK = 256
+#: Own tokens from which on two prompts that begin alike share the states of what they have in common.
+PASSAGE = 64
 
 _Answers = Sequence[Sequence[tuple[int, ...]]]
 
@@ -88,7 +91,7 @@ class Manifest:
     ) -> Manifest:
         """What the features of these prompts and answers under this model will be."""
         shared = shared_length(prompts)
-        own = [len(prompt.token_ids) - shared for prompt in prompts]
+        own = _own_lengths(prompts, shared, _borrowed(prompts, shared, whole=whole))
         return cls(
             model=model.name,
             revision=model.revision,
@@ -166,9 +169,11 @@ class FeatureStore:
         progress: Callable[[int], None] | None,
     ) -> Suffixes:
         states = self._mapped()
-        own = [len(prompt.token_ids) - self.manifest.shared for prompt in prompts]
-        before = self.manifest.shared if self.manifest.whole else 0
-        counts = row_counts(own, answers, whole=self.manifest.whole)
+        whole, shared = self.manifest.whole, self.manifest.shared
+        borrowed = _borrowed(prompts, shared, whole=whole)
+        own = _own_lengths(prompts, shared, borrowed)
+        before = shared if whole else 0
+        counts = row_counts(own, answers, whole=whole)
         rows = [before, *accumulate(counts, initial=before)][1:]
         finished = self._finished()
         for number, part in enumerate(_blocks(len(prompts))):
@@ -177,18 +182,16 @@ class FeatureStore:
             if number in finished:
                 _check_block(self.folder, number, states[sealed], finished[number])
             else:
-                found = model.features(
-                    prompts[part], answers[part], whole=self.manifest.whole, shared=self.manifest.shared
-                )
+                found = model.features(prompts[part], answers[part], whole=whole, shared=shared)
                 if number == 0:
                     states[:before] = found.prefix
-                states[place] = found.states
+                states[place] = found.states[_stored(counts[part], borrowed[part])]
                 finished[number] = _checksum(states[sealed])
                 self._write_finished(finished)
             if progress is not None:
                 progress(part.stop)
-        prefix = states[:before] if self.manifest.whole else None
-        return Suffixes.of(states[before:], own, answers, prefix=prefix)
+        prefix = states[:before] if whole else None
+        return Suffixes.of(states[before:], own, answers, prefix=prefix, borrowed=borrowed)
 
     def _mapped(self) -> Tensor:
         manifest, path = self.manifest, self.folder / "states.bin"
@@ -226,6 +229,31 @@ class FeatureStore:
         write_rows(
             self.folder / "blocks.jsonl", ({"block": n, "blake2b": one} for n, one in finished.items())
         )
+
+
+def _borrowed(prompts: Sequence[Prompt], shared: int, *, whole: bool) -> list[tuple[int, int]]:
+    """For each prompt the first that begins alike behind the prefix, and how many tokens they share."""
+    first: dict[tuple[int, ...], int] = {}
+    found = []
+    for number, prompt in enumerate(prompts):
+        own = prompt.token_ids[shared:]
+        earlier = first.setdefault(own[:PASSAGE], number) if whole and len(own) > PASSAGE else number
+        alike = 0
+        if earlier != number:
+            alike = min(common_prefix([own, prompts[earlier].token_ids[shared:]]), len(own) - 1)
+        found.append((earlier, alike))
+    return found
+
+
+def _own_lengths(prompts: Sequence[Prompt], shared: int, borrowed: Sequence[tuple[int, int]]) -> list[int]:
+    """How many tokens of each prompt are stored, if all of it is."""
+    return [len(prompt.token_ids) - shared - alike for prompt, (_, alike) in zip(prompts, borrowed)]
+
+
+def _stored(counts: Sequence[int], borrowed: Sequence[tuple[int, int]]) -> Tensor:
+    """Which states (rows) of a block are stored: of each question all but those that it borrows."""
+    kept = [torch.arange(alike + count) >= alike for count, (_, alike) in zip(counts, borrowed)]
+    return torch.cat(kept)
 
 
 def _reserve(path: Path, size: int) -> None:

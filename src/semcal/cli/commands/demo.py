@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from semcal.cli.claims import Claim
-from semcal.cli.console import complain, nli_calls, progress, say
+from semcal.cli.console import complain, detail, nli_calls, progress, say
 from semcal.cli.crews import chosen, crew_for
 from semcal.cli.loading import ATLAS, open_models
 from semcal.cli.options import (
@@ -111,14 +111,14 @@ def command(
         if crew.hired:
             clock.add({"report": crew.seconds["report"]})
         comparison.write_costs()
-        if json or not sys.stdout.isatty():
+        if json:
             typer.echo(dumps(results))
-        if not json:
+        else:
             _show(results)
         if comparison.calls:
             say(f"demo: {nli_calls(comparison.held.equivalence, comparison.calls, comparison.pairs)}")
         for line in clock.table():
-            say(line)
+            detail(line)
         say(f"report: {page}  ({clock.elapsed:.0f} s)")
     return 0
 
@@ -156,13 +156,13 @@ def _plan(sets: list[Any], m: int, out: Path) -> int:
 
 
 def _show(results: dict[str, Any]) -> None:
-    """Print the table and what happened, on stdout at a terminal and on stderr beside JSON."""
+    """Print the tables and what happened."""
     from rich.console import Console
 
     from semcal.cli.tables import comparison_table
     from semcal.report import in_words
 
-    console = Console(stderr=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 140)
     for metric in ("ace", "auroc"):
         console.print(comparison_table(results, metric))
         console.print()

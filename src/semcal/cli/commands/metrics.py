@@ -81,6 +81,8 @@ def command(
 def _show(results: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
-    from semcal.cli.tables import metrics_table
+    from semcal.cli.tables import metrics_tables
 
-    Console().print(metrics_table(results))
+    console = Console()
+    for number, table in enumerate(metrics_tables(results, console.width)):
+        console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typer.core import TyperCommand
 
 from semcal.cli.claims import Claim
 from semcal.cli.complaints import Complaints
-from semcal.cli.console import complain, progress, say
+from semcal.cli.console import complain, detail, progress, say
 from semcal.cli.crews import chosen, crew_for, tell_peak
 from semcal.cli.loading import weights_of
 from semcal.cli.options import (
@@ -116,7 +115,7 @@ def command(
     settings = read_settings(config, given, limit=limit)
     folder = _folder(out, config)
     if dry_run:
-        return _plan(settings, folder, as_json=json)
+        return _plan(settings, folder, device=device, as_json=json)
     share = _shard(shard)
     if fresh:
         _forget(folder)
@@ -125,7 +124,7 @@ def command(
 
         forget_from(folder, start)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = _carry_out(settings, folder, share, workers, ray, how, verbose=verbose)
+    outcome = _carry_out(settings, folder, share, workers, ray, how)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
 
@@ -148,10 +147,10 @@ def _folder(out: Path | None, config: Path) -> Path:
     return out or Path("runs") / config.stem
 
 
-def _plan(settings: GridSettings, folder: Path, *, as_json: bool) -> int:
+def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: bool) -> int:
     from semcal.experiment.forecast import forecast
 
-    plan = forecast(settings)
+    plan = forecast(settings, device=device)
     if as_json:
         typer.echo(dumps(plan.tree()))
         return 0
@@ -193,7 +192,7 @@ def _crew(
         from semcal.experiment.ray_crew import RayCrew
 
         with RayCrew(ray, folder, dict(how), count=workers) as cluster:
-            say(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
+            detail(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
             yield cluster, None
             tell_peak(cluster)
         return
@@ -226,8 +225,6 @@ def _carry_out(
     workers: int | None,
     ray: str | None,
     how: dict[str, Any],
-    *,
-    verbose: bool,
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
@@ -242,7 +239,7 @@ def _carry_out(
 
     with _crew(settings, folder, workers, ray, how) as (crew, shelf):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, crew, progress, share, tell, clock)
+        grid = Grid(settings, folder, crew, progress, share, tell, clock, say)
         try:
             outcome = grid.run()
             if outcome.complete:
@@ -254,10 +251,9 @@ def _carry_out(
             complaints.close()
             if (folder / "settings.yaml").exists():
                 _record(grid)
-    if verbose:
-        clock.add(crew.seconds)
-        for line in clock.table():
-            say(line)
+    clock.add(crew.seconds)
+    for line in clock.table():
+        detail(line)
     return outcome
 
 
@@ -285,14 +281,18 @@ def _report(folder: Path, crew: Crew[Any]) -> None:
     from semcal.pipeline.workers import Workers
     from semcal.report.grid import remake
 
-    say(f"report: {remake(folder, crew=crew if isinstance(crew, Workers) else None)}")
+    remake(folder, crew=crew if isinstance(crew, Workers) else None)
 
 
 def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
     missing = {stage: count for stage, count in outcome.missing.items() if count}
-    if as_json or not sys.stdout.isatty():
-        content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+    content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+    if as_json:
         typer.echo(dumps({**content, "missing": missing}))
+    else:
+        typer.echo(f"{folder}: {'all done' if outcome.complete else 'not all done'}")
+        for name in ("results.md", "report.html") if outcome.complete else ():
+            typer.echo(folder / name)
     if missing:
         blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
         say(
