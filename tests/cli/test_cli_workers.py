@@ -118,7 +118,7 @@ def test_a_size_of_memory_that_is_none_is_wrong_usage(model: str, questions: str
 def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questions: str) -> None:
     code, rows, stderr = semcal("sample", questions, "--model", model, "--limit", "2", "--memory", "1kB")
     assert (code, rows) == (1, "")
-    assert "line 1 (id 'q0'): its prompt of" in stderr
+    assert "lines 1-2 (2 rows, ids 'q0', 'q1'): its prompt of" in stderr
     assert "more than the 1000 of the memory budget; give more memory" in stderr
 
 
