@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -237,9 +237,13 @@ def _carry_out(
         where = f"left out: {problem.where}{mark}"
         complaints.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
 
+    def shown(label: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        complaints.tell()  # the data are read, and work begins
+        return progress(label, total)
+
     with _crew(settings, folder, workers, ray, how) as (crew, shelf):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, crew, progress, share, tell, clock, say)
+        grid = Grid(settings, folder, crew, shown, share, tell, clock, say)
         try:
             outcome = grid.run()
             if outcome.complete:
