@@ -182,8 +182,8 @@ def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int
         many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
         warnings.warn(
             f"{many} the same in nearly the same words in different parts ({shown}"
-            f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or take "
-            "one of them out",
+            f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or "
+            "take one of them out",
             SemcalWarning,
             stacklevel=stacklevel,
         )
