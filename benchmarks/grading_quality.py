@@ -1,13 +1,17 @@
 """Grading and clustering measured against human judgements, as Markdown tables.
 
-    SEMCAL_DATA=<folder> python -m benchmarks.grading_quality
+    SEMCAL_DATA=<folder> python -m benchmarks.grading_quality [--verdicts FILE] [--against FILE] [--show]
 
-The folder holds judged answers as JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and
-labelled pairs (`equivalence_pairs_from_labels_a`). docs/grading.md explains the tables.
+`--verdicts` keeps the verdict on each answer, `--against` compares with those that other sources of semcal
+gave (PYTHONPATH=<them>/src), and `--show` prints the answers that changed sides. The folder holds judged
+answers as JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and labelled pairs
+(`equivalence_pairs_from_labels_a`). docs/grading.md explains the tables.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 import string
@@ -22,7 +26,7 @@ from typing import Any
 
 from semcal.errors import RowError
 from semcal.qa.grading import RULES, RuleGrader, squad_f1
-from semcal.qa.normal_form import normal_form
+from semcal.qa.normal_form import normal_form, values_differ
 from semcal.records import read_rows
 
 Verdict = Callable[[str, Sequence[str]], bool]
@@ -71,16 +75,31 @@ class Tally:
         return 1 - (self.false_positives + self.false_negatives) / self.n
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.grading_quality")
+    parser.add_argument("--verdicts", type=Path, help="where to keep the verdicts")
+    parser.add_argument("--against", type=Path, help="verdicts of other sources, to compare with")
+    parser.add_argument("--show", action="store_true", help="print the answers that changed sides")
+    options = parser.parse_args(arguments)
     folder = os.environ.get("SEMCAL_DATA")
     if not folder or not Path(folder).is_dir():
         sys.exit("set SEMCAL_DATA to the folder of judged answers")
     rows = list(judged_rows(Path(folder)))
+    if options.verdicts or options.against:
+        grader = RuleGrader()
+        grades = [grader.grade("", [row.answer], row.references) for row in rows]
+        verdicts = [[grade.correct, grade.rule] for grade in grades]
+        if options.verdicts:
+            options.verdicts.write_text(json.dumps(verdicts), encoding="utf-8")
+        if options.against:
+            before = json.loads(options.against.read_text(encoding="utf-8"))
+            print(*changes_table(rows, before, verdicts, show=options.show), sep="\n")
+        return 0
     for title, lines in (
         ("Agreement with the humans", agreement_table(rows)),
         ("Each rule alone, and one after another", rules_table(rows)),
         ("Grading with and without the number and date normal forms", normal_forms_table(rows)),
-        ("Clustering labelled pairs by exact normal form", pairs_table(Path(folder))),
+        ("Labelled pairs: joined by normal form, kept apart by values", pairs_table(Path(folder))),
     ):
         print(f"### {title}\n", *lines, "", sep="\n")
     return 0
@@ -200,15 +219,37 @@ def _counted(how: str, rule: str, found: Tally) -> tuple[object, ...]:
     return how, rule, f"{found.agreement:.3f}", found.false_positives, found.false_negatives
 
 
+def changes_table(
+    rows: Sequence[Judged], before: Sequence[Any], after: Sequence[Any], *, show: bool
+) -> Iterator[str]:
+    """Agreement by system under two sets of rules, and how many answers became right or wrong verdicts."""
+    changed = [(row, old, new) for row, old, new in zip(rows, before, after, strict=True) if old[0] != new[0]]
+    body = []
+    for (group, system), part in [*groups(rows).items(), (("all", ""), list(rows))]:
+        mine = [k for k, row in enumerate(rows) if not system or (row.group, row.system) == (group, system)]
+        shares = [sum(of[k][0] == rows[k].correct for k in mine) / len(part) for of in (before, after)]
+        moved = [after[k][0] == rows[k].correct for k in mine if before[k][0] != after[k][0]]
+        cells = (f"{shares[0]:.4f}", f"{shares[1]:.4f}", f"{shares[1] - shares[0]:+.4f}")
+        body.append((group, system, len(part), *cells, sum(moved), len(moved) - sum(moved)))
+    header = ("data", "system", "answers", "before", "after", "difference", "now as people", "no longer")
+    yield from _table(header, body)
+    if show:
+        for row, old, new in changed:
+            side = "now as people" if new[0] == row.correct else "no longer"
+            yield f"{side}: {old[1]} -> {new[1]}: {row.answer[:80]!r}, {list(row.references)[:4]}"
+
+
 def pairs_table(folder: Path) -> list[str]:
     """Pairs of answers to questions with one reference: both judged right (same), or only one of them."""
     pairs = [row for row in _rows(folder / "equivalence_pairs_from_labels_a.jsonl.gz") if row["n_refs"] == 1]
     body = []
     for name, form in (("without", without_numbers), ("with", normal_form)):
-        found = Counter((form(row["a"]) == form(row["b"]), row["same"]) for row in pairs)
-        right = (found[True, True] + found[False, False]) / len(pairs)
-        body.append((name, len(pairs), found[True, True], found[True, False], f"{right:.4f}"))
-    return _table(("normal forms", "pairs", "joined rightly", "joined wrongly", "right"), body)
+        forms = [(form(row["a"]), form(row["b"]), row["same"]) for row in pairs]
+        joined = Counter(same for a, b, same in forms if a == b)
+        apart = Counter(same for a, b, same in forms if values_differ(a, b))
+        body.append((name, len(pairs), joined[True], joined[False], apart[False], apart[True]))
+    header = ("normal forms", "pairs", "joined rightly", "joined wrongly", "apart rightly", "apart wrongly")
+    return _table(header, body)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ Three kinds of answers, 10 samples a question, 20 runs = four seeds at each of f
   embedded NLI model, which was not made for them. One or two runs is all there is.
 
 "At least" is what any exact method must ask for the clusters that were found: k - 1 pairs, both directions,
-for a meaning of k wordings, one direction for each pair apart whose values do not already differ. Calls are
-counted; CPU time is one thread, embedded NLI model, against plain transformers on the 90 ordered pairs of
-each question in one padded batch, in turn, median of three.
+for a meaning of k wordings, one direction for each pair apart whose values do not already differ. "Values
+met" counts the questions of that run in which answers with different values share a cluster, through
+others. Calls are counted; CPU time is one thread, embedded NLI model, against plain transformers on the 90
+ordered pairs of each question in one padded batch, in turn, median of three.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Simulated:
         for _ in range(POOL):
             further = meanings and rng.random() < 0.35
             meanings.append(int(rng.choice(meanings)) if further else max(meanings, default=-1) + 1)
-        words = [f"{'x' * int(rng.integers(1, 12))}{place}" for place in range(POOL)]
+        words = [f"{'y' * int(rng.integers(1, 12))}{chr(ord('a') + place)}" for place in range(POOL)]
         return cls(f"question {number}", weights, dict(zip(words, meanings)))
 
     def samples(self, temperature: float, rng: Generator) -> list[str]:
@@ -172,7 +173,13 @@ def counted(
                     "at least": least if linkage == "components" else "",
                     "times fewer": plain / calls,
                     "to reach": {1: 10, 20: 25}.get(number, ""),
+                    "values met": sum(hold_different(*pair) for pair in zip(run, clusters)),
                 }
+
+
+def hold_different(forms: list[str], clusters: list[list[int]]) -> bool:
+    """Whether a cluster holds answers with different values, which met through others."""
+    return any(values_differ(forms[i], forms[j]) for cluster in clusters for i, j in combinations(cluster, 2))
 
 
 def least_calls(forms: list[str], clusters: list[list[int]]) -> float:

@@ -160,7 +160,7 @@ def test_a_killed_selection_ends_at_the_same_bytes(
         time.sleep(0.005)
     running.kill()
     running.wait()
-    assert not (tmp_path / "cut").exists()
+    assert [path.name for path in (tmp_path / "cut").iterdir()] == [".semcal.lock"]
     finished = {path: path.stat().st_mtime_ns for path in trainings.glob("*.safetensors")}
     assert 4 <= len(finished) < 10
     subprocess.run([*command, str(tmp_path / "cut")], env=environment, check=True, capture_output=True)
@@ -209,7 +209,7 @@ def test_the_accuracy_can_be_kept_when_choosing(model: str, files: tuple[str, st
 def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:
     options = ("--model", model, "--method", "TS", "--solver", "sgd", "--out", tmp_path / "fit")
     drifts = []
-    for extra in ((), ("--learning-rate", "0.01")):
+    for extra in ((), ("--learning-rate", "0.01", "--overwrite")):
         _, (result,), _ = semcal("fit", files[0], *options, *extra)
         drifts.append(result["drift_bound"])
     assert drifts[1] == pytest.approx(100 * drifts[0])

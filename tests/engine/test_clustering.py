@@ -89,7 +89,7 @@ def test_questions_in_company_are_clustered_and_asked_about_as_alone(several, li
 @pytest.mark.parametrize("linkage", sorted(LINKAGES))
 @pytest.mark.parametrize("sizes", [(1,), (5,), (1, 1, 1, 1), (4, 3, 1), (2, 2, 2)])
 def test_meanings_cost_one_pair_for_each_further_member_and_one_call_for_each_pair_apart(sizes, linkage):
-    groups = [[f"{letter}{number}x" for number in range(size)] for letter, size in zip("abcd", sizes)]
+    groups = [[letter * (number + 2) for number in range(size)] for letter, size in zip("abcd", sizes)]
     samples = [form for group in groups for form in group]
     found = cluster_answers(["q?"], [samples], FakeEquivalence(groups), linkage=linkage)
     together = sum(size - 1 for size in sizes)
@@ -142,6 +142,41 @@ def test_different_dates_and_numbers_are_never_equivalent_whatever_the_model_say
     found = cluster_answers(["q?"], [["1988-12-19", "1988-12-20", "20", "21"]], fake)
     assert found.clusters == [[[0], [1], [2], [3]]]
     assert not any({a, b} in ({"20", "21"}, {"1988-12-19", "1988-12-20"}) for _, a, b in fake.asked)
+
+
+GUARDED = [
+    ("$5", "$6"),
+    ("50%", "60%"),
+    ("44 bc", "45 bc"),
+    ("henry vii", "henry viii"),
+    ("december 19", "december 20"),
+    ("hepatitis a", "hepatitis b"),
+    ("o+", "o-"),
+]
+
+
+@pytest.mark.parametrize("linkage", sorted(LINKAGES))
+@pytest.mark.parametrize("pair", GUARDED)
+def test_different_values_never_merge_on_a_models_word_and_it_is_not_asked(pair, linkage):
+    fake = FakeEquivalence([set(pair)])
+    found = cluster_answers(["q?"], [[*pair, pair[0]]], fake, linkage=linkage)
+    assert found.clusters == [[[0, 2], [1]]]
+    assert found.calls == 0
+    assert fake.asked == []
+
+
+def test_amounts_in_other_units_are_asked_about():
+    fake = FakeEquivalence([{"5 km", "5000 m"}])
+    assert cluster_answers(["q?"], [["5 km", "5000 m"]], fake).clusters == [[[0, 1]]]
+    assert fake.asked == [("q?", "5 km", "5000 m"), ("q?", "5000 m", "5 km")]
+
+
+@pytest.mark.parametrize("linkage", sorted(LINKAGES))
+def test_different_values_meet_only_through_an_answer_that_the_model_holds_equivalent_to_both(linkage):
+    fake = FakeEquivalence([{"$5", "few coins", "$6"}])
+    found = cluster_answers(["q?"], [["few coins", "$5", "$6"]], fake, linkage=linkage)
+    assert found.clusters == [[[0, 1, 2]]]  # both linkages take the relation as it is
+    assert not any({a, b} == {"$5", "$6"} for _, a, b in fake.asked)
 
 
 def test_refusals_are_meanings_like_any_other_unless_they_are_merged():

@@ -31,6 +31,11 @@ def test_one_run_takes_hardly_more_calls_than_its_clusters_need_at_least(counted
     assert row["at least"] <= row["calls a question"] <= 1.15 * row["at least"]
 
 
+def test_different_values_that_share_a_cluster_are_counted():
+    assert nli_calls.hold_different(["$5", "few coins", "$6"], [[0, 1, 2]])
+    assert not nli_calls.hold_different(["$5", "few coins", "$6"], [[0, 1], [2]])
+
+
 def test_the_least_is_one_call_a_pair_apart_and_two_a_further_wording():
     assert nli_calls.least_calls(["ash", "elm", "ash", "oak"], [[0, 2, 3], [1]]) == 2 + 2
     assert nli_calls.least_calls(["20", "21", "many", ""], [[0], [1], [2], [3]]) == 2

@@ -64,6 +64,11 @@ def test_what_the_nli_model_knows_still_joins(tmp_path: Path) -> None:
     assert found["clusters"] == [[0, 1], [2, 3], [4, 5], [6]]
 
 
+def test_different_values_stay_apart_without_normal_forms_as_well(tmp_path: Path) -> None:
+    found = job(FakeEquivalence([{"20", "twenty", "18200503"}]), tmp_path)
+    assert found["clusters"] == [[0, 1], [2], [3], [4, 5], [6]]
+
+
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 def test_where_no_number_is_told_the_stage_changes_nothing(tmp_path: Path) -> None:
     settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[4]", "runs.count=1")
@@ -156,7 +161,7 @@ def test_right_clusters_are_found_to_be_more_right(scores: GridScores) -> None:
 
 def test_labels_that_tell_each_text_from_every_other_turn_the_verdict(scores: GridScores) -> None:
     clusters, _ = remedies_findings(list(compared(scores, lambda _: lambda _, a, b: a == b)))
-    assert clusters.verdict == "does not"
+    assert clusters.verdict == "does not hold"
 
 
 def test_without_labels_the_clusters_are_not_judged_and_the_scores_are(scores: GridScores) -> None:

@@ -145,6 +145,91 @@ def test_a_wrong_numeral_is_never_rescued(prediction, reference):
 @pytest.mark.parametrize(
     ("prediction", "reference"),
     [
+        ("Hepatitis B", "Hepatitis A"),
+        ("Plan B", "Plan A"),
+        ("Vitamin C", "Vitamin A"),
+        ("Schedule B", "Schedule A"),
+        ("Influenza B virus", "Influenza A virus"),
+        ("Ana C. Marsh", "Ana B. Marsh"),
+        ("AB-", "AB+"),
+        ("the AB− blood type", "the AB+ blood type"),
+        ("blood type O+", "blood type A+"),
+        ("C++", "C#"),
+        ("the C programming language", "the C# programming language"),
+        ("5>3", "5<3"),
+        ("£5 a week", "$5 a week"),
+        ("19 December in Kent", "19 November in Kent"),
+    ],
+)
+def test_a_wrong_letter_or_sign_is_never_rescued(prediction, reference):
+    assert rule(prediction, reference) == "none"
+    assert grade(prediction, reference, grader=RuleGrader(rouge=True)).rule == "none"
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference"),
+    [
+        ("5", "- 5"),
+        ("- 5", "5"),
+        ("1,5", "5"),
+        ("1,5", "1"),
+        ("1 000 000", "1"),
+        ("1 000 000", "000"),
+        ("1,00,000", "1"),
+        ("1,2,3", "2"),
+        ("10^6", "6"),
+        ("2^10", "10"),
+        ("10⁶", "106"),
+        ("106", "10⁶"),
+        ("100, 200, 300", "100200300"),
+    ],
+)
+def test_a_piece_of_a_number_is_not_the_number(prediction, reference):
+    assert rule(prediction, reference) == "none"
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "right"),
+    [
+        ("1066 BC", "1066", False),
+        ("1066", "1066 BC", False),
+        ("1066 BCE", "1066 AD", False),
+        ("in the year 1066 BC in Kent", "in the year 1066 in Kent", False),
+        ("the 5th century BC", "the 5th century", False),
+        ("the fifth century B.C.", "5th century CE", False),
+        ("1066 AD", "1066", True),
+        ("1066", "AD 1066", True),
+        ("1066 B.C.", "1066 BC", True),
+        ("the 5th century BCE", "5th century BC", True),
+        ("the 5th century", "5th century AD", True),
+    ],
+)
+def test_an_era_belongs_to_its_number_or_century(prediction, reference, right):
+    assert is_right(prediction, reference) is right
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference"),
+    [
+        ("7.0", "7"),
+        ("0.50", "0.5"),
+        ("one half", "1/2"),
+        ("½", "0.5"),
+        ("2nd", "second"),
+        ("Elizabeth the Second", "Elizabeth II"),
+        ("Queen Elizabeth II", "Elizabeth the Second"),
+        ("Jose Ibanez", "José Ibáñez"),
+        ("the village of Lodz", "Łódź"),
+        ("it scored 36", "36.0"),
+    ],
+)
+def test_one_value_in_two_writings_is_right(prediction, reference):
+    assert rule(prediction, reference) in ("equality", "containment")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference"),
+    [
         ("World War Two", "World War II"),
         ("World War 2", "Second World War"),
         ("the 8th King Henry", "King Henry VIII"),
@@ -219,7 +304,7 @@ def test_another_normal_form_can_be_given():
 
 # Properties
 
-VOCABULARY = "kent mill henry vii viii 5 6 1988 december 20 one second of the x i war"
+VOCABULARY = "a b o+ o- bc - 7.0 ½ kent mill henry vii viii 5 6 1988 december 20 one second of the x i war"
 WORDS = st.sampled_from(VOCABULARY.split())
 TEXTS = st.lists(WORDS, max_size=6).map(" ".join)
 
@@ -263,10 +348,18 @@ def test_without_guards_f1_is_squads(prediction, reference):
     assert squad_f1(prediction.split(), reference.split()) == pytest.approx(expected)
 
 
+@given(TEXTS, TEXTS)
+def test_equality_is_symmetric(a, b):
+    assert (rule(a, b) == "equality") == (rule(b, a) == "equality")
+
+
 SCORER = RougeScorer(["rougeL"], use_stemmer=False)
 
 
-@given(TEXTS, TEXTS)
+PLAIN = st.lists(st.from_regex("[a-c]{1,2}", fullmatch=True), max_size=6).map(" ".join)
+
+
+@given(PLAIN, PLAIN)
 def test_rouge_l_is_rouge_scores(prediction, reference):
     expected = SCORER.score(reference, prediction)["rougeL"].fmeasure
     assert rouge_l(prediction.split(), reference.split()) == pytest.approx(expected)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
 from semcal.errors import InputError
-from semcal.qa.normal_form import values_differ
 from semcal.qa.refusals import is_refusal
+from semcal.qa.values import values_differ
 from semcal.registry import check_name
 
 __all__ = ["LINKAGES", "Clustering", "cluster_answers"]
@@ -27,7 +27,8 @@ ROUND = 2048
 Pair = tuple[str, str]
 #: Yields the pairs that must be known next, is sent their verdicts, returns the meanings.
 Search = Generator[list[Pair], list[bool] | None, list[list[str]]]
-_Searcher = Callable[[list[str]], Search]
+_Differ = Callable[[str, str], bool]
+_Searcher = Callable[[list[str], _Differ], Search]
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,15 @@ def cluster_answers(
     *,
     linkage: str = "components",
     merge_refusals: bool = False,
+    read_as: Sequence[Sequence[str]] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Clustering:
     """Group the sampled answers of each question by meaning.
 
-    Equal normal forms mean the same. The empty answer is a meaning of its own, and two different dates
-    or plain numbers are never equivalent; the model is asked about neither. Of all other pairs of
-    distinct normal forms it is asked what the partition depends on, each ordered pair at most once and
-    the second direction only where the first entailed.
+    Equal normal forms mean the same. The empty answer is a meaning of its own, and two answers that state
+    different values (`semcal.qa.values`) are never equivalent; the model is asked about neither. Of all other
+    pairs of distinct normal forms it is asked what the partition depends on, each ordered pair at most once
+    and the second direction only where the first entailed.
 
     Parameters
     ----------
@@ -78,6 +80,8 @@ def cluster_answers(
     merge_refusals : bool
         Count all refusals ("I don't know", …; see `semcal.qa.refusals`) as one meaning, about which
         the model is not asked.
+    read_as : sequence of sequence of str, length Q, optional
+        Normal forms from which values are read, where `normal_forms` are texts of another kind.
     progress : callable, optional
         Called with the number of questions that are settled, whenever it has grown.
 
@@ -112,7 +116,10 @@ def cluster_answers(
             f"and {len(normal_forms)} lists"
         )
     search = _equality if isinstance(equivalence, ExactMatch) else _SEARCHES[linkage]
-    rows = [_Row(q, forms, search, merge_refusals) for q, forms in zip(questions, normal_forms)]
+    rows = [
+        _Row(question, forms, search, merge_refusals, read)
+        for question, forms, read in zip(questions, normal_forms, read_as or normal_forms, strict=True)
+    ]
     asker = _Asker(equivalence)
     settled = 0
     for settled_now in _rounds(rows, asker):
@@ -129,7 +136,14 @@ def cluster_answers(
 class _Row:
     """One question: where each distinct answer stands, and the search for its meanings."""
 
-    def __init__(self, question: str, forms: Sequence[str], search: _Searcher, merge_refusals: bool) -> None:
+    def __init__(
+        self,
+        question: str,
+        forms: Sequence[str],
+        search: _Searcher,
+        merge_refusals: bool,
+        read_as: Sequence[str],
+    ) -> None:
         self.question = question
         self.pending: list[Pair] = []
         self._meanings: list[list[str]] = []
@@ -137,7 +151,11 @@ class _Row:
         for position, form in enumerate(forms):
             key = None if merge_refusals and is_refusal(form) else form
             self._positions.setdefault(key, []).append(position)
-        self._search = search([key for key in self._positions if key])  # neither "" nor refusals
+        self._read_as = dict(zip(forms, read_as))
+        self._search = search([key for key in self._positions if key], self._differ)  # no "", no refusals
+
+    def _differ(self, a: str, b: str) -> bool:
+        return values_differ(self._read_as[a], self._read_as[b])
 
     def advance(self, verdicts: list[bool] | None) -> bool:
         """Take the verdicts on the pending pairs (None to begin); true if there is more to ask."""
@@ -154,23 +172,23 @@ class _Row:
         return sorted(sorted(cluster) for cluster in apart + together)
 
 
-def _equality(forms: list[str]) -> Search:
+def _equality(forms: list[str], _: _Differ) -> Search:
     """Each distinct normal form is a meaning; nothing is asked."""
     yield from ()
     return [[form] for form in forms]
 
 
-def _greedy(forms: list[str]) -> Search:
+def _greedy(forms: list[str], differ: _Differ) -> Search:
     """Hold the first answer without a meaning against all others that have none; repeat."""
     meanings = []
     while forms:
         first, *others = forms
-        found, forms = yield from _matches(first, others)
+        found, forms = yield from _matches(first, others, differ)
         meanings.append([first, *found])
     return meanings
 
 
-def _components(forms: list[str]) -> Search:
+def _components(forms: list[str], differ: _Differ) -> Search:
     """Grow each component from its members, each held against all that is not yet in it.
 
     Components do not depend on the order, and a fixed order lets later runs find their verdicts in the
@@ -182,17 +200,17 @@ def _components(forms: list[str]) -> Search:
         first, *forms = forms
         meaning = [first]
         for probe in meaning:  # grows while it is read
-            found, forms = yield from _matches(probe, forms)
+            found, forms = yield from _matches(probe, forms, differ)
             meaning += found
         meanings.append(meaning)
     return meanings
 
 
 def _matches(
-    probe: str, others: list[str]
+    probe: str, others: list[str], differ: _Differ
 ) -> Generator[list[Pair], list[bool] | None, tuple[list[str], list[str]]]:
     """Split `others` into those equivalent to `probe` and the rest, order kept."""
-    pairs = [(probe, other) for other in others if not values_differ(probe, other)]
+    pairs = [(probe, other) for other in others if not differ(probe, other)]
     verdicts = (yield pairs) if pairs else None
     equivalent = {other for (_, other), same in zip(pairs, verdicts or []) if same}
     return [o for o in others if o in equivalent], [o for o in others if o not in equivalent]

@@ -11,7 +11,7 @@ from semcal.experiment.shelf import Shelf
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.processes import Tell
-from semcal.qa.normal_form import text_form
+from semcal.qa.normal_form import normal_form, text_form
 
 __all__ = ["plain"]
 
@@ -38,6 +38,7 @@ def plain(shelf: Shelf, spec: Spec, tell: Tell) -> list[dict[str, Any]]:
         shelf.judge(spec),
         linkage=spec["linkage"],
         merge_refusals=spec["merge_refusals"],
+        read_as=[[normal_form(text) for text in row["samples"]] for row in rows],
     )
     clustered = [
         {**row, "normal_forms": given, "clusters": clusters}

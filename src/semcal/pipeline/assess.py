@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
-from semcal.errors import InputError
+from semcal.errors import InputError, shown
 from semcal.qa.groups import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
@@ -80,15 +80,15 @@ def check_assessable(row: Row) -> None:
     for name, value in confidence.items():
         number = parse_float(value)
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
-            raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {value!r}")
+            raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {shown(value)}")
         if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
-            raise InputError(f"'correct'{_of(name)} must be true or false, got {correct[name]!r}")
+            raise InputError(f"'correct'{_of(name)} must be true or false, got {shown(correct[name])}")
 
 
 def _finite(value: Any, what: str) -> None:
     number = parse_float(value)
     if number is not None and not math.isfinite(number):
-        raise InputError(f"{what} must be a finite number or null, got {value!r}")
+        raise InputError(f"{what} must be a finite number or null, got {shown(value)}")
 
 
 def _of(name: str | None) -> str:

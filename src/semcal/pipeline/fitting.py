@@ -283,7 +283,7 @@ def fit(
     """
     check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):
-        data, questions = data or str(Path(questions).name), load_questions(questions)
+        data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
     asking = Asking(tuple(few_shot))
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))

@@ -296,7 +296,7 @@ def fit_grid(
     ({'E-SC': 4.0}, ('E-SC',))
     """
     if isinstance(questions, (str, Path)):
-        questions = load_questions(questions)
+        questions = load_questions(questions, answers_needed=True)
     check_enough(len(questions), of="to choose a temperature by")
     judge = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
     rows = rows_at_temperatures(model, questions, temperatures, equivalence=judge, **how)

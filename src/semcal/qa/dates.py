@@ -11,17 +11,12 @@ import re
 from calendar import monthrange
 
 from semcal.qa.numbers import any_word
+from semcal.qa.vocabulary import MONTHS
 
 __all__ = ["leads_to_month", "read_dates"]
 
-_NAMES = (
-    "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep"
-    "|october oct|november nov|december dec"
-)
-_MONTHS = {name: n for n, names in enumerate(_NAMES.split("|"), start=1) for name in names.split()}
-
-_MONTH_NAMES = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_ANY_MONTH = re.compile(rf"\b{any_word(_MONTHS)}\b")
+_MONTH_NAMES = "|".join(sorted(MONTHS, key=len, reverse=True))
+_ANY_MONTH = re.compile(rf"\b{any_word(MONTHS)}\b")
 _ANY_YEAR = re.compile("[12][0-9]{3}")
 
 _MONTH = rf"(?P<month>{_MONTH_NAMES})\b\.?"
@@ -117,7 +112,7 @@ def _day_first(found: re.Match[str]) -> str:
 def _whole(found: re.Match[str]) -> str:
     """Day, month and year in ISO form."""
     name, day = found["month"], found["day"]
-    month = _MONTHS.get(name) or int(name)
+    month = MONTHS.get(name) or int(name)
     return _iso(int(found["year"]), month, 2 if day == "second" else int(day.rstrip("stndrh"))) or found[0]
 
 
@@ -125,7 +120,7 @@ def _month_and_year(found: re.Match[str]) -> str:
     """Month and year, unless the month ends a range, belongs to a day, or may be part of a name."""
     if _is_borrowed(found) or not leads_to_month(_before(found)):
         return found[0]
-    return f"{found['year']}-{_MONTHS[found['month']]:02d}"
+    return f"{found['year']}-{MONTHS[found['month']]:02d}"
 
 
 def _in_figures(found: re.Match[str]) -> str:

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Protocol
@@ -20,6 +19,7 @@ from rapidfuzz.fuzz import ratio
 
 from semcal.errors import InputError
 from semcal.qa.normal_form import normal_form as default_normal_form
+from semcal.qa.values import Values, contradict, month_and_day, values_of
 from semcal.registry import check_name
 
 __all__ = [
@@ -52,7 +52,8 @@ class Thresholds:
     f1, rouge_l : float
         To be exceeded.
     numerals : bool
-        Whether fuzzy matching leaves texts with digits alone, and F1 and ROUGE-L rescue no wrong numeral.
+        Whether fuzzy matching leaves texts with digits alone, and no rule but equality and dates rescues a
+        wrong value.
 
     Examples
     --------
@@ -98,16 +99,17 @@ class RuleGrader:
     In this order, each against every reference:
 
     - *equality*: the normal forms are equal;
-    - *containment*: the reference stands in the prediction as whole words;
+    - *containment*: the reference stands in the prediction as whole words, and no value is wrong;
     - *date*: it does so once the prediction's dates are cut to the granularity of the reference: the
       reference "1988" accepts any date in 1988, "April 30" that day in any year;
-    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, and neither holds a numeral;
-    - *F1*: SQuAD's F1 of their words is above 0.5, and no numeral is wrong;
-    - *ROUGE-L* (optional): its F-measure is above 0.3, and no numeral is wrong.
+    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
+    - *F1*: SQuAD's F1 of their words is above 0.5, and no value is wrong;
+    - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
 
-    Numerals are numbers, dates and Roman numerals, compared by value. One is wrong where each text has
-    one that the other lacks: "Henry VII" for "Henry VIII". A numeral that only one of them states (a year
-    in brackets) is no contradiction. The empty prediction is wrong, an empty reference matches nothing.
+    Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.qa.values`).
+    One is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that only
+    one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
+    reference matches nothing.
 
     Parameters
     ----------
@@ -213,15 +215,8 @@ class _Text:
         return _DIGIT.search(self.form) is not None
 
     @cached_property
-    def roman(self) -> Counter[str]:
-        """Roman numerals by value; "second" is the one ordinal that normal forms leave a word."""
-        values = (_roman_value(word) if _ROMAN.fullmatch(word) else "" for word in self.words)
-        return Counter([value for value in values if value] + ["2"] * self.words.count("second"))
-
-    @cached_property
-    def numerals(self) -> Counter[str]:
-        """Every number, date and numeral by value: "8th", "viii", "8.0" and "$8" are one."""
-        return Counter([_value(word) for word in self.words if _DIGIT.search(word)]) + self.roman
+    def values(self) -> Values:
+        return values_of(self.form)
 
     @cached_property
     def dates(self) -> tuple[str, ...]:
@@ -236,38 +231,11 @@ class _Text:
 
     @cached_property
     def month_and_day(self) -> tuple[str, str] | None:
-        """("04", "30") of a text that is wholly "April 30"; ("04", "") of one that is wholly "April"."""
-        words = [word for word in self.words if word != "of"]
-        months = [word for word in words if word[:3] in _MONTHS and _MONTH.fullmatch(word)]
-        days = [found[1].zfill(2) for word in words if (found := _DAY.fullmatch(word))]
-        if len(months) != 1 or len(words) != 1 + len(days) or len(days) > 1:
-            return None
-        return f"{_MONTHS.index(months[0][:3]) + 1:02d}", "".join(days)
+        return month_and_day(self.form)
 
 
 _DIGIT = re.compile(r"\d")
-_NUMBER = re.compile(r"\$?(-?\d+(?:\.\d+)?)(?:%|st|nd|rd|th)?")
-_ROMAN = re.compile(r"(?!l$)(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")  # up to lxxxix; "c", "d", "mix" are words
-_ROMAN_LETTERS = {"i": 1, "v": 5, "x": 10, "l": 50}
 _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH = re.compile(
-    "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(t(ember)?)?|oct(ober)?"
-    "|nov(ember)?|dec(ember)?"
-)
-_DAY = re.compile(r"(0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?")
-
-
-def _value(word: str) -> str:
-    """A plain number without sign of currency, ordinal ending and idle zeros; anything else as it is."""
-    found = _NUMBER.fullmatch(word)
-    return f"{Decimal(found[1]).normalize():f}" if found else word
-
-
-def _roman_value(word: str) -> str:
-    values = [_ROMAN_LETTERS[letter] for letter in word]
-    following = [*values[1:], 0]
-    return str(sum(-value if value < after else value for value, after in zip(values, following)))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -282,8 +250,10 @@ def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return prediction.form == reference.form
 
 
-def _containment(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
-    return reference.padded in prediction.padded
+def _containment(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    if reference.padded not in prediction.padded:
+        return False
+    return not (at.numerals and _wrong(prediction, reference))  # "1066" stands in "1066 bc"
 
 
 def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
@@ -302,7 +272,9 @@ def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     alike = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
     if alike < at.fuzzy or (at.fuzzy_above and alike == at.fuzzy):
         return False
-    return not at.numerals or prediction.roman == reference.roman
+    if not at.numerals:
+        return True
+    return prediction.values.numbers == reference.values.numbers and not _wrong(prediction, reference)
 
 
 def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
@@ -321,16 +293,8 @@ def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
 
 
 def _wrong(prediction: _Text, reference: _Text) -> bool:
-    """Whether each states a numeral that the other lacks, a date being met by its year or month."""
-    extra = prediction.numerals - reference.numerals
-    missing = reference.numerals - prediction.numerals
-    for numeral in list(extra.elements()):
-        for coarser in (numeral[:4], numeral[:7]):
-            if _ISO.fullmatch(numeral) and missing[coarser]:
-                extra -= Counter([numeral])
-                missing -= Counter([coarser])
-                break
-    return bool(extra) and bool(missing)
+    """Whether they contradict each other, a date being met by its year, month or day of the month."""
+    return contradict(prediction.values, reference.values, finer=True)
 
 
 _ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from decimal import Decimal
 
 from semcal.qa.dates import leads_to_month, read_dates
+from semcal.qa.figures import CURRENCIES, are_groups, one_form, signed
+from semcal.qa.names import KEPT, keep_signs, read_names, without_articles
 from semcal.qa.numbers import NUMBER_WORDS, any_word, read_numbers
+from semcal.qa.values import values_differ
 
-__all__ = ["normal_form", "text_form", "values_differ"]
+__all__ = ["TEXT_RULES", "normal_form", "text_form", "values_differ"]
+
+TEXT_RULES = 2
+"""Version of the rules for normal forms, values and grades: part of the names of stored blocks."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63"
@@ -33,21 +38,25 @@ class _Dropped(dict[int, str | None]):
 
 _DROPPED = _Dropped()
 _NUMBER = re.compile(rf"[0-9]|\b{any_word(NUMBER_WORDS)}\b")
+_PLAIN_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
+)
+_DIACRITICS = re.compile("(?<=[a-z])[\u0300-\u036f]+")
+_SUPERSCRIPT = re.compile("(?<=[0-9])([\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\u2044)")
 _FRACTION_SLASH = re.compile(r"([0-9]*)([0-9])\u2044([0-9]{1,9})(?![0-9])")
 _DASH = "[\u2012-\u2015-]"
 _YEARS = re.compile(
     rf"([12](?<![\w.,/-].)[0-9])([0-9]{{2}})( ?{_DASH} ?)([0-9]{{2}})(?![\w/%]|[.,][0-9]|{_DASH}[0-9])"
 )
 _SPACED_RANGE = re.compile(r"(?<![\w./:-])([0-9]+(?:\.[0-9]+)?) - (?=[0-9]+(?:\.[0-9]+)?(?![\w/:-]|\.[0-9]))")
+_SIGN = re.compile(r"[+#<>=]|-(?!\w)")
 _NUMERAL = re.compile(
-    r"((?=[-+$.0-9])(?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:\$ ?)?"
-    r"(?:[0-9]+|(?<!\w)\.[0-9]+)(?:[.:/+-][0-9]+)*(?:%|[^\W\d_]*))"
+    rf"((?=[-+{CURRENCIES}.0-9])(?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:[{CURRENCIES}] ?-?)?"
+    r"(?:[0-9]+|(?<!\w)\.[0-9]+)(?:[.:/+,-][0-9]+|\^-?[0-9]+)*(?:%|°[^\W\d_]?|[^\W\d_]*))"
 )
 _BARE_POINT = re.compile(r"(?<![0-9])(?=\.[0-9])")
 _GENITIVE = re.compile(r"'[^\W\d_]")
 _LETTER_AND_HYPHEN = re.compile(r"(?<!\w)[^\W\d_]-$")
-_DATE = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
-_PLAIN = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?:st|nd|rd|th)?")
 
 
 def normal_form(text: str) -> str:
@@ -67,8 +76,9 @@ def normal_form(text: str) -> str:
     -----
     In this order: NFKC and case folding; dashes and quotes unified; number words to digits, dates to ISO
     8601 at the granularity that they state; English articles and punctuation dropped, except inside
-    numbers, ranges, fractions and times, a leading minus, "$" before and "%" after a number. Where nothing
-    would be left ("A+", "The", "*") the folded text stays. Applying it twice changes nothing.
+    numbers, ranges, fractions and times, and the signs that belong to a number, a comparison or the end of a
+    word ("-7", "$5", "20%", "5 < 3", "C#"). Latin letters lose their diacritics. Where nothing would be left
+    ("The", "*") the folded text stays. Applying it twice changes nothing.
 
     References
     ----------
@@ -120,11 +130,18 @@ def text_form(text: str) -> str:
 
 def _reduced(folded: str) -> str:
     """Apply every rule once to a folded text."""
-    bare = _with_numerals(folded) if _NUMBER.search(folded) else folded.translate(_DROPPED)
+    bare = _with_numerals(folded) if _NUMBER.search(folded) else _bare(folded)
     words = bare.split()
     if not _ARTICLES.isdisjoint(words):
-        words = [word for word in words if word not in _ARTICLES]
+        words = without_articles(words)
     return " ".join(words) or _remainder(folded)
+
+
+def _bare(text: str) -> str:
+    """Drop punctuation, except signs that are part of the answer."""
+    if _SIGN.search(text):
+        return keep_signs(text).translate(_DROPPED).translate(KEPT)
+    return text.translate(_DROPPED)
 
 
 def _remainder(folded: str) -> str:
@@ -140,8 +157,12 @@ def _folded(text: str) -> str:
 
 
 def _unicode_folded(text: str) -> str:
-    """Compatibility caseless folding (Unicode D146); fractions, dashes and quotes in ASCII."""
+    """Compatibility caseless folding (Unicode D146); fractions, dashes, quotes and Latin letters in ASCII."""
+    text = _SUPERSCRIPT.sub(r"^\1", text)
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold()).casefold()
+    text = _DIACRITICS.sub("", text.translate(_PLAIN_LETTERS))
+    if text.isascii():
+        return text
     text = unicodedata.normalize("NFKC", text).replace(" \u0301", "'")
     if "\u2044" in text:
         text = _FRACTION_SLASH.sub(_fraction, text)
@@ -168,16 +189,31 @@ def _with_numerals(folded: str) -> str:
     """Write numbers and dates in one way, and drop the punctuation between them."""
     if "-" in folded:
         folded = _YEARS.sub(_full_years, folded)
-    text = read_dates(read_numbers(folded))
-    parts = _NUMERAL.split(_SPACED_RANGE.sub(r"\1-", text) if " - " in text else text)
-    parts[::2] = map(_between, parts[::2])
-    parts[1::2] = [_unspaced(numeral) for numeral in parts[1::2]]
-    return "".join(parts)
+    text = signed(read_names(read_dates(read_numbers(folded))))
+    if " - " in text:
+        text = _SPACED_RANGE.sub(r"\1-", text)
+    signs = _SIGN.search(text)
+    parts = _NUMERAL.split(keep_signs(text) if signs else text)
+    gaps = [*map(_between, parts[::2])]
+    for i in range(1, len(gaps) - 1):
+        if (
+            gaps[i].isspace()
+            and parts[2 * i] != " "
+            and are_groups(parts[2 * i - 2], parts[2 * i - 1], parts[2 * i + 1])
+        ):
+            gaps[i] = " , "  # "100, 200" is no 100200
+    parts[::2] = gaps
+    parts[1::2] = map(_unspaced, parts[1::2])
+    words = one_form("".join(parts))
+    return words.translate(KEPT) if signs else words
 
 
 def _unspaced(numeral: str) -> str:
-    """A numeral without blanks inside, and with a digit before its point."""
-    return _BARE_POINT.sub("0", numeral.replace(" ", "")) if "." in numeral else numeral.replace(" ", "")
+    """A numeral without blanks inside, with its minus first and a digit before its point."""
+    numeral = numeral.replace(" ", "")
+    if numeral[1:2] == "-" and numeral[0] in CURRENCIES:
+        numeral = f"-{numeral[0]}{numeral[2:]}"
+    return _BARE_POINT.sub("0", numeral) if "." in numeral else numeral
 
 
 def _between(text: str) -> str:
@@ -190,32 +226,3 @@ def _between(text: str) -> str:
     if _DROPPED[ord(text[-1])] is None and not _LETTER_AND_HYPHEN.search(text):
         bare = f"{bare} "  # "covid-19"; but "f-16" is "f16"
     return bare
-
-
-def values_differ(a: str, b: str) -> bool:
-    """Say whether two normal forms are both wholly a date or a plain number, and different ones.
-
-    Plain numbers are whole numbers, decimals and ordinals, compared by value ("3.50" is 3.5, "3rd" is 3);
-    numbers with a unit, a currency or a per cent sign, fractions and ranges are not plain, and nothing is
-    said about them. A date differs from one of another granularity: 1988 is not 1988-12.
-
-    Parameters
-    ----------
-    a, b : str
-        Normal forms.
-
-    Examples
-    --------
-    >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
-    (True, False, False)
-    """
-    first, second = _value(a), _value(b)
-    return first is not None and second is not None and first != second
-
-
-def _value(form: str) -> str | Decimal | None:
-    """The date or number that a normal form is, if it is nothing else."""
-    if _DATE.fullmatch(form):
-        return form
-    found = _PLAIN.fullmatch(form)
-    return Decimal(found[1]) if found else None

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from semcal.qa.figures import CURRENCIES, LARGEST_SCALE, SCALES, read_figures, shifted
+
 __all__ = ["NUMBER_WORDS", "any_word", "read_numbers"]
 
 # Vocabulary
@@ -25,17 +27,7 @@ _SMALL = {word: value for value, word in enumerate(_SMALL_WORDS.split())}
 _TENS = dict(zip(_TENS_WORDS.split(), range(20, 100, 10)))
 _DECADES = {f"{word[:-1]}ies": value for word, value in _TENS.items()}
 _SPOKEN_DIGITS = {word: str(value) for word, value in _SMALL.items() if value < 10} | {"oh": "0", "o": "0"}
-_SCALES = {
-    "thousand": 3,
-    "lakh": 5,
-    "million": 6,
-    "crore": 7,
-    "billion": 9,
-    "trillion": 12,
-    "quadrillion": 15,
-    "quintillion": 18,
-}
-_SCALE_ORDINALS = {f"{word}th": places for word, places in _SCALES.items()}
+_SCALE_ORDINALS = {f"{word}th": places for word, places in SCALES.items()}
 _SHORT_SCALES = {"mn": 6, "bn": 9, "tn": 12}
 _MONEY_SCALES = {"k": 3, "m": 6, "b": 9}  # "$5m" is an amount, "5m" may be five metres
 _IRREGULAR = {1: "first", 2: "second", 3: "third", 5: "fifth", 8: "eighth", 9: "ninth", 12: "twelfth"}
@@ -43,12 +35,12 @@ _ORDINALS = {_IRREGULAR.get(n, f"{word}th"): n for word, n in _SMALL.items() if 
 _ORDINALS |= {f"{word[:-1]}ieth": value for word, value in _TENS.items()}
 _DENOMINATORS = {word: n for word, n in _ORDINALS.items() if n > 2} | {"quarter": 4, "hundredth": 100}
 _DECIMAL_PARTS = {("half", 1): "5", ("quarter", 1): "25", ("quarters", 3): "75"}
+_CURRENCIES = frozenset(CURRENCIES)
 _CENTURIES = frozenset({"century", "centuries", "millennium"})
-_LARGEST_SCALE = 36
 
 NUMBER_WORDS = frozenset(
     [
-        *(*_SMALL, *_TENS, *_DECADES, *_SCALES, *_ORDINALS, *_SCALE_ORDINALS),
+        *(*_SMALL, *_TENS, *_DECADES, *SCALES, *_ORDINALS, *_SCALE_ORDINALS),
         *("hundred", "hundredth", "dozen", "half", "quarter", "minus", "negative"),
     ]
 )
@@ -81,17 +73,9 @@ def _either(patterns: Sequence[str]) -> str:
     return f"(?:{'|'.join(patterns)})"
 
 
-# Digits
+# Patterns
 
-_NUMERAL = r"[0-9]+(?:\.[0-9]+)?"
-_WORD = re.compile(rf"({_NUMERAL}|[^\W\d_]+)")
-_SEPARATED = re.compile(r"[0-9](?<![0-9.,].)[0-9]{0,2}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
-_MIXED = re.compile(r"(?<![0-9.,/:-])([0-9]+)[ -](1/2|1/4|3/4)(?![0-9/])")
-_MIXED_PARTS = {"1/2": ".5", "1/4": ".25", "3/4": ".75"}
-_RANGE = re.compile(
-    r"([0-9](?<![\w.,/:-].)[0-9]*(?:\.[0-9]+)?)"
-    rf" ?- ?({_NUMERAL}[ -]?({'|'.join(_SCALES)}))\b"
-)
+_WORD = re.compile(r"([0-9]+(?:\.[0-9]+)?|[^\W\d_]+)")
 _PERCENT = re.compile(r"(?<=[0-9])[ -]?(?:%|per[ -]?cent\b)")
 _NUMBER_WORD = re.compile(
     rf"(?<![^\W\d_])(?:{any_word(NUMBER_WORDS)}\b|(?<=[0-9]) ?{any_word([*_SHORT_SCALES, *_MONEY_SCALES])}\b)"
@@ -153,7 +137,7 @@ def read_numbers(text: str) -> str:
     >>> read_numbers("the twenty-first century"), read_numbers("two thirds"), read_numbers("no one")
     ('the 21st century', '2/3', 'no one')
     """
-    text = _read_digits(text)
+    text = read_figures(text)
     if _NUMBER_WORD.search(text):
         text = _read_words(_NO_ONE.sub("no one", text) if "no-one" in text else text)
     return _PERCENT.sub("%", text) if "%" in text or "cent" in text else text
@@ -172,15 +156,6 @@ def _read_words(text: str) -> str:
         word, i = found or (word, i + 1)
         out += [word, words.gaps[i]]
     return "".join(out)
-
-
-def _read_digits(text: str) -> str:
-    """Drop thousands separators, add up mixed fractions, give both ends of a range its scale."""
-    if "," in text:
-        text = _SEPARATED.sub(lambda found: found[0].replace(",", ""), text)
-    if "/" in text:
-        text = _MIXED.sub(lambda found: found[1] + _MIXED_PARTS[found[2]], text)
-    return _RANGE.sub(r"\1 \3-\2", text) if "-" in text else text
 
 
 def _read(text: _Text, i: int) -> _Found | None:
@@ -275,7 +250,7 @@ def _rest_of_hundred(text: _Text, value: int, end: int, *, use_and: bool) -> _Wh
 def _whole(text: _Text, i: int) -> _Whole | None:
     """Read a whole number: groups with falling scales, then a last group without one."""
     use_and = i == 0 or text.words[i - 1] != "between"
-    total, end, limit = 0, i, _LARGEST_SCALE
+    total, end, limit = 0, i, LARGEST_SCALE
     at, joint = i, ""
     while group := _scaled_group(text, at, first=end == i, use_and=use_and, inside=joint == "and"):
         whole, places = group
@@ -292,7 +267,7 @@ def _scaled_group(
     text: _Text, i: int, *, first: bool, use_and: bool, inside: bool
 ) -> tuple[_Whole, int] | None:
     """Read a group and the zeros that the scale words after it add: ("five", 6) of "five million"."""
-    bare = first and (text.words[i] in _SCALES or text.words[i] in _SCALE_ORDINALS)
+    bare = first and (text.words[i] in SCALES or text.words[i] in _SCALE_ORDINALS)
     group = _Whole(1, i) if bare else _group(text, i, use_and=use_and, inside=inside)
     if group is None or group.ordinal:
         return (group, 0) if group else None
@@ -324,9 +299,9 @@ def _places(text: _Text, end: int, *, bare: bool) -> tuple[int, int, bool]:
         word = text.words[end] if bare and not places else text.linked(end)
         if word in _SCALE_ORDINALS:
             return places + _SCALE_ORDINALS[word], end + 1, True
-        if word not in _SCALES or places + _SCALES[word] >= _LARGEST_SCALE:
+        if word not in SCALES or places + SCALES[word] >= LARGEST_SCALE:
             return places, end, False
-        places, end = places + _SCALES[word], end + 1
+        places, end = places + SCALES[word], end + 1
 
 
 def _year(text: _Text, i: int) -> _Found | None:
@@ -347,7 +322,7 @@ def _year(text: _Text, i: int) -> _Found | None:
     if text.gaps[end] == "-" and rest.end == end + 1:  # "ten-fifteen" is a range
         return None
     goes_on = text.linked(rest.end)
-    if goes_on in ("hundred", "dozen", "point") or goes_on in _SCALES:
+    if goes_on in ("hundred", "dozen", "point") or goes_on in SCALES:
         return None
     return _Found(f"{century.value}{rest.value}", rest.end)
 
@@ -379,7 +354,7 @@ def _half(text: _Text, i: int) -> _Found | None:
     of = text.linked(at)
     if of == "dozen":
         return _Found("6", at + 1)
-    if of == "hundred" or of in _SCALES:
+    if of == "hundred" or of in SCALES:
         return _scaled(text, _Found("0.5", at))
     alone = text.words == ["half"] or text.words == ["a", "half"]
     return _Found("0.5", i + 1) if alone else None
@@ -431,7 +406,7 @@ def _and_a_half(text: _Text, number: _Found) -> _Found:
     part = _DECIMAL_PARTS.get((text.linked(at + 1), count))
     if part is None:
         return number
-    places = _SCALES.get(text.words[number.end - 1], 0)
+    places = SCALES.get(text.words[number.end - 1], 0)
     if not places:
         return _Found(f"{number.text}.{part}", at + 2)
     return _Found(str(int(number.text) + int(part) * 10 ** (places - len(part))), at + 2)
@@ -443,35 +418,22 @@ def _scaled(text: _Text, number: _Found) -> _Found:
         word = text.linked(number.end)
         if word == "dozen" and "." not in number.text and len(number.text) < 16:
             return _Found(str(int(number.text) * 12), number.end + 1)
-        places = 2 if word == "hundred" else _SCALES.get(word, 0)
+        places = 2 if word == "hundred" else SCALES.get(word, 0)
         if not places:
             return number
-        number = _Found(_shifted(number.text, places), number.end + 1)
+        number = _Found(shifted(number.text, places), number.end + 1)
 
 
 def _quantity(text: _Text, i: int) -> _Found | None:
     """Read "3.5 million", "2 and a half million", "$5m": digits with a scale."""
-    if text.gaps[i] in ("/", ":", ".") or (i and text.gaps[i] == ""):
+    if text.gaps[i] in ("/", ":", ".", ",", "^") or (i and text.gaps[i] == ""):
         return None
     number = _Found(text.words[i], i + 1)
     sign = text.words[i + 1] if i + 1 < len(text.words) and text.gaps[i + 1] in ("", " ") else ""
-    places = _SHORT_SCALES.get(sign, 0) or (_SCALES.get(sign, 0) if text.gaps[i + 1] == "" else 0)
-    if not places and text.gaps[i][-1:] in ("$", "£", "€"):
+    places = _SHORT_SCALES.get(sign, 0) or (SCALES.get(sign, 0) if text.gaps[i + 1] == "" else 0)
+    if not places and text.gaps[i][-1:] in _CURRENCIES:
         places = _MONEY_SCALES.get(sign, 0)
     if places and (i + 2 == len(text.words) or text.gaps[i + 2] != ""):
-        return _Found(_shifted(number.text, places), i + 2)
+        return _Found(shifted(number.text, places), i + 2)
     found = _scaled(text, _decimal(text, number))
     return found if found.end > i + 1 else None
-
-
-def _shifted(number: str, places: int) -> str:
-    """Multiply a decimal numeral by a power of ten, exactly.
-
-    >>> _shifted("3.5", 6), _shifted("0.5", 2), _shifted("1.25", 1)
-    ('3500000', '50', '12.5')
-    """
-    whole, _, fraction = number.partition(".")
-    digits = whole + fraction.ljust(places, "0")
-    point = len(whole) + places
-    rest = digits[point:].rstrip("0")
-    return (digits[:point].lstrip("0") or "0") + (f".{rest}" if rest else "")

@@ -15,26 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.errors import InputError
+from semcal.qa.vocabulary import STOP_WORDS
 
 __all__ = ["STOP_WORDS", "TOKEN_CLASSES", "ClassMean", "by_token_class", "token_classes"]
 
 TOKEN_CLASSES = ("stop word", "punctuation", "end of turn", "content")
-
-_CLOSED_CLASSES = """
-a an the this that these those
-i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
-myself yourself himself herself itself ourselves themselves who whom whose which what
-am is are was were be been being do does did done has have had having
-can could may might must shall should will would
-and or nor but if than then so as because while although though unless until
-of in on at by for with from to into onto upon about against between through during before after
-above below under over within without along across behind beyond among around near per via
-not no there here when where why how both each either neither some any all such only also too very
-just again ever never
-"""
-
-#: English words that link and point rather than name: the closed classes of grammar.
-STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
 
 #: How tokenizers write the blank before a word: SentencePiece, byte-level BPE.
 _BLANKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})

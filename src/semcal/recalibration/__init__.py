@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
     from semcal.recalibration.partitions import log_partitions, log_probs_at
     from semcal.recalibration.platt import Platt
-    from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
     from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
     from semcal.recalibration.sequences import inverse_temperatures
     from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
@@ -55,7 +56,7 @@ _ADDRESSES = {
     "Head": "suffixes",
     "PAPER_LOSSES": "one_pass",
     "Platt": "platt",
-    "Provenance": "saving",
+    "Provenance": "provenance",
     "Recalibrator": "temperature",
     "SE": "temperature",
     "Schedule": "schedule",

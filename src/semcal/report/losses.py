@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from semcal.errors import UsageError
+from semcal.records import atomic_write
 from semcal.report.figures import BAND, INK, QUIET, RULE, method_colour, style
 
 if TYPE_CHECKING:
@@ -152,9 +153,10 @@ def write_figure(figure: Figure, path: Path) -> Path:
         If the file type is not .pdf, .png or .svg.
     """
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-    check_figure_path(path).parent.mkdir(parents=True, exist_ok=True)
-    with style(), _plain_fonts():
-        figure.savefig(path, dpi=200, metadata=metadata[path.suffix], facecolor="white")
+    with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
+        figure.savefig(
+            handle, format=path.suffix[1:], dpi=200, metadata=metadata[path.suffix], facecolor="white"
+        )
     return path
 
 

@@ -23,7 +23,7 @@ def grid_tables(results: Mapping[str, Any]) -> list[Table]:
     Parameters
     ----------
     results : mapping
-        The content of results.json (schema 2).
+        The content of results.json (schema 3).
     """
     deviations = deviation_table(results)
     beyond = [

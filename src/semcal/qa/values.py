@@ -1,0 +1,307 @@
+"""What a normal form states that another may contradict: numbers, dates, eras, naming letters, signs.
+
+One comparison for grading, where a wrong value is not rescued by the words around it, and for clustering,
+where different values are different meanings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from semcal.qa.figures import CURRENCIES, UNITS
+from semcal.qa.names import roman_value
+from semcal.qa.vocabulary import MONTHS, STOP_WORDS
+
+__all__ = ["Values", "contradict", "month_and_day", "values_differ", "values_of"]
+
+
+class Values(NamedTuple):
+    """What a normal form states.
+
+    Attributes
+    ----------
+    numbers : Counter of str
+        Numbers, dates and Roman numerals by value: "8th", "viii", "$8" and "8.0" are "8". A number before
+        Christ ends in " bc", a day of a month is "--12-19", what is no plain number stands as it is ("f-16").
+    names : Counter of str
+        Single letters, and words that end in a sign ("c#", "ab-").
+    marks : frozenset of str
+        Currencies, "%" and "°".
+    relations : frozenset of str
+        "<" and ">", with "=" where it stands beside them.
+    units : frozenset of str
+        What numbers are counted in: units in one spelling each, scales of temperature, kinds of clock.
+    words : frozenset of str
+        All words.
+    """
+
+    numbers: Counter[str]
+    names: Counter[str]
+    marks: frozenset[str]
+    relations: frozenset[str]
+    units: frozenset[str]
+    words: frozenset[str]
+
+
+_DIGIT = re.compile(r"[0-9]")
+_STATES = re.compile(
+    r"[0-9+#<>=]|-(?!\S)|\bsecond\b|\b[ivxl]+\b|\b[a-z]\b|\b(?:dollars?|euros?|pounds?|yen|rupees?)\b"
+)
+_PLAIN = re.compile(
+    rf"(-?)[{CURRENCIES}]?(-?)([0-9]+(?:\.[0-9]+)?|[0-9]+/0*[1-9][0-9]*)(%|°[a-z]?|st|nd|rd|th)?"
+)
+_NONE: frozenset[str] = frozenset()
+_LONGEST = 400  # digits that are compared by value
+_MOST = 100  # numbers in each of two texts that are looked at one by one
+_AGES = ("century", "centuries", "millennium", "millennia", "years")
+_JOINTS = ("and", "or", "to", "until", "through")
+_ERA = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
+_MARK = re.compile(rf"[{CURRENCIES}%°]")
+_CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
+_DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
+_ISO = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
+_ISO_OR_YEAR = re.compile(rf"[0-9]+|{_ISO.pattern}")
+_TIME = re.compile("[0-9]{1,2}:[0-9]{2}")
+_RANGE = re.compile(r"(-?[0-9.]+)-([0-9.]+)((?: bc)?)")
+_MIXED = re.compile(r"[a-z]*([0-9]+(?:\.[0-9]+)?)(?!s$)[a-z]*")
+
+
+@lru_cache(maxsize=1 << 16)
+def values_of(form: str) -> Values:
+    """Return what a normal form states.
+
+    Examples
+    --------
+    >>> sorted(values_of("henry viii in 1509").numbers), sorted(values_of("44 bc").numbers)
+    (['1509', '8'], ['44 bc'])
+    >>> sorted(values_of("december 19").numbers), sorted(values_of("type ab-").names)
+    (['--12-19'], ['ab-'])
+    """
+    words = _ERA.sub(" bc", form).split() if " b" in form else form.split()
+    if not _STATES.search(form):
+        return Values(Counter(), Counter(), _NONE, _NONE, _NONE, frozenset(words))
+    numbers = Counter(_numbers(words))
+    units = frozenset(_units(words)) if numbers else frozenset()
+    marks = {_CURRENCY_WORDS[unit] for unit in units if unit in _CURRENCY_WORDS}
+    return Values(
+        numbers,
+        Counter(word for word in words if _is_name(word)),
+        frozenset(marks.union(*(_MARK.findall(word) for word in words if _DIGIT.search(word)))),
+        frozenset(word for word in words if word[0] in "<>"),
+        units,
+        frozenset(words),
+    )
+
+
+def _numbers(words: Sequence[str]) -> Iterator[str]:
+    for i, word in enumerate(words):
+        if word == "second":
+            yield _day(words, i, "2") or "2"
+        elif _DIGIT.search(word):
+            found = _DAY.fullmatch(word)
+            yield (found and _day(words, i, found[1])) or _canonical(word) + _era(words, i)
+        elif value := roman_value(word):
+            yield value
+
+
+def _units(words: Sequence[str]) -> Iterator[str]:
+    half_day = "am" in words or "pm" in words
+    for word in words:
+        unit = word.lstrip("-0123456789.")
+        if unit in UNITS:
+            yield UNITS[unit]
+        elif unit.startswith("°"):
+            yield unit
+        elif unit in ("am", "pm"):
+            yield "half day"
+        elif _TIME.fullmatch(word) and not half_day:
+            yield "day"
+
+
+def _day(words: Sequence[str], i: int, day: str) -> str:
+    """ "--12-19" of the 19 beside a month, as ISO 8601 once wrote it; "" where there is no month."""
+    after = i + 2 if words[i + 1 : i + 2] == ["of"] else i + 1
+    for beside in (words[after : after + 1], words[i - 1 : i] if i else []):
+        if beside and beside[0] in MONTHS:
+            return f"--{MONTHS[beside[0]]:02d}-{int(day):02d}"
+    return ""
+
+
+def _era(words: Sequence[str], i: int) -> str:
+    """Find " bc" after word i, after its "century", or after a second number: "6th and 4th bc"."""
+    following = [*words[i + 1 : i + 5], "", "", "", ""]
+    if following[0] in _JOINTS and _DIGIT.search(following[1]):
+        following = following[2:]
+    return " bc" if following[0] == "bc" or (following[1] == "bc" and following[0] in _AGES) else ""
+
+
+def _canonical(word: str) -> str:
+    """A plain number without sign of currency, ordinal ending and idle zeros; anything else as it is."""
+    found = _PLAIN.fullmatch(word) if len(word) < _LONGEST else None
+    if not found:
+        return word
+    minus, also, number, after = found.groups()
+    value = Fraction(number) * (-1 if minus or also else 1)
+    return f"{value}%" if after == "%" else str(value)
+
+
+def _is_name(word: str) -> bool:
+    if len(word) == 1:
+        return "a" <= word <= "z"
+    return word[-1] in "+#-" and word[-2] not in "<>="
+
+
+def contradict(one: Values, other: Values, *, finer: bool = False, coarser: bool = False) -> bool:
+    """Say whether each states a number, letter, sign or mark that the other lacks.
+
+    What only one of them states is no contradiction.
+
+    Parameters
+    ----------
+    one, other : Values
+    finer, coarser : bool
+        Whether a date of `one` meets a coarser or a finer one of `other`: 1988-12-19 is finer than 1988 and
+        19 December.
+
+    Examples
+    --------
+    >>> contradict(values_of("henry vii"), values_of("henry viii"))
+    True
+    >>> contradict(values_of("1988-12-19"), values_of("1988"), finer=True)
+    False
+    """
+    return (
+        _names_differ(one, other)
+        or _each_has_more(one.marks, other.marks)
+        or _each_has_more(one.relations, other.relations)
+        or _numbers_differ(one.numbers, other.numbers, finer=finer, coarser=coarser)
+    )
+
+
+def _each_has_more(one: frozenset[str], other: frozenset[str]) -> bool:
+    return not (one <= other or other <= one)
+
+
+def _names_differ(one: Values, other: Values) -> bool:
+    extra, missing = one.names - other.names, other.names - one.names
+    if _lacks_a_sign(extra, other) or _lacks_a_sign(missing, one):
+        return True
+    if not (extra and missing):
+        return False
+    return not (
+        _are_initials(extra, other.words - one.words) or _are_initials(missing, one.words - other.words)
+    )
+
+
+def _are_initials(names: Counter[str], words: frozenset[str]) -> bool:
+    """Whether each of these letters may stand for a word: the f of "john f marsh" for "fitzroy"."""
+    first = {word[0] for word in words if len(word) > 2 and word not in STOP_WORDS}
+    return all(name in first for name in names)
+
+
+def _lacks_a_sign(names: Counter[str], other: Values) -> bool:
+    """Whether the other has one of these words without its sign: "ab" beside "ab-"."""
+    return any(len(name) > 1 and name.rstrip("+#-") in other.words for name in names)
+
+
+def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coarser: bool) -> bool:
+    if not one or not other:
+        return False
+    extra, missing = list((one - other).elements()), list((other - one).elements())
+    for numbers, others in ((extra, missing), (missing, extra)):
+        _take_ranges(numbers, others)
+    if min(len(extra), len(missing)) > _MOST:
+        return True
+    for number in extra[:]:
+        for n in missing:
+            if _meet(number, n) or (finer and _is_finer(number, n)) or (coarser and _is_finer(n, number)):
+                extra.remove(number)
+                missing.remove(n)
+                break
+    return bool(extra) and bool(missing)
+
+
+def _take_ranges(numbers: list[str], others: list[str]) -> None:
+    """Remove "1939-1945" where the others hold both 1939 and 1945, and these from the others."""
+    for number in numbers[:]:
+        found = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
+        ends = [f"{_canonical(end)}{found[3]}" for end in found.groups()[:2]] if found else []
+        if ends and not Counter(ends) - Counter(others):
+            numbers.remove(number)
+            for end in ends:
+                others.remove(end)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two numbers written differently may be one."""
+    return _reads_as(one, other) or _reads_as(other, one)
+
+
+def _reads_as(number: str, other: str) -> bool:
+    if number.endswith("%"):  # 50% is 0.5, and may be written 50
+        return _PLAIN.fullmatch(number) is not None and other in (
+            number[:-1],
+            str(Fraction(number[:-1]) / 100),
+        )
+    if number.startswith("--"):  # 19 December may be written 19 or, of another month, 9/11
+        month, day = int(number[2:4]), int(number[5:])
+        return other in (str(day), str(Fraction(month, day)), str(Fraction(day, month)))
+    if number.endswith("s") and number[:-1].isdigit():  # the 60s are the 1960s
+        return len(number) == 5 and other == number[2:]
+    if number.endswith(":00"):
+        return other == number[:-3]
+    found = _MIXED.fullmatch(number)  # "b52" is "b 52", "5km" is "5 km"
+    return found is not None and found[0] != found[1] and _canonical(found[1]) == other
+
+
+def _is_finer(date: str, other: str) -> bool:
+    if not _ISO.fullmatch(date):
+        return False
+    return other in (date[:4], date[:7]) or (len(date) == 10 and other == f"-{date[4:]}")
+
+
+def month_and_day(form: str) -> tuple[str, str] | None:
+    """Return ("04", "30") for a form that is wholly "april 30", ("04", "") for one that is wholly "april".
+
+    Examples
+    --------
+    >>> month_and_day("30th of april"), month_and_day("may"), month_and_day("may day")
+    (('04', '30'), ('05', ''), None)
+    """
+    words = [word for word in form.split() if word != "of"]
+    months = [MONTHS[word] for word in words if word in MONTHS]
+    days = [found[1] for word in words if (found := _DAY.fullmatch("2" if word == "second" else word))]
+    if len(months) != 1 or len(words) != 1 + len(days) or len(days) > 1:
+        return None
+    return f"{months[0]:02d}", days[0].zfill(2) if days else ""
+
+
+def values_differ(a: str, b: str) -> bool:
+    """Say whether two normal forms state different values, and so cannot mean the same.
+
+    Each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign that the
+    other lacks. Nothing is said of amounts in other units (5 km, 5000 m). Where both are wholly
+    a date, one differs from another of other granularity (1988 is not 1988-12); among words it does not.
+
+    Parameters
+    ----------
+    a, b : str
+        Normal forms.
+
+    Examples
+    --------
+    >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
+    (True, False, True)
+    >>> values_differ("henry vii", "henry viii"), values_differ("20 km", "12 miles")
+    (True, False)
+    """
+    one, other = values_of(a), values_of(b)
+    if one.units and other.units and not one.units & other.units:
+        return False
+    among_words = not (_ISO_OR_YEAR.fullmatch(a) and _ISO_OR_YEAR.fullmatch(b))
+    return contradict(one, other, finer=among_words, coarser=among_words)
