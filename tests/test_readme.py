@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from semcal.cli.app import app
+from semcal.cli.commands import ask
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import load_set
 from semcal.records import write_rows
@@ -43,6 +47,24 @@ def test_the_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixtu
     (code,) = blocks("python")
     exec(compile(code, "README.md", "exec"), {})
     assert re.search(r"\d\.\d", capsys.readouterr().out)
+
+
+def test_the_answer_in_the_readme_is_the_one_that_the_command_prints() -> None:
+    (shown,) = blocks("console")
+    line, page = shown.split("\n", 1)
+    command = shlex.split(line.removeprefix("$ semcal "))
+    record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert ask._page(record).rstrip("\n") == page.rstrip("\n")
+    told = {m["answer"]: m["confidences"]["E-SC"] for m in record["meanings"]}
+    assert record["answer"] == "Tanzin Morlund"
+    assert sorted(told.values()) == [0.1, 0.1, 0.8]
+    unknown = ["ask", "Where was Kulon Toreth born?", "--abstain-below", "0.5", "--json"]
+    record = json.loads(CliRunner().invoke(app, unknown).stdout)
+    assert (len(record["meanings"]), record["abstains"]) == (10, True)
+
+
+def test_the_readme_says_how_to_install_before_anything_is_run() -> None:
+    assert README.index("pip install") < README.index("$ semcal ask") < README.index("make demo")
 
 
 def test_the_commands_of_the_readme_run(folder: Path) -> None:

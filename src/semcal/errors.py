@@ -3,7 +3,7 @@
 SemcalError
 ├── UsageError            an option or argument that makes no sense (exit code 2)
 ├── InputError            a value that cannot be used (also a ValueError)
-│   ├── RowError          one row of a file, with its line number
+│   ├── RowError          one row of a file, with its line number and id
 │   └── QuestionError     one question that a model cannot be asked, with its id
 ├── ModelError            a checkpoint that cannot be loaded or used
 ├── FitError              a fit that has nothing to learn from
@@ -16,6 +16,9 @@ SemcalWarning (a UserWarning)
 """
 
 from __future__ import annotations
+
+from reprlib import Repr
+from typing import Any
 
 __all__ = [
     "FitError",
@@ -30,7 +33,11 @@ __all__ = [
     "UndefinedWarning",
     "UsageError",
     "WorkerError",
+    "shown",
 ]
+
+#: Longest text of a value in a message.
+WIDTH = 60
 
 
 class SemcalError(Exception):
@@ -54,15 +61,30 @@ class RowError(InputError):
         1-based line (or row) number in the file.
     reason : str
         What is wrong with it and what is expected.
+    row_id : str or int, optional
+        The row's id, where it has one.
+    last : int, optional
+        The last line of one that takes several.
+
+    Examples
+    --------
+    >>> print(RowError(7, "no 'question'", "b2"))
+    line 7 (id 'b2'): no 'question'
     """
 
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(f"line {line}: {reason}")
+    def __init__(
+        self, line: int, reason: str, row_id: str | int | None = None, last: int | None = None
+    ) -> None:
+        place = f"line {line}" if last in (None, line) else f"lines {line}-{last}"
+        named = "" if row_id is None else f" (id {shown(row_id)})"
+        super().__init__(f"{place}{named}: {reason}")
         self.line = line
         self.reason = reason
+        self.row_id = row_id
+        self.last = last
 
-    def __reduce__(self) -> tuple[type[RowError], tuple[int, str]]:
-        return type(self), (self.line, self.reason)
+    def __reduce__(self) -> tuple[type[RowError], tuple[int, str, str | int | None, int | None]]:
+        return type(self), (self.line, self.reason, self.row_id, self.last)
 
 
 class QuestionError(InputError):
@@ -127,3 +149,31 @@ class SemcalWarning(UserWarning):
 
 class UndefinedWarning(SemcalWarning):
     """A number that is undefined for these data and is therefore null (NaN)."""
+
+
+class _Short(Repr):
+    """`repr` that stops early, whatever it is given: millions of digits, lists in lists, a whole book."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = WIDTH
+        self.maxlevel = self.maxdict = self.maxlist = self.maxtuple = self.maxset = 3
+
+    def repr_int(self, value: int, level: int) -> str:  # noqa: ARG002
+        digits = value.bit_length() * 0.30103
+        return repr(value) if digits < WIDTH else f"a whole number of about {digits:.0f} digits"
+
+
+_SHORT = _Short()
+
+
+def shown(value: Any) -> str:
+    """Return `repr(value)` for a message, cut to about 60 characters.
+
+    Examples
+    --------
+    >>> shown("two"), shown([1, 2, 3, 4]), shown(10**400)
+    ("'two'", '[1, 2, 3, ...]', 'a whole number of about 400 digits')
+    """
+    text = _SHORT.repr(value)
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."

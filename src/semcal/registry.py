@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from semcal.errors import UsageError
+from semcal.errors import UsageError, shown
 
 __all__ = ["Registry", "check_name"]
 
@@ -42,7 +42,7 @@ def check_name(name: str, known: Iterable[str], *, what: str) -> str:
         return name
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise UsageError(f"unknown {what} {name!r}{hint} Known: {', '.join(names)}")
+    raise UsageError(f"unknown {what} {shown(name)}{hint} Known: {', '.join(names)}")
 
 
 class Registry:

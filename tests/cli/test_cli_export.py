@@ -48,6 +48,27 @@ def test_request_parameters_go_to_stdout_and_their_origin_to_stderr(
     assert "belongs to tiny (revision sha256:" in err
 
 
+@pytest.mark.parametrize("value", [0, True, float("nan"), float("inf"), 10**400])
+def test_a_temperature_that_was_edited_in_is_handed_to_no_program(
+    value: Any, model: Path, fitted: tuple[str, float], tmp_path: Path
+) -> None:
+    """The checksum is right: what `sample` refuses no format exports, and nothing is folded."""
+    path = Path(fitted[0]) / "calibration.json"
+    content = {**json.loads(path.read_text()), "temperature": value}
+    del content["sha256"]
+    path.write_text(json.dumps({**content, "sha256": saving._checksum(content)}))
+    (tmp_path / "q.jsonl").write_text('{"id": "1", "question": "Which?"}\n')
+    ways = [["export", fitted[0], "--format", format] for format in ("vllm", "generation-config")]
+    ways += [["export", fitted[0], "--fold", "--model", model, "--out", tmp_path / "folded"]]
+    ways += [["sample", tmp_path / "q.jsonl", "--model", model, "--recalibrator", fitted[0]]]
+    for way in ways:
+        code, out, err = semcal(*way)
+        assert (code, out) == (1, "")
+        assert f"error: {path}: temperature: " in err
+        assert len(err) < 400
+    assert not (tmp_path / "folded").exists()
+
+
 def test_a_generation_config_carries_its_origin_and_the_special_tokens_of_the_model(
     model: Path, fitted: tuple[str, float], tmp_path: Path
 ) -> None:
@@ -66,7 +87,8 @@ def test_a_generation_config_of_somebody_else_is_not_replaced(
     fitted: tuple[str, float], tmp_path: Path
 ) -> None:
     (tmp_path / "generation_config.json").write_text('{"top_k": 20}')
-    code, _, err = semcal("export", fitted[0], "--format", "generation-config", "--out", tmp_path)
+    options = ("export", fitted[0], "--format", "generation-config", "--out", tmp_path, "--overwrite")
+    code, _, err = semcal(*options)
     assert code == 2
     assert "did not write it" in err
     assert (tmp_path / "generation_config.json").read_text() == '{"top_k": 20}'

@@ -13,7 +13,7 @@ from semcal.recalibration import Provenance, Temperature, TemperatureScaling, sa
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
 QUESTIONS = [
-    {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand"]} for i in range(4)
+    {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand"]} for i in range(7)
 ]
 
 
@@ -51,8 +51,9 @@ def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
     code, rows, stderr = semcal("sample", file, *options, "--m", "1")
     assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
     assert "1 bad row was left out" in stderr
-    code, (fitted,), _ = semcal("fit", file, *options, "--out", str(tmp_path / "ts"))
-    assert (code, fitted["n_questions"]) == (1, 2)
+    fit = ("fit", file, "--model", model, "--limit", "7", "--out", str(tmp_path / "ts"))
+    code, (fitted,), _ = semcal(*fit)
+    assert (code, fitted["n_questions"]) == (1, 6)
     code, _, stderr = semcal("sample", file, *options, "--m", "1", "--dry-run")
     assert "2 questions: 2 answers" in stderr
     rows = [{"confidence": 2}, {"confidence": 0.5, "correct": True}, {"confidence": 0.5, "correct": False}]

@@ -160,7 +160,7 @@ def test_a_killed_selection_ends_at_the_same_bytes(
         time.sleep(0.005)
     running.kill()
     running.wait()
-    assert not (tmp_path / "cut").exists()
+    assert [path.name for path in (tmp_path / "cut").iterdir()] == [".semcal.lock"]
     finished = {path: path.stat().st_mtime_ns for path in trainings.glob("*.safetensors")}
     assert 4 <= len(finished) < 10
     subprocess.run([*command, str(tmp_path / "cut")], env=environment, check=True, capture_output=True)
@@ -209,7 +209,49 @@ def test_the_accuracy_can_be_kept_when_choosing(model: str, files: tuple[str, st
 def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:
     options = ("--model", model, "--method", "TS", "--solver", "sgd", "--out", tmp_path / "fit")
     drifts = []
-    for extra in ((), ("--learning-rate", "0.01")):
+    for extra in ((), ("--learning-rate", "0.01", "--overwrite")):
         _, (result,), _ = semcal("fit", files[0], *options, *extra)
         drifts.append(result["drift_bound"])
     assert drifts[1] == pytest.approx(100 * drifts[0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--solver", "sgd"),
+        ("--method", "ATS"),
+        ("--method", "Platt"),
+        ("--method", "TS-grid"),
+        ("--select", "--validation"),
+        ("--learning-curve", "--validation"),
+    ],
+)
+def test_fewer_than_five_labelled_questions_are_refused_by_every_method(
+    options: tuple[str, ...], model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    four, out = write(tmp_path / "four.jsonl", QUESTIONS[:4]), tmp_path / "fit"
+    given = (*options, files[1]) if "--validation" in options else options
+    code, rows, stderr = semcal("fit", four, "--model", model, "--out", out, *given)
+    assert (code, rows) == (1, [])
+    assert "error: there are 4 labelled questions to fit to, and at least 5 are needed: label more" in stderr
+    assert not (out / "calibration.json").exists()
+
+
+def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
+    model: str, tmp_path: Path
+) -> None:
+    labelled = [{**one, "context": f"The mill of {i // 2}."} for i, one in enumerate(QUESTIONS[:12])]
+    judging = [{**one, "context": f"The mill of {i}."} for i, one in enumerate(QUESTIONS[12:20])]
+    judging[7] = {**QUESTIONS[19], "question": "Who's built mill numbers 3?"}
+    fit = write(tmp_path / "q.jsonl", [*labelled, QUESTIONS[30] | {"question": "Who built mill number 3 ?!"}])
+    out, options = tmp_path / "fit", ("--m", "2", "--max-new-tokens", "2")
+    code, (result,), stderr = semcal(
+        "fit", fit, "--model", model, "--out", out, *options,
+        "--learning-curve", "--validation", write(tmp_path / "v.jsonl", judging),
+    )  # fmt: skip
+    assert code == 0
+    assert "warning: there are only 13 labelled questions to fit to" in stderr
+    assert "warning: 6 questions ('q12', 'q13', 'q14', …) share a passage or a group with questions" in stderr
+    assert "warning: a pair of questions asks the same in nearly the same words in different parts" in stderr
+    assert result["n_groups"] == 7

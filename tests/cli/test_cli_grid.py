@@ -58,13 +58,13 @@ def test_no_model_is_held_while_the_report_is_made(
 
     monkeypatch.setattr("semcal.experiment.shelf.open_shelf", shelf)
     monkeypatch.setattr(run_command, "_report", lambda *_: held.extend(one() for one in loaded))
-    semcal("run", config, "--out", tmp_path / "run", "--workers", 1)
+    semcal("run", config, "--json", "--out", tmp_path / "run", "--workers", 1)
     assert held == [None]
 
 
 def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, (told,), _ = semcal("run", config, "--out", out, "--workers", 1)
+    code, (told,), _ = semcal("run", config, "--json", "--out", out, "--workers", 1)
     assert (code, told["complete"], told["problems"], told["missing"]) == (0, True, 0, {})
     environment = json.loads((out / "environment.json").read_text())
     stages = {"sample", "cluster", "grade", "select", "measure"}
@@ -78,16 +78,16 @@ def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) ->
     assert (code, state["stages"]["cluster"]) == (1, [11, 12])
     assert block.name in stderr
     assert "lacks 1 cluster" in stderr
-    code, _, stderr = semcal("run", config, "--out", out, "--workers", 1)
+    code, _, stderr = semcal("run", config, "--json", "--out", out, "--workers", 1)
     assert (code, block.name in stderr) == (1, True)
-    code, _, _ = semcal("run", config, "--out", out, "--workers", 1, "--from", "cluster", "-q")
+    code, _, _ = semcal("run", config, "--json", "--out", out, "--workers", 1, "--from", "cluster", "-q")
     assert (code, semcal("status", out)[0]) == (0, 0)
 
 
 def test_shards_tell_what_they_wait_for_and_are_merged(config: Path, tmp_path: Path) -> None:
     for number in (1, 2):
         code, (told,), stderr = semcal(
-            "run", config, "--out", tmp_path / str(number), "--shard", f"{number}/2", "--workers", 1
+            "run", config, "--json", "--out", tmp_path / str(number), "--shard", f"{number}/2", "--workers", 1
         )
         assert (code, told["complete"]) == (0, False)
         assert "semcal merge" in stderr
@@ -105,10 +105,10 @@ def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
     data = tmp_path / "mill.jsonl"
     data.write_bytes(data.read_bytes() + b'{"id": "x", "question": ""}\nno JSON\n')
     code, (told,), stderr = semcal(
-        "run", config, "--out", tmp_path / "run", "--workers", 1, "--set", "methods=[Base]"
+        "run", config, "--json", "--out", tmp_path / "run", "--workers", 1, "--set", "methods=[Base]"
     )
     assert (code, told["complete"], told["problems"]) == (1, True, 2)
-    assert "left out: mill, line 41: " in stderr
+    assert "left out: mill, line 41 (id 'x'): " in stderr
     assert "left out: mill, line 42: not JSON" in stderr
 
 
@@ -121,19 +121,20 @@ def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_named(config: Path, tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
-    code, _, stderr = semcal("run", config, "--out", tmp_path / "run", *arguments)
+    code, _, stderr = semcal("run", config, "--json", "--out", tmp_path / "run", *arguments)
     assert (code, told in stderr) == (2, True)
 
 
 def test_fresh_leaves_a_folder_of_others_alone(config: Path, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    code, _, stderr = semcal("run", config, "--out", tmp_path, "--fresh")
-    assert (code, "is no run folder" in stderr) == (2, True)
+    for more, said in ((), "holds files already"), (("--overwrite",), "is no run folder"):
+        code, _, stderr = semcal("run", config, "--json", "--out", tmp_path, "--fresh", *more)
+        assert (code, said in stderr) == (2, True)
     assert (tmp_path / "letter.txt").exists()
     assert semcal("status", tmp_path)[0] == 2
 
 
 def test_a_dry_run_writes_nothing(config: Path, tmp_path: Path) -> None:
-    code, (plan,), _ = semcal("run", config, "--out", tmp_path / "run", "--dry-run", "--json")
+    code, (plan,), _ = semcal("run", config, "--json", "--out", tmp_path / "run", "--dry-run", "--json")
     assert (code, plan["jobs"]["sample"], plan["questions"]["test"]) == (0, 12, 22)
     assert not (tmp_path / "run").exists()

@@ -106,8 +106,8 @@ def test_bad_questions_are_reported_and_the_rest_is_sampled(model: str, tmp_path
     questions = write(tmp_path / "q.jsonl", [{"id": "x"}, QUESTIONS[0], {**QUESTIONS[0]}, QUESTIONS[1]])
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "1")
     assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
-    assert "line 1: " in stderr
-    assert "line 3: " in stderr
+    assert "line 1 (id 'x'): " in stderr
+    assert "line 3 (id 'q0'): " in stderr
 
 
 def test_a_question_too_long_for_the_model_is_named_and_the_rest_is_sampled(
@@ -127,7 +127,10 @@ def test_a_plan_runs_no_model(tmp_path: Path) -> None:
     assert "50 answers" in stderr
 
 
-def test_an_interrupted_sampling_goes_on_where_it_was(model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sampling_goes_on_where_it_was(
+    stopped: signal.Signals, model: str, tmp_path: Path
+) -> None:
     many = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(320)]
     questions, out = write(tmp_path / "q.jsonl", many), tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "semcal", "sample", questions, "--model", model, "--m", "20", "-q"]
@@ -138,10 +141,12 @@ def test_an_interrupted_sampling_goes_on_where_it_was(model: str, tmp_path: Path
     kept = tmp_path / "out.jsonl.unfinished"
     while running.poll() is None and len(list(kept.rglob("*.jsonl"))) < 2:
         time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(stopped)
     _, stderr = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert f"what is finished is kept in {kept}" in stderr
+    word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)
+    went_on = f"what is finished is kept in {kept}; the same command goes on from there"
+    assert (running.returncode, stderr) == (code, f"{word}; {went_on}\n")
+    assert not list(tmp_path.rglob(".*"))
     assert not out.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
     assert len(finished) >= 2
@@ -170,20 +175,20 @@ def test_a_long_question_is_no_file_name_and_a_folder_is_no_output(model: str, t
     assert (code, len(answer["samples"])) == (0, 2)
     questions = write(tmp_path / "q.jsonl", QUESTIONS[:1])
     code, _, stderr = semcal("sample", questions, "--model", model, "--m", "1", "--out", str(tmp_path))
-    assert code == 1
-    assert "error: " in stderr
+    assert (code, stderr) == (2, f"error: --out {tmp_path} is a folder; name a file\n")
 
 
 def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_path: Path) -> None:
     long = {"id": "long", "question": "Who built it?", "answers": ["mill " * 3000]}
     file = write(tmp_path / "q.jsonl", [*QUESTIONS, long])
-    out = str(tmp_path / "ts")
-    code, (fitted,), stderr = semcal("fit", file, "--model", model, "--out", out)
+    options = ("--model", model, "--out", str(tmp_path / "ts"), "--overwrite")
+    code, (fitted,), stderr = semcal("fit", file, *options)
     assert (code, fitted["n_questions"]) == (1, 5)
-    assert "question 'long': its prompt has" in stderr
-    _, (alone,), _ = semcal("fit", write(tmp_path / "a.jsonl", QUESTIONS), "--model", model, "--out", out)
+    assert "(id 'long'): its prompt has" in stderr
+    _, (alone,), _ = semcal("fit", write(tmp_path / "a.jsonl", QUESTIONS), *options)
     assert fitted["temperature"] == alone["temperature"]
-    code, _, stderr = semcal("fit", write(tmp_path / "l.jsonl", [long]), "--model", model, "--out", out)
+    five = [{**long, "id": f"long{i}"} for i in range(5)]
+    code, _, stderr = semcal("fit", write(tmp_path / "l.jsonl", five), *options)
     assert code == 1
     assert "none of the labelled questions fits the model" in stderr
 
@@ -193,7 +198,7 @@ def test_a_question_of_a_file_that_is_too_long_is_not_asked(model: str, tmp_path
     file = write(tmp_path / "q.jsonl", [QUESTIONS[0], long, QUESTIONS[1]])
     code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
     assert (code, [row["id"] for row in rows]) == (1, ["q0", "q0", "q1", "q1"])
-    assert stderr.count("question 'long'") == 1
+    assert stderr.count("line 2 (id 'long'): its prompt has") == 1
     code, rows, stderr = semcal("ask", long["question"], "--model", model)
     assert (code, rows) == (1, [])
     assert "rows" not in stderr
@@ -237,7 +242,7 @@ def test_a_fit_with_weights_is_sampled_with_and_asked_with(method: str, model: s
 
 def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path: Path) -> None:
     file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
-    options = ("--model", model, "--out", out)
+    options = ("--model", model, "--out", out, "--overwrite")
     features = tmp_path / "features"
     code, (plain,), _ = semcal("fit", file, *options)
     code, (kept,), _ = semcal("fit", file, *options, "--features", str(features))
@@ -250,7 +255,7 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
     assert smoothed["loss_before"] != plain["loss_before"]
     for method in ("ATS", "Platt"):
         assert semcal("fit", file, *options, "--features", str(features), "--method", method)[0] == 0
-    other = write(tmp_path / "other.jsonl", QUESTIONS[:4])
+    other = write(tmp_path / "other.jsonl", [*QUESTIONS[:4], {**QUESTIONS[4], "answers": ["Mira"]}])
     code, _, stderr = semcal("fit", other, *options, "--features", str(features))
     assert code == 1
     assert "holds the features of something else" in stderr
@@ -272,7 +277,11 @@ def test_ats_has_no_exact_solver(model: str, tmp_path: Path) -> None:
 def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
     method: str, model: str, tmp_path: Path
 ) -> None:
-    file, judging = write(tmp_path / "q.jsonl", QUESTIONS[:3]), write(tmp_path / "v.jsonl", QUESTIONS[3:])
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    judging = write(
+        tmp_path / "v.jsonl",
+        [{"id": f"v{i}", "question": f"Who built tower number {i}?", "answers": ["Mira"]} for i in range(2)],
+    )
     out = tmp_path / "fit"
     options = ("--model", model, "--method", method, "--out", str(out), "--m", "3", "--max-new-tokens", "3")
     code, (result,), stderr = semcal("fit", file, *options, "--select", "--validation", judging)
@@ -284,11 +293,14 @@ def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
         assert row["brier"] == min(other["brier"] for other in table if other["measure"] == measure)
         assert (out / measure / "calibration.json").exists()
     code, rows, _ = semcal("sample", file, "--model", model, "--m", "2", "--recalibrator", str(out / "L-SC"))
-    assert (code, len(rows)) == (0, 3)
+    assert (code, len(rows)) == (0, 5)
+    options += ("--overwrite",)
     code, _, stderr = semcal("fit", file, *options, "--select", "--validation", file)
     assert code == 2
     assert "is a validation question and one to fit to" in stderr
     assert semcal("fit", file, *options, "--select")[0] == 2
+    assert semcal("fit", file, "--model", model, "--out", out, "--overwrite")[0] == 0
+    assert [path.name for path in out.iterdir()] == ["calibration.json"]  # nothing of the older choice
 
 
 def test_ts_grid_needs_samples_alone_and_is_applied_as_any_other(model: str, tmp_path: Path) -> None:

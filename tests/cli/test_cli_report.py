@@ -35,7 +35,7 @@ def test_a_run_of_the_grid_is_reported_into_its_folder(own_grid: Path, without_f
     assert code == 0
     assert found["files"] == [str(own_grid / "results.json"), str(own_grid / "report.html")]
     results = json.loads((own_grid / "results.json").read_text())
-    assert (results["schema"], results["models"], results["problems"]) == (2, ["alpha-1b"], 0)
+    assert (results["schema"], results["models"], results["problems"]) == (3, ["alpha-1b"], 0)
     assert (own_grid / "tables" / "03-main-alpha-1b.tex").is_file()
 
 

@@ -58,13 +58,12 @@ def test_the_pipe_from_samples_to_metrics() -> None:
 
 def test_bad_rows_are_reported_by_line_and_the_rest_goes_on() -> None:
     bad = ["{", [1], {"id": 2}, {**ROWS[0], "id": 3, "samples": []}, {**ROWS[0], "samples": [1]}]
+    places = ["line 1", "line 2", "line 3 (id 2)", "line 4 (id 3)", "line 5 (id 1)"]
     code, rows, stderr = semcal("cluster", "-", stdin=lines([bad[0], *bad[1:], ROWS[1]]))
     assert (code, len(rows)) == (1, 1)
-    for number, reason in enumerate(
-        ["not JSON", "expected a JSON object", "no 'question'", "'samples' is empty", "list of strings"],
-        start=1,
-    ):
-        assert any(line.startswith(f"line {number}: ") and reason in line for line in stderr.splitlines())
+    reasons = ["not JSON", "expected a JSON object", "no 'question'", "'samples' is empty", "list of strings"]
+    for place, reason in zip(places, reasons):
+        assert any(line.startswith(f"{place}: ") and reason in line for line in stderr.splitlines())
     assert "5 bad rows were left out" in stderr
 
 

@@ -41,7 +41,7 @@ def semcal(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def sampled(model: str, questions: str) -> str:
-    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "1")
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "1", "-v")
     assert code == 0
     assert "sample: 1 process of 1 thread (as asked)" in stderr
     assert "peak memory: " in stderr
@@ -49,7 +49,7 @@ def sampled(model: str, questions: str) -> str:
 
 
 def test_rows_are_the_same_for_any_number_of_workers(model: str, questions: str, sampled: str) -> None:
-    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "2")
+    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--workers", "2", "-v")
     assert (code, rows) == (0, sampled)
     assert "peak memory of this process and 2 more" in stderr
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "-q")
@@ -64,7 +64,7 @@ def test_bad_questions_are_named_and_left_out_by_workers_too(model: str, tmp_pat
     code, out, stderr = semcal("sample", str(file), "--model", model, "--m", "1", "--workers", "2")
     assert code == 1
     assert [json.loads(line)["id"] for line in out.splitlines()] == [row["id"] for row in rows]
-    assert stderr.count("question 'long': its prompt has") == 1
+    assert stderr.count("line 4 (id 'long'): its prompt has") == 1
 
 
 def test_clusters_and_answers_are_the_same_for_any_number_of_workers(
@@ -118,7 +118,7 @@ def test_a_size_of_memory_that_is_none_is_wrong_usage(model: str, questions: str
 def test_a_question_that_needs_more_than_the_budget_is_named(model: str, questions: str) -> None:
     code, rows, stderr = semcal("sample", questions, "--model", model, "--limit", "2", "--memory", "1kB")
     assert (code, rows) == (1, "")
-    assert "question 'q0': its prompt of" in stderr
+    assert "lines 1-2 (2 rows, ids 'q0', 'q1'): its prompt of" in stderr
     assert "more than the 1000 of the memory budget; give more memory" in stderr
 
 

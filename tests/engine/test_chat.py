@@ -52,12 +52,12 @@ def test_there_is_one_bos_where_the_tokenizer_adds_one_itself(template: str | No
 
 
 def test_a_doubled_bos_of_a_template_is_made_one() -> None:
-    form = formatted("{{ bos_token }}" + tiny_models.TEMPLATE, adds_bos=True)
+    form = formatted(tiny_models.TEMPLATES["doubles the BOS"], adds_bos=True)
     assert form.encode(CHAT) == formatted().encode(CHAT)
 
 
 def test_a_template_without_bos_gets_the_one_that_its_tokenizer_adds_and_no_other() -> None:
-    bare = tiny_models.TEMPLATE.replace("{{ bos_token }}", "")
+    bare = tiny_models.TEMPLATES["forgets the BOS"]
     assert formatted(bare, adds_bos=True).encode(CHAT) == formatted().encode(CHAT)
     assert formatted(bare).encode(CHAT) == formatted().encode(CHAT)[1:]
 
@@ -73,14 +73,9 @@ def test_a_base_model_gets_plain_text_behind_one_bos() -> None:
 
 @pytest.mark.parametrize(
     "template",
-    [
-        tiny_models.TEMPLATE_WITHOUT_SYSTEM,
-        tiny_models.TEMPLATE.replace("{% for message in messages %}", "{% for message in messages %}"
-                                     "{% if message['role'] != 'system' %}")
-        .replace("{% endfor %}", "{% endif %}{% endfor %}"),
-    ],
+    [tiny_models.TEMPLATES["refuses system"], tiny_models.TEMPLATES["drops system"]],
     ids=["refuses", "drops"],
-)  # fmt: skip
+)
 def test_a_system_message_that_the_template_does_not_take_goes_in_front_of_the_first_question(
     template: str,
 ) -> None:
@@ -105,8 +100,7 @@ def test_the_end_of_turn_is_the_template_s_own_up_to_its_special_token() -> None
 
 
 def test_an_end_of_turn_that_is_the_end_of_text_is_found() -> None:
-    template = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}{{ eos_token }}{% endfor %}"
-    form = formatted(template)
+    form = formatted(tiny_models.TEMPLATES["ends turns with the end of text"])
     assert form.end_of_turn == (EOS,)
     assert form.stops == {EOS}
 
@@ -119,15 +113,14 @@ def test_a_special_token_that_only_the_vocabulary_marks_as_special_ends_the_turn
 
 
 def test_a_template_that_ends_turns_with_a_newline_stops_at_newlines() -> None:
-    template = "{% for m in messages %}### {{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}"
-    form = formatted(template)
+    form = formatted(tiny_models.TEMPLATES["ends turns with a newline"])
     assert said(form, form.end_of_turn).startswith("\n")
     assert form.end_of_turn[-1] in form.stops
     assert form.text([*form._plain("Odo"), *form.end_of_turn]) == "Odo"
 
 
 def test_a_template_that_puts_nothing_behind_answers_ends_with_the_end_of_text() -> None:
-    form = formatted("{% for m in messages %} {{ m['role'] }}: {{ m['content'] }}{% endfor %}")
+    form = formatted(tiny_models.TEMPLATES["ends turns with nothing"])
     assert form.end_of_turn == (EOS,)
 
 
@@ -157,10 +150,7 @@ def test_a_base_model_s_answer_ends_with_the_newline_that_stands_behind_answers(
 
 def test_an_answer_that_the_template_renders_elsewhere_is_encoded_alone() -> None:
     """The generation prompt of this template is no prefix of its rendering of answers."""
-    template = tiny_models.TEMPLATE.replace(
-        "<|turn|>assistant\n{% endif %}", "<|turn|>assistant: {% endif %}"
-    )
-    form = formatted(template)
+    form = formatted(tiny_models.TEMPLATES["renders answers elsewhere"])
     assert said(form, form.encode_answer(CHAT, "Odo.")) == "Odo.<|end|>"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from semcal.engine.fakes import FakeEquivalence
-from semcal.engine.verdicts import CHUNK, CachedEquivalence
+from semcal.engine.verdicts import CHUNK, CachedEquivalence, add_verdicts
 from semcal.errors import StoreError
 
 ASKED = [("Where?", "nyc", "new york"), ("Where?", "new york", "nyc"), ("Where?", "nyc", "rome")]
@@ -57,6 +60,18 @@ def test_more_triples_than_one_statement_takes_are_all_found(tmp_path):
     again = CachedEquivalence(truth, tmp_path / "v.sqlite")
     assert again.entails(asked) == expected
     assert again.calls == 0
+
+
+def test_of_two_processes_that_decide_at_once_the_first_verdict_holds_for_both(tmp_path):
+    path = tmp_path / "verdicts.sqlite"
+    first = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=lambda _: [True]), path)
+
+    def later(triples):
+        assert first.entails(triples) == [True]  # meanwhile, on another device
+        return [False]
+
+    second = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=later), path)
+    assert second.entails([("q?", "a", "b")]) == [True]
 
 
 def test_any_text_is_a_key(tmp_path):
@@ -178,3 +193,86 @@ def test_processes_share_one_file_made_by_whoever_comes_first(tmp_path):
     database = sqlite3.connect(path)
     assert database.execute("SELECT count(*), sum(entails) FROM verdicts").fetchone() == (100, 50)
     database.close()
+
+
+def declared(path: Path, *statements: str) -> Path:
+    """Another file of verdicts, in which something was declared or changed."""
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA ignore_check_constraints = ON")
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER turned AFTER INSERT ON verdicts BEGIN UPDATE verdicts SET entails = 1 - entails; END",
+        "CREATE VIEW two AS SELECT * FROM verdicts",
+        "CREATE TABLE more (a TEXT)",
+        "CREATE INDEX by_entails ON verdicts (entails)",
+        "ALTER TABLE verdicts ADD COLUMN score REAL",
+        "ALTER TABLE verdicts RENAME TO others",
+    ],
+)
+def test_a_file_that_declares_anything_else_is_damaged(statement: str, tmp_path: Path) -> None:
+    path = declared(filled(tmp_path / "v.sqlite"), statement)
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(its table is not the one that was made\)"):
+        CachedEquivalence(fake(), path)
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged"):
+        add_verdicts(tmp_path / "new.sqlite", path)
+
+
+@pytest.mark.parametrize("value", ["2", "-1", "0.5", "'yes'", "x'00'"])
+def test_a_verdict_that_is_neither_yes_nor_no_is_damage(value: str, tmp_path: Path) -> None:
+    path = filled(tmp_path / "v.sqlite")
+    cached = CachedEquivalence(fake(), path)
+    declared(path, f"UPDATE verdicts SET entails = {value} WHERE hypothesis = 'answer 7'")
+    with pytest.raises(
+        StoreError, match=r"v\.sqlite is damaged \(a verdict is .*, neither 0 nor 1\); delete it"
+    ):
+        cached.entails([("q6?", "answer 6", "answer 7")])
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
+        CachedEquivalence(fake(), path)
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
+        add_verdicts(tmp_path / "new.sqlite", path)
+
+
+def test_adding_a_file_to_itself_changes_nothing_and_returns(tmp_path: Path) -> None:
+    path = filled(tmp_path / "v.sqlite")
+    (tmp_path / "link").symlink_to(path)
+    before = path.read_bytes()
+    for one, other in ((path, path), (tmp_path / "link", path), (tmp_path / "." / "v.sqlite", path)):
+        add_verdicts(one, other)
+    assert path.read_bytes() == before
+
+
+def test_a_flipped_byte_is_found_or_changes_no_verdict(tmp_path: Path) -> None:
+    """But 0 for 1 in a verdict itself, which SQLite keeps in a byte that is 8 or 9: nothing else tells it."""
+    asked = [(f"q{i % 3}?", f"a{i}", f"b{i % 5}") for i in range(60)]
+    truth = FakeEquivalence(entailments=[(a, b) for _, a, b in asked[::2]])
+    expected = truth.entails(asked)
+    whole = tmp_path / "v.sqlite"
+    CachedEquivalence(truth, whole).entails(asked)
+    raw = whole.read_bytes()
+    statement = range(raw.index(b"CREATE TABLE"), raw.index(b"WITHOUT ROWID") + 14)
+    rng = random.Random(13)
+    used = [place for place, byte in enumerate(raw) if byte]
+    counts: Counter[str] = Counter()
+    for number in range(600):
+        place = rng.choice((statement, range(100), used, range(len(raw)))[number % 4])
+        flipped = bytearray(raw)
+        flipped[place] ^= 1 << rng.randrange(8) if number % 3 else rng.randrange(1, 256)
+        path = tmp_path / f"{number}.sqlite"
+        path.write_bytes(flipped)
+        try:
+            right = CachedEquivalence(truth, path).entails(asked) == expected
+        except StoreError:
+            counts["refused"] += 1
+        else:
+            assert right or {raw[place], flipped[place]} == {8, 9}, (place, raw[place], flipped[place])
+            counts["harmless"] += 1
+    assert sum(counts.values()) == 600
+    assert min(counts.values()) > 100, counts

@@ -54,6 +54,33 @@ TEMPLATE_WITHOUT_SYSTEM = (
     "<|turn|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
 )
+TEMPLATES: dict[str, str | None] = {
+    "plain text": None,
+    "marks": TEMPLATE,
+    "brackets": TEMPLATE_IN_BRACKETS,
+    "refuses system": TEMPLATE_WITHOUT_SYSTEM,
+    "drops system": TEMPLATE.replace(
+        "{% for message in messages %}",
+        "{% for message in messages %}{% if message['role'] != 'system' %}",
+    ).replace("{% endfor %}", "{% endif %}{% endfor %}"),
+    "doubles the BOS": "{{ bos_token }}" + TEMPLATE,
+    "forgets the BOS": TEMPLATE.replace("{{ bos_token }}", ""),
+    "ends turns with the end of text": (
+        "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}{{ eos_token }}{% endfor %}"
+    ),
+    "ends turns with a newline": (
+        "{% for m in messages %}### {{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}"
+    ),
+    "ends turns with nothing": "{% for m in messages %} {{ m['role'] }}: {{ m['content'] }}{% endfor %}",
+    "renders answers elsewhere": TEMPLATE.replace(
+        "<|turn|>assistant\n{% endif %}", "<|turn|>assistant: {% endif %}"
+    ),
+    "cuts thoughts": (
+        "{% for m in messages %}<|turn|>{{ m['role'] }}\n{{ m['content'].split('</think>')[-1] }}<|end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n<think>\n</think>\n{% endif %}"
+    ),
+}
+"""The habits of chat templates, and none."""
 
 CORPUS = [
     "Answer each question with the bare answer only, ending in a full stop.",

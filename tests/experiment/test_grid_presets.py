@@ -31,7 +31,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: Path) -> None:
-    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper")
+    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper", keep="all")
     assert mills.run(tmp_path, settings).complete
     chosen = json.loads((tmp_path / "selection/one/mill.json").read_text())
     platt = chosen["methods"]["Platt"]["E-SC"]["candidate"].replace(" ", "_")
@@ -79,7 +79,7 @@ BAD = {
     "no JSON": (b"x6", "not JSON"),
     "too long": (
         b'{"id": "x7", "question": "Who?", "answers": ["a"], "context": "%s"}' % (b"word " * 420_000),
-        "'x7': 2100004 characters are more than any model reads",
+        "2100004 characters are more than any model reads",
     ),
 }
 
@@ -101,7 +101,8 @@ def test_bad_rows_are_told_one_by_one_and_change_nothing_else(tmp_path: Path) ->
         ("mill", True)
     ] * len(BAD)
     first = mills.COUNT + 1
-    assert [one["line"] for one in told] == [*range(first, first + 6), None]
+    assert [one["line"] for one in told] == [*range(first, first + 7)]
+    assert [one.get("row_id") for one in told] == ["x1", "x2", "mill0", "x4", None, None, "x7"]
     samples = [
         {name: text for name, text in mills.contents(folder).items() if name.startswith("samples")}
         for folder in (clean, dirty)

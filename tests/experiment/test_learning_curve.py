@@ -216,9 +216,9 @@ def test_what_makes_no_sense_is_refused() -> None:
     for temperatures, rows in [({3: []}, one), ({3: [1.0]}, {})]:
         with pytest.raises(UsageError, match="needs rows"):
             learning_curve(temperatures, rows)
-    with pytest.raises(UsageError, match="at least 1"):
-        subset_temperatures(lambda _: 1.0, 9, sizes=(0,))
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(FitError, match="4 labelled questions in the smallest subset, and at least 5"):
+        subset_temperatures(lambda _: 1.0, 9, sizes=(4, 8))
+    with pytest.raises(UsageError, match="expected a size and a subset at least"):
         subset_temperatures(lambda _: 1.0, 9, subsets=0)
     with pytest.raises(FitError, match="fewer than any"):
         subset_temperatures(lambda _: 1.0, 9)

@@ -161,7 +161,7 @@ def test_right_clusters_are_found_to_be_more_right(scores: GridScores) -> None:
 
 def test_labels_that_tell_each_text_from_every_other_turn_the_verdict(scores: GridScores) -> None:
     clusters, _ = remedies_findings(list(compared(scores, lambda _: lambda _, a, b: a == b)))
-    assert clusters.verdict == "does not"
+    assert clusters.verdict == "does not hold"
 
 
 def test_without_labels_the_clusters_are_not_judged_and_the_scores_are(scores: GridScores) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import StoreError
-from semcal.experiment.store import Store, digest
+from semcal.experiment.store import Store, digest, read_block
 
 ROWS = [{"id": "1", "u": -float("inf")}, {"id": "2", "text": "è\n"}]
 
@@ -54,6 +54,44 @@ def test_a_damaged_block_is_named_and_refused(tmp_path: Path, damage: str) -> No
     )
     with pytest.raises(StoreError, match=path.name):
         store.rows("sample", {}, lambda: ROWS)
+
+
+def test_blocks_whose_contents_are_swapped_are_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    keys = ({"seed": 0}, {"seed": 1})
+    for key in keys:
+        store.rows("sample", key, lambda: ROWS)
+    one, other = (store.path("sample", key) for key in keys)
+    (tmp_path / "kept").write_bytes(one.read_bytes())
+    one.write_bytes(other.read_bytes())
+    other.write_bytes((tmp_path / "kept").read_bytes())
+    for key, path in zip(keys, (one, other), strict=True):
+        with pytest.raises(StoreError, match=path.name):
+            store.find("sample", key)
+
+
+def test_no_change_of_a_single_byte_passes_for_a_block(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.keep_lines("sample", {}, ['{"id": "1"}', '{"id": "2"}'], {"model": "m", "block": 0})
+    path = store.path("sample", {})
+    raw = path.read_bytes()
+    for place in range(len(raw) - 1):  # the last is the line's end, and may lack
+        for value in {raw[place] ^ 1, raw[place] ^ 32, 0, 255, ord("["), ord("9")} - {raw[place]}:
+            path.write_bytes(raw[:place] + bytes([value]) + raw[place + 1 :])
+            with pytest.raises(StoreError, match=path.name):
+                read_block(path)
+    path.write_bytes(raw)
+    assert read_block(path).label == {"model": "m", "block": 0}
+
+
+@pytest.mark.parametrize(
+    "end", ["[" * 100_000, "9" * 5000, '{"block": 1, "of": []}', "null", '"x"', "\ud800"]
+)
+def test_an_end_that_seals_nothing_is_refused(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"id": "1"}\n' + end.encode("utf-8", "surrogatepass") + b"\n")
+    with pytest.raises(StoreError, match=r"a\.jsonl is damaged or was edited"):
+        read_block(path)
 
 
 def test_digests_do_not_depend_on_the_order_of_keys() -> None:

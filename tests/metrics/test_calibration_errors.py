@@ -49,15 +49,20 @@ def plain_ace(p, c, bins):
     return total
 
 
-def plain_smooth_ece(p, c, end_weight, cells=1500):
-    """The integral by the midpoint rule, the kernel reflected by images, the fixed point by bisection."""
+def plain_smooth_ece(p, c, end_weight, cells=1500, reach=np.inf):
+    """The integral by the midpoint rule, the kernel reflected by images, the fixed point by bisection.
+
+    With a `reach` of 0.5 the kernel is cut off there, and what is left of it has mass 1: as relplot does.
+    """
     t = (np.arange(cells) + 0.5) / cells
     weight = np.where((p == 0) | (p == 1), end_weight, 1.0)
 
     def at(width):
         images = [sign * p + 2 * j for j in (-2, -1, 0, 1, 2) for sign in (1, -1)]
-        kernel = sum(norm.pdf(t[:, None] - image, scale=width) for image in images)
-        return np.abs(kernel @ (weight * (c - p))).mean() / weight.sum()
+        away = [np.abs(t[:, None] - image) for image in images]
+        kernel = sum(np.where(d <= reach, norm.pdf(d, scale=width), 0.0) for d in away)
+        mass = weight.sum() if np.isinf(reach) else (kernel @ weight).mean()
+        return np.abs(kernel @ (weight * (c - p))).mean() / mass
 
     low, high = 1e-3, 1.0
     for _ in range(14):
@@ -97,6 +102,39 @@ def test_smooth_ece_agrees_with_its_authors_package(seed):
         warnings.simplefilter("ignore")
         expected = relplot.smECE(p, c)
     assert smooth_ece(p, c) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("slope", "definition", "package"), [(0.0, 0.216, 0.221), (-0.4, 0.277, 0.302), (-1.0, 0.331, 0.402)]
+)
+def test_at_large_widths_smooth_ece_is_the_definition_and_relplot_a_kernel_cut_at_a_half(
+    slope, definition, package
+):
+    """The chance of being right does not rise with the confidence, or falls with it."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.01, 0.99, 300)
+    c = (rng.random(300) < 0.5 + slope * (p - 0.5)).astype(float)
+    assert smooth_ece(p, c) == pytest.approx(definition, abs=1e-3)
+    assert smooth_ece(p, c) == pytest.approx(plain_smooth_ece(p, c, 0.5), abs=1e-4)
+    cut = plain_smooth_ece(p, c, 0.5, reach=0.5)
+    assert cut == pytest.approx(package, abs=1e-3)
+    relplot = pytest.importorskip("relplot.metrics")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert cut == pytest.approx(relplot.smECE(p, c), abs=1e-3)
+
+
+def test_the_weight_of_the_ends_reaches_one_cell_inwards():
+    """It goes linearly from `end_weight` at 1 to a whole weight at 1 - 1/1024."""
+
+    def at(value, end_weight):
+        p = np.r_[np.full(50, value), np.full(50, 0.5)]
+        c = np.r_[np.ones(45), np.zeros(5), np.ones(10), np.zeros(40)]
+        return smooth_ece(p, c, end_weight=end_weight)
+
+    assert at(1.0, 0.5) - at(1.0, 1.0) == pytest.approx(0.033, abs=1e-3)
+    assert at(1 - 0.5 / 1024, 0.5) - at(1 - 0.5 / 1024, 1.0) == pytest.approx(0.014, abs=1e-3)
+    assert at(1 - 1 / 1024, 0.5) == pytest.approx(at(1 - 1 / 1024, 1.0), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))

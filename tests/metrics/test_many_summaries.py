@@ -108,7 +108,7 @@ def test_sets_of_one_class_have_no_auroc_and_leave_the_others_alone():
         ([[0.5, 0.5]], [[1, 2]], r"set 0: correct\[1\] is 2"),
         ([0.5, 0.5], [1, 0], r"confidence has shape \(2,\)"),
         ([[0.5, 0.5]], [[1]], r"shape \(1, 2\) and correct \(1, 1\)"),
-        ([[0.5], [0.5, 0.5]], [[1], [1, 0]], "rows of as many numbers"),
+        ([[0.5], [0.5, 0.5]], [[1], [1, 0]], "confidence holds rows of different lengths"),
         ([[]], [[]], r"shape \(1, 0\)"),
     ],
 )

@@ -35,7 +35,7 @@ def checked(confidence: np.ndarray, correct: np.ndarray, resamples: int = 30) ->
         assert run.metric(name) == pytest.approx(values, abs=rounding(name), nan_ok=True), name
     errors = {name: METRICS[name] for name in NULLS}
     expected = if_calibrated(runs, errors, 15, resamples, copy.deepcopy(rng))
-    right = run.outcomes_below(rng.random((resamples, runs.n)).T)
+    right = run.calibrated_outcomes(rng.random((resamples, runs.n)).T)
     for name, values in expected.items():
         assert run.if_calibrated(name, right) == pytest.approx(values, abs=rounding(name)), name
 

@@ -117,7 +117,7 @@ def test_rounding_errors_outside_the_unit_interval_are_clipped():
         ([-0.01, 0.5], [1, 0], r"confidence\[0\] is -0.01"),
         ([0.5, math.nan], [1, 0], r"confidence\[1\] is NaN"),
         ([0.5, None], [1, 0], r"confidence\[1\] is NaN"),
-        ([0.5, "high"], [1, 0], "confidence holds something that is no number"),
+        ([0.5, "high"], [1, 0], r"confidence holds texts \(str\), got \[0.5, 'high'\]; expected numbers"),
         ([0.5, 0.5], [1, 0.5], r"correct\[1\] is 0.5; expected true or false"),
         ([0.5, 0.5], [1, None], r"correct\[1\] is nan"),
         ([0.5], [1, 0], "1 confidences and 2 outcomes"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from semcal.errors import QuestionError, SemcalWarning
+from semcal.records import atomic_write
 
 
 def ten() -> int:
@@ -125,6 +126,19 @@ class DeadlyLoad:
 
     def __call__(self):
         raise AssertionError("nobody comes here")
+
+
+@dataclass(frozen=True)
+class WriteSlowly:
+    """Writes half of a file, and then takes its time."""
+
+    path: Path
+
+    def __call__(self, held, tell):
+        with atomic_write(self.path) as handle:
+            handle.write(b"half")
+            handle.flush()
+            time.sleep(60)
 
 
 @dataclass(frozen=True)

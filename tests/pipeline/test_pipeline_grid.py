@@ -11,7 +11,7 @@ import pytest
 
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.errors import FitError, InputError, UsageError
+from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.pipeline import choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
@@ -45,6 +45,11 @@ def world(n: int, *, over: float = 2.0, seed: int = 0) -> tuple[FakeLanguageMode
 
 def row(name: str, p: float | None, right: bool | None, measure: str = "E-SC") -> dict:
     return {"id": name, "confidence": {measure: p}, "correct": {measure: right}}
+
+
+def five(*rows: dict) -> list[dict]:
+    """Each row for five questions, as a choice needs five."""
+    return [{**one, "id": f"{one['id']}.{copy}"} for copy in range(5) for one in rows]
 
 
 class CountingModel:
@@ -131,20 +136,21 @@ def test_passages_and_their_absence_keep_the_order_of_the_questions() -> None:
     ],
 )
 def test_ties_go_to_the_temperature_nearest_to_one_and_of_equals_to_the_larger(briers, chosen) -> None:
-    rows = {t: [row("1", 1 - math.sqrt(b), True)] for t, b in briers.items()}
+    rows = {t: five(row("1", 1 - math.sqrt(b), True)) for t, b in briers.items()}
     assert choose_temperatures(rows, measures=("E-SC",)).temperatures == {"E-SC": chosen}
 
 
 def test_a_lower_brier_score_wins_over_nearness_to_one() -> None:
-    rows = {t: [row("1", p, True), row("2", p, False)] for t, p in {1.0: 0.7, 4.0: 0.6}.items()}
+    rows = {t: five(row("1", p, True), row("2", p, False)) for t, p in {1.0: 0.7, 4.0: 0.6}.items()}
     assert choose_temperatures(rows).temperatures == {"E-SC": 4.0}
     assert choose_temperatures(rows).at_edge == ("E-SC",)
 
 
 def test_measures_may_differ_in_temperature() -> None:
+    right = {"E-SC": True, "L-SC": True}
     rows = {
-        1.0: [{"id": "1", "confidence": {"E-SC": 0.9, "L-SC": 0.5}, "correct": {"E-SC": True, "L-SC": True}}],
-        2.0: [{"id": "1", "confidence": {"E-SC": 0.8, "L-SC": 0.6}, "correct": {"E-SC": True, "L-SC": True}}],
+        1.0: five({"id": "1", "confidence": {"E-SC": 0.9, "L-SC": 0.5}, "correct": right}),
+        2.0: five({"id": "1", "confidence": {"E-SC": 0.8, "L-SC": 0.6}, "correct": right}),
     }
     found = choose_temperatures(rows)
     assert found.temperatures == {"E-SC": 1.0, "L-SC": 2.0}
@@ -156,17 +162,17 @@ def test_measures_may_differ_in_temperature() -> None:
 
 def test_a_temperature_gains_nothing_by_having_no_opinion() -> None:
     rows = {
-        1.0: [row("1", 0.9, True), row("2", 0.6, False)],
-        2.0: [row("1", 0.8, True), row("2", None, None)],  # without the common ground: .04 against .185
+        1.0: five(row("1", 0.9, True), row("2", 0.6, False)),
+        2.0: five(row("1", 0.8, True), row("2", None, None)),  # without the common ground: .04 against .185
     }
     found = choose_temperatures(rows)
     assert found.temperatures == {"E-SC": 1.0}
-    assert {entry["n"] for entry in found.table()} == {1}
-    assert common_outcomes(list(rows.values()), "E-SC").undefined == 1
+    assert {entry["n"] for entry in found.table()} == {5}
+    assert common_outcomes(list(rows.values()), "E-SC").undefined == 5
 
 
 def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path: Path) -> None:
-    model, questions = world(4)
+    model, questions = world(7)
     file = tmp_path / "q.jsonl"
     file.write_text("".join(dumps(question.row()) + "\n" for question in questions))
     found = fit_grid(model, str(file), equivalence="exact", temperatures=(1, 2), m=3, measures=("E-SC",))
@@ -178,7 +184,7 @@ def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path
 
 
 def test_what_cannot_be_chosen_from_is_refused() -> None:
-    model, questions = world(3)
+    model, questions = world(6)
     for grid, message in [
         ((), "one temperature or more"),
         ((1, 1), "each once"),
@@ -190,12 +196,22 @@ def test_what_cannot_be_chosen_from_is_refused() -> None:
     with pytest.raises(FitError, match="no labelled questions"):
         fit_grid(model, [], equivalence=SAME)
     with pytest.raises(InputError, match="'q0' occurs twice"):
-        fit_grid(model, [questions[0]] * 2, equivalence=SAME)
+        fit_grid(model, [questions[0]] * 5, equivalence=SAME)
     with pytest.raises(InputError, match="answers"):
-        fit_grid(model, [Question("q0", questions[0].question)], equivalence=SAME)
+        fit_grid(model, [Question("q", questions[0].question), *questions], equivalence=SAME)
+    with pytest.raises(FitError, match="there are 4 labelled questions to choose a temperature by"):
+        fit_grid(model, questions[:4], equivalence=SAME)
     with pytest.raises(FitError, match="nothing to choose by"):
-        choose_temperatures({1.0: [row("1", None, None)]})
+        choose_temperatures({1.0: five(row("1", None, None))})
+    rows = five(row("1", 0.5, True))
     with pytest.raises(InputError, match="'2' is not there under every candidate"):
-        choose_temperatures({1.0: [row("1", 0.5, True)], 2.0: [row("1", 0.5, True), row("2", 0.5, True)]})
-    with pytest.raises(InputError, match="'1' occurs twice"):
-        choose_temperatures({1.0: [row("1", 0.5, True)] * 2})
+        choose_temperatures({1.0: rows, 2.0: [*rows, row("2", 0.5, True)]})
+    with pytest.raises(InputError, match=r"'1\.0' occurs twice"):
+        choose_temperatures({1.0: rows + rows})
+    with pytest.raises(FitError, match="at least 5 are needed"):
+        choose_temperatures({1.0: rows[:4]})
+
+
+def test_few_questions_are_warned_of() -> None:
+    with pytest.warns(SemcalWarning, match="there are only 10 labelled questions to choose a temperature by"):
+        choose_temperatures({1.0: five(row("1", 0.5, True), row("2", 0.5, True))})

@@ -58,8 +58,8 @@ def test_a_measure_that_is_undefined_is_null() -> None:
         ({"clusters": [[0, 1], []]}, "non-empty lists"),
         ({"clusters": [["0"]]}, "whole numbers"),
         ({"log_likelihoods": [-1, -1, "x"]}, "expected a number"),
-        ({"log_likelihoods": [-1, -1, 0.5]}, "'q'"),
-        ({"log_likelihoods": ["-inf", "-inf", "-inf"]}, "'q'"),
+        ({"log_likelihoods": [-1, -1, 0.5]}, "at most 0, got 0.5"),
+        ({"log_likelihoods": ["-inf", "-inf", "-inf"]}, "'log_likelihoods' are all -inf"),
         ({"id": None}, "'id' must be"),
     ],
 )

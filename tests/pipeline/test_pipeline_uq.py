@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 import semcal
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.truncation import Truncation
-from semcal.errors import FitError, InputError, UsageError
+from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.pipeline import Fit
 from semcal.qa.datasets import Question
 
@@ -17,7 +18,15 @@ TABLE = {
     "Who wrote it?": {"Ana Velis.": 0.5, "Dr Ana Velis.": 0.3, "Bo Tarn.": 0.2},
     "Who sang it?": {"Mira Oln.": 0.9, "Bo Tarn.": 0.1},
 }
-LABELLED = [Question("1", "Who wrote it?", ("Bo Tarn",)), Question("2", "Who sang it?", ("Mira Oln",))]
+PAIR = [Question("1", "Who wrote it?", ("Bo Tarn",)), Question("2", "Who sang it?", ("Mira Oln",))]
+
+
+def thrice(*questions: Question) -> list[Question]:
+    """Each question three times over, as a fit needs five."""
+    return [replace(one, id=f"{one.id}{copy}") for copy in "abc" for one in questions]
+
+
+LABELLED = thrice(*PAIR)
 
 
 @pytest.fixture
@@ -59,10 +68,12 @@ def test_a_fit_raises_the_temperature_of_a_model_that_is_sure_and_wrong(model) -
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
 def test_all_references_share_the_weight_of_one_question(model) -> None:
-    twice = [Question("1", "Who wrote it?", ("Bo Tarn", "Ana Velis")), LABELLED[1]]
-    both = semcal.fit(model, twice).recalibrator.certificate_.loss_at_one
+    twice = [Question("1", "Who wrote it?", ("Bo Tarn", "Ana Velis")), PAIR[1]]
+    both = semcal.fit(model, thrice(*twice)).recalibrator.certificate_.loss_at_one
     one, other = (
-        semcal.fit(model, [Question("1", "Who wrote it?", (answer,)), LABELLED[1]]).recalibrator.certificate_
+        semcal.fit(
+            model, thrice(Question("1", "Who wrote it?", (answer,)), PAIR[1])
+        ).recalibrator.certificate_
         for answer in twice[0].answers
     )
     assert both == pytest.approx((one.loss_at_one + other.loss_at_one) / 2, rel=1e-6)
@@ -84,13 +95,34 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
 
 def test_questions_to_fit_on_need_answers(model) -> None:
     with pytest.raises(FitError, match="'2' has no reference answer"):
-        semcal.fit(model, [LABELLED[0], Question("2", "Who sang it?")])
-    with pytest.raises(FitError, match="no labelled questions"):
+        semcal.fit(model, [*LABELLED, Question("2", "Who sang it?")])
+    with pytest.raises(
+        FitError, match="there are no labelled questions to fit to, and at least 5 are needed"
+    ):
         semcal.fit(model, [])
 
 
+@pytest.mark.parametrize("method", ["TS", "ATS", "Platt"])
+def test_a_fit_to_four_questions_is_refused_and_one_to_few_is_warned_of(model, method: str) -> None:
+    with pytest.raises(FitError, match="there are 4 labelled questions to fit to, and at least 5 are needed"):
+        semcal.fit(model, LABELLED[:4], method=method)
+    with pytest.warns(SemcalWarning, match="only 6 labelled questions to fit to: another 6 may give quite"):
+        found = semcal.fit(model, LABELLED, method="TS")
+    low, high = found.report["interval"]
+    assert low < found.temperature < high
+    assert math.log(high / low) > 2 * 1.96 * found.report["standard_error"] / found.temperature
+
+
+def test_the_interval_of_t_takes_questions_on_one_passage_together(model) -> None:
+    grouped = [replace(one, extra={"group": one.id[0]}) for one in LABELLED]
+    alone, together = (semcal.fit(model, given).report for given in (LABELLED, grouped))
+    assert "n_groups" not in alone
+    assert together["n_groups"] == 2
+    assert together["standard_error"] > 1.3 * alone["standard_error"]
+
+
 def test_ids_must_be_distinct_and_measures_known(model) -> None:
-    with pytest.raises(InputError, match="'1' occurs twice"):
+    with pytest.raises(InputError, match="'1a' occurs twice"):
         semcal.SemanticUQ(model).ask_many([LABELLED[0], LABELLED[0]])
     with pytest.raises(UsageError, match="did you mean 'E-SC'"):
         semcal.SemanticUQ(model, measure="E-CS")

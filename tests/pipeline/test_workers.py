@@ -282,6 +282,19 @@ def test_tasks_that_were_given_up_are_not_waited_for() -> None:
             crew.result(number)
 
 
+def test_a_worker_that_is_ended_leaves_no_temporary_file(tmp_path: Path) -> None:
+    with Workers(jobs.ten, 1) as crew:
+        crew.start(Task(jobs.WriteSlowly(tmp_path / "file")))
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert [path.name.startswith(".file.") for path in tmp_path.iterdir()] == [True]
+        (worker,) = crew._workers
+        crew.close(at_once=True)
+    assert worker.process.exitcode == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
 SCRIPT = """
 import os, sys
 from pathlib import Path

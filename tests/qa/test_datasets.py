@@ -103,7 +103,7 @@ def test_a_long_bad_value_is_shortened_in_the_message():
 
 def test_half_characters_are_an_error_before_anything_is_computed():
     data = {"id": "q", "question": "Who?", "answers": ["Ada"], "note": ["fine", "bro\ud800ken"]}
-    assert "broken character" in row_error(data)
+    assert "'note' holds '\\ud800', half a character" in row_error(data)
 
 
 def test_endless_nesting_spoils_its_own_row_only():
@@ -353,9 +353,9 @@ def test_a_source_that_cannot_be_read_says_why(tmp_path):
         load_questions(tmp_path / "none.jsonl")
     with pytest.raises(UsageError, match="did you mean 'squad'"):
         load_questions("squat")
-    (tmp_path / "q.xlsx").write_bytes(b"")
+    (tmp_path / "q.doc").write_bytes(b"")
     with pytest.raises(InputError, match=r"known endings: \.jsonl"):
-        load_questions(tmp_path / "q.xlsx")
+        load_questions(tmp_path / "q.doc")
     (tmp_path / "q.csv").write_text("")
     with pytest.raises(InputError, match="no questions"):
         load_questions(tmp_path / "q.csv")
@@ -400,7 +400,8 @@ def hub(monkeypatch):
     module = ModuleType("datasets")
     module.asked, module.rows, module.error = [], [], None
 
-    def load_dataset(path, name, *, split):
+    def load_dataset(path, name, *, split, trust_remote_code):
+        assert trust_remote_code is False  # left out, it asks on stdin whether code may run
         module.asked.append((path, name, split))
         if module.error:
             raise module.error
@@ -489,3 +490,12 @@ def test_parquet_cells_become_what_json_can_hold(tmp_path):
     (error,) = read_questions(path)
     assert "a cell holds bytes" in str(error)
     assert "line 1" in str(error)
+
+
+def test_what_is_wrong_with_a_question_names_its_line_and_its_id(tmp_path):
+    path = write_lines(
+        tmp_path / "q.jsonl", [{"id": "a", "question": "One?"}, {"id": "b", "question": "Two?"}]
+    )
+    assert str(load_questions(path)[1].error("too long")) == "line 2 (id 'b'): too long"
+    assert str(Question("b", "Two?").error("too long")) == "question 'b': too long"
+    assert load_questions(path)[1] == Question("b", "Two?")

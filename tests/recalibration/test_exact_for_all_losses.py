@@ -10,9 +10,20 @@ import pytest
 import torch
 from calibration_sets import Made, made
 from scipy.special import log_softmax
+from scipy.stats import t
 
 from semcal.errors import FitError, InputError, UndefinedWarning
-from semcal.recalibration import PAPER_LOSSES, Suffixes, TemperatureScaling, fit_temperatures, tabulate
+from semcal.recalibration import (
+    PAPER_LOSSES,
+    BlockShape,
+    Suffixes,
+    TemperatureScaling,
+    fit_ats,
+    fit_platt,
+    fit_temperatures,
+    fit_ts,
+    tabulate,
+)
 from semcal.recalibration.one_pass import curve_of
 
 
@@ -116,26 +127,26 @@ def test_temperatures_that_are_not_usual_are_found_as_well(temperature: float) -
 def test_the_curve_is_the_loss_at_its_temperatures_and_lowest_at_the_fit() -> None:
     one = made(4, questions=40)
     for fit in fit_temperatures(one.suffixes, one.head, resamples=1):
-        t, loss = (np.array(a) for a in (fit.curve.temperature, fit.curve.loss))
-        assert abs(math.log(t[loss.argmin()] / fit.temperature)) < math.log(400) / 100
-        assert t[60] == pytest.approx(1.0)
+        heat, loss = (np.array(a) for a in (fit.curve.temperature, fit.curve.loss))
+        assert abs(math.log(heat[loss.argmin()] / fit.temperature)) < math.log(400) / 100
+        assert heat[60] == pytest.approx(1.0)
         assert loss[60] == pytest.approx(fit.certificate.loss_at_one, abs=1e-5)
 
 
-@pytest.mark.parametrize(("targets", "temperature"), [([0, 1, 2, 3], 0.05), ([1, 2, 3, 4], 20.0)])
+@pytest.mark.parametrize(("targets", "temperature"), [([0, 1, 2, 3, 4], 0.05), ([1, 2, 3, 4, 0], 20.0)])
 def test_a_loss_that_falls_to_a_bound_stops_there_and_has_no_standard_error(
     targets: list[int], temperature: float
 ) -> None:
-    one = flat(torch.eye(5)[:4] * 4, targets)
+    one = flat(torch.eye(5) * 4, targets)
     with pytest.warns(UndefinedWarning, match="no standard error"):
         (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=5)
     assert (fit.temperature, fit.certificate.at_bound) == (pytest.approx(temperature), True)
     assert math.isnan(fit.standard_error)
-    assert fit.interval() == pytest.approx((temperature, temperature))
+    assert np.isnan(fit.interval()).all()
 
 
 def test_a_flat_loss_leaves_temperature_one() -> None:
-    one = flat(torch.zeros(3, 4), [0, 1, 2])
+    one = flat(torch.zeros(5, 4), [0, 1, 2, 3, 0])
     with pytest.warns(UndefinedWarning, match="flat loss"):
         fits = fit_temperatures(one.suffixes, one.head, resamples=1)
     assert {(fit.temperature, fit.certificate.at_bound) for fit in fits} == {(1.0, False)}
@@ -231,3 +242,68 @@ def test_the_bootstrap_spreads_as_the_standard_error_says_and_repeats_with_its_s
     low, high = first.interval()
     assert low < first.temperature < high
     assert (high - low) / (2 * 1.96) == pytest.approx(first.standard_error, rel=0.25)
+
+
+def test_fewer_than_five_labelled_questions_are_no_calibration_set() -> None:
+    four, five = made(10, questions=4, references=3), made(10, questions=5, references=3)
+    with pytest.raises(FitError, match="there are 4 labelled questions to fit to, and at least 5 are needed"):
+        fit_temperatures(four.suffixes, four.head)
+    for train in (fit_ts, fit_platt):
+        with pytest.raises(FitError, match="at least 5 are needed"):
+            train(four.suffixes, four.head)
+    with pytest.raises(FitError, match="at least 5 are needed"):
+        fit_ats(four.suffixes, four.head, shape=BlockShape(16, 32, 2, 2, 8, 10_000.0, 1e-6))
+    (fit,) = fit_temperatures(five.suffixes, five.head, points=[("NLL", None)], resamples=1)
+    assert (fit.n_questions, fit.n_clusters) == (5, 5)
+
+
+def noisy(seed: int, *, questions: int, tokens: int = 4) -> Made:
+    """Questions that each have a temperature of their own, so that the tokens of one depend on each other."""
+    rng = np.random.default_rng(seed)
+    z = torch.tensor(rng.standard_normal((questions * tokens, 20), dtype=np.float32) * 2.5)
+    heat = (1.6 * np.exp(0.4 * rng.standard_normal(questions))).repeat(tokens)
+    p = np.exp(log_softmax(z.numpy() / heat[:, None], axis=1))
+    return flat(z, (p.cumsum(1) > rng.random((len(z), 1))).argmax(1).tolist(), tokens=tokens)
+
+
+def test_the_interval_holds_the_temperature_with_as_few_as_five_questions() -> None:
+    """The percentile interval of resampled questions, and a token's own standard error, are too narrow."""
+    many = noisy(99, questions=5_000)
+    (whole,) = fit_temperatures(many.suffixes, many.head, points=[("NLL", None)], resamples=1)
+    hits = np.zeros(3)
+    for seed in range(80):
+        one = noisy(seed, questions=5)
+        (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=100)
+        token = fit.temperature**2 / math.sqrt(fit.certificate.curvature * fit.n_tokens)
+        percentile = np.quantile(fit.resampled, [0.025, 0.975])
+        for place, (low, high) in enumerate(
+            [
+                fit.interval(),
+                percentile,
+                (fit.temperature - 1.96 * token, fit.temperature + 1.96 * token),
+            ]
+        ):
+            hits[place] += low <= whole.temperature <= high
+    interval, resampled, tokens = hits / 80
+    assert 0.9 <= interval <= 0.99
+    assert resampled < 0.88
+    assert tokens < 0.88
+
+
+def test_the_standard_error_is_that_of_the_jackknife_of_groups() -> None:
+    one = noisy(3, questions=60)
+    groups = np.arange(60) // 3
+    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], groups=groups, resamples=1)
+    left = []
+    for group in range(20):
+        kept = np.repeat(groups != group, 4)
+        z, y = one.logits[kept], one.suffixes.targets[kept]
+        left.append(1 / TemperatureScaling().fit(z, y).temperature_)
+    exact = math.sqrt(19 / 20 * np.sum((np.array(left) - np.mean(left)) ** 2)) * fit.temperature**2
+    assert fit.standard_error == pytest.approx(exact, rel=0.05)
+    assert fit.n_clusters == 20
+    low, high = fit.interval(0.9)
+    away = t.ppf(0.95, 19) * fit.standard_error / fit.temperature
+    assert (math.log(high / fit.temperature), math.log(fit.temperature / low)) == pytest.approx((away, away))
+    with pytest.raises(InputError, match="give a label for each of 60 questions"):
+        fit_temperatures(one.suffixes, one.head, groups=groups[:5])

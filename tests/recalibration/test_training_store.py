@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,33 @@ def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: 
         raise SafetensorError("I/O error: No space left on device")
 
     monkeypatch.setattr("semcal.recalibration.tensor_files.save_file", full)
-    with pytest.raises(StoreError, match=r"cannot write .*state\.safetensors: I/O error: No space"):
+    with pytest.raises(StoreError, match=r"cannot write .*state\.safetensors \(I/O error: No space"):
         write_tensors(tmp_path / "state.safetensors", {"a": torch.zeros(2)})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["TS", "ATS", "Platt"])
+def test_a_changed_state_is_refused_or_ends_at_the_same_bytes(method: str, tmp_path: Path) -> None:
+    """Flipped, cut, emptied, or another training's state under this name."""
+    whole = train(method)
+    store = TrainingStore(tmp_path, {}, interval=0)
+    killed_after(4, store, method)
+    (path,) = tmp_path.glob("*.safetensors")
+    raw, rng = path.read_bytes(), random.Random(13)
+    others = TrainingStore(tmp_path / "other", {"data": "e"}, interval=0)
+    killed_after(4, others, method)
+    (other,) = (tmp_path / "other").glob("*.safetensors")
+    places = [*range(60), *(rng.randrange(len(raw)) for _ in range(60))]  # the head, and anywhere
+    changes = [raw[:at] + bytes([raw[at] ^ rng.randrange(1, 256)]) + raw[at + 1 :] for at in places]
+    changes += [raw[:at] for at in places[::10]] + [b"", other.read_bytes(), raw + b"x"]
+    refused = 0
+    for changed in changes:
+        path.write_bytes(changed)
+        try:
+            again = train(method, Watch(store=store))
+        except StoreError:
+            refused += 1
+        else:
+            assert all(torch.equal(a, b) for a, b in zip(weights(again), weights(whole), strict=True))
+            assert again.losses == whole.losses
+    assert refused > len(changes) - 5

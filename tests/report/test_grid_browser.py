@@ -197,7 +197,7 @@ def test_stored_verdicts_stand_between_the_answers(
     a, b, c, *_ = (shown.index(form) for form in dict.fromkeys(row["normal_forms"]))
     size = len(shown)
     wanted = ["same" if i % (size + 1) == 0 else "not asked" for i in range(size * size)]
-    wanted[a * size + b], wanted[c * size + a] = "entails", "does not"
+    wanted[a * size + b], wanted[c * size + a] = "entails", "does not entail"
     assert outcome["verdicts"] == wanted
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from semcal.errors import UsageError
 from semcal.recalibration import Certificate, GradientSteps, Schedule, TemperatureFit
@@ -24,6 +26,7 @@ FIT = TemperatureFit(
     curve=LossCurve(T, tuple(0.5 + np.log(np.array(T) / 1.6) ** 2)),
     n_tokens=812,
     n_questions=300,
+    n_clusters=300,
 )
 
 
@@ -37,13 +40,14 @@ def test_the_loss_is_drawn_around_one_and_the_optimum_with_its_interval() -> Non
     assert 1 / 3 <= x.min() < 0.36
     assert 4.5 < x.max() <= 4.8
     np.testing.assert_allclose(curve.get_ydata(), 0.5 + np.log(x / 1.6) ** 2)
-    assert axes.patches[0].get_x() == pytest.approx(1.505)
-    assert axes.patches[0].get_width() == pytest.approx(0.19)
+    away = math.exp(t.ppf(0.975, 299) * 0.04 / 1.6)
+    assert axes.patches[0].get_x() == pytest.approx(1.6 / away)
+    assert axes.patches[0].get_width() == pytest.approx(1.6 * away - 1.6 / away)
 
 
 def test_the_certificate_is_written_beside_it() -> None:
     figure = loss_figure(FIT)
-    assert figure.axes[0].get_title(loc="left") == "T = 1.6 ± 0.04, 95 % [1.505, 1.695]"
+    assert figure.axes[0].get_title(loc="left") == "T = 1.6 ± 0.04, 95 % [1.523, 1.681]"
     assert figure.axes[0].get_ylabel().endswith("SS, α = 0.25")
     below = " ".join(figure.get_supxlabel().split())
     for part in ("812 tokens of 300 questions", "slope -3.0e-09", "curvature 4.25", "log T: 2e-08"):

@@ -7,13 +7,18 @@ import os
 __all__ = ["main"]
 
 
-#: numpy's products add up in another order with each number of threads; waiting threads are not to spin.
-_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+#: numpy's products add up in another order with each number of threads; waiting threads are not to spin;
+#: what transformers has to say is said in our words.
+_SETTINGS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 
 
 def main() -> None:
     """Run the command line."""
-    for name, value in _THREADS.items():  # before numpy and PyTorch are there to read it
+    for name, value in _SETTINGS.items():  # before the libraries are there to read it
         os.environ.setdefault(name, value)
     from semcal.cli.app import app
 

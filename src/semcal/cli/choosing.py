@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from semcal.cli.console import complain, progress, say, stages
 from semcal.errors import UsageError
-from semcal.qa.splits import question_key
+from semcal.qa.groups import group_ties
+from semcal.qa.near_duplicates import near_duplicates
+from semcal.qa.splits import question_key, warn_of_near_duplicates
 from semcal.records import write_rows
 from semcal.registry import check_name
 
@@ -98,11 +100,23 @@ def choose_by_grid(
 
 
 def keep_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:
-    """Refuse questions that are fitted to and used otherwise as well; `both` says what such a one is."""
+    """Refuse questions that are fitted to and used otherwise as well; `both` says what such a one is.
+
+    Warn of those that share a passage or a group with one that is fitted to, or ask nearly the same.
+    """
     used = {question_key(question) for question in labelled}
     for question in others:
         if question_key(question) in used:
             raise UsageError(f"{question.question!r} is {both}; take it out of one file")
+    ties = {tie for question in labelled for tie in group_ties(question)}
+    related = [question.id for question in others if not ties.isdisjoint(group_ties(question))]
+    if related:
+        complain(
+            f"warning: {len(related)} questions ({', '.join(map(repr, related[:3]))}"
+            f"{', …' if len(related) > 3 else ''}) share a passage or a group with questions to fit to, "
+            "which flatters what is measured on them; keep a passage or group in one file"
+        )
+    warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": others}))
 
 
 def _traded_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""What is said to a person on stderr: complaints, and progress on long work."""
+"""What is said to a person on stderr: complaints, notes, details with -v, and progress on long work."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import stat
 import sys
@@ -11,12 +12,23 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
-__all__ = ["complain", "nli_calls", "progress", "say", "set_quiet", "stages"]
+__all__ = [
+    "complain",
+    "detail",
+    "loading",
+    "nli_calls",
+    "progress",
+    "say",
+    "set_quiet",
+    "set_verbose",
+    "stages",
+]
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
 
 _quiet = False
+_verbose = False
 
 
 @dataclass
@@ -41,6 +53,12 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def set_verbose(verbose: bool) -> None:
+    """Let `detail` speak (option -v)."""
+    global _verbose
+    _verbose = verbose
+
+
 def complain(text: str) -> None:
     """Print a line on stderr."""
     sys.stderr.write(text + "\n")
@@ -51,6 +69,29 @@ def say(text: str) -> None:
     """Print a line on stderr unless -q was given."""
     if not _quiet:
         complain(text)
+
+
+def detail(text: str) -> None:
+    """Print a line on stderr if -v was given, and not -q."""
+    if _verbose:
+        say(text)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Show on a terminal that something is being loaded, while nothing else is shown."""
+    worker = multiprocessing.parent_process() is not None
+    if _quiet or worker or _running or not sys.stderr.isatty() or _in_a_pipe():
+        yield
+        return
+    from rich.console import Console
+
+    _running.append(_Running("loading", lambda _: None))
+    try:
+        with Console(stderr=True).status("loading"):
+            yield
+    finally:
+        _running.pop()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from semcal.cli.console import say
+from semcal.cli.console import detail
 from semcal.cli.resuming import Resumable
 from semcal.cli.streams import Item
 
@@ -40,14 +40,14 @@ def chosen(
     equivalence: str | None = None,
     at_once: bool = False,
 ) -> Shared:
-    """Choose how many processes a command uses, `at_once` or when that pays, and say so."""
+    """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
     from semcal.cli.loading import weights_of
     from semcal.pipeline.sharing import share_out, uses_cpu
 
     weights = weights_of(model=model, equivalence=equivalence)
     shared = share_out(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
     surely = at_once or shared.asked or shared.processes == 1
-    say(f"{label}: {'' if surely else 'up to '}{shared}")
+    detail(f"{label}: {'' if surely else 'up to '}{shared}")
     return shared
 
 
@@ -119,9 +119,9 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
 
 
 def tell_peak(crew: Crew[Any]) -> None:
-    """Say how much memory was used at most."""
+    """Say with -v how much memory was used at most."""
     of = f" of this process and {crew.hired} more" if crew.hired else ""
-    say(f"peak memory{of}: {crew.peak}")
+    detail(f"peak memory{of}: {crew.peak}")
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from semcal.cli.choosing import choose_by_grid, choose_by_sweep
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import progress, say, stages
-from semcal.cli.streams import BadRows
-from semcal.errors import UsageError
+from semcal.errors import QuestionError, UsageError
 from semcal.qa.datasets import Question
 from semcal.registry import check_name
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.fitting import CalibrationSet
     from semcal.recalibration import Fitted, Provenance
 
-__all__ = ["Wanted", "Work", "check_options"]
+__all__ = ["Wanted", "Work", "check_options", "forget_others"]
 
 #: Standard errors of accuracy that --keep-accuracy lets a choice cost: what chance alone would often take.
 WITHIN = 2.0
@@ -63,7 +64,7 @@ class Wanted:
         return f"{most}{len(GRID)} temperatures"
 
 
-def check_options(wanted: Wanted, *, validation: str | None, plot: Path | None, out: Path) -> None:
+def check_options(wanted: Wanted, *, validation: str | None, plot: Path | None) -> None:
     from semcal.pipeline.fitting import METHODS, check_method
     from semcal.semantics import MEASURES
 
@@ -77,10 +78,20 @@ def check_options(wanted: Wanted, *, validation: str | None, plot: Path | None, 
         from semcal.report.losses import check_figure_path
 
         check_figure_path(plot)
-    if (out / "calibration.json").exists():
-        say(f"fit: the recalibrator in {out} will be replaced")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; name a directory for the recalibrator")
+
+
+def forget_others(out: Path, wanted: Wanted) -> None:
+    """Remove what an older fit has left in the directory and this one has not written."""
+    from semcal.cli import choosing, learning
+    from semcal.semantics import MEASURES
+
+    if not wanted.select and wanted.method != "TS-grid":
+        (out / choosing.TABLE).unlink(missing_ok=True)
+        for folder in (out / measure for measure in MEASURES):
+            if (folder / "calibration.json").is_file():
+                rmtree(folder)
+    if not wanted.learning_curve:
+        (out / learning.TABLE).unlink(missing_ok=True)
 
 
 def _contradictions(wanted: Wanted, *, validation: str | None, plot: Path | None) -> Iterator[str]:
@@ -133,6 +144,11 @@ class Work:
             "features": None if self.features is None else str(self.features),
         }
 
+    def _leave_out(self, error: QuestionError) -> None:
+        """Report a question that does not fit the model, by its line and id."""
+        question = next(question for question in self.questions if question.id == error.question_id)
+        self.bad.report(question.error(error.reason))
+
     def fitted(self, wanted: Wanted, kept: Resumable, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and keep it."""
         from semcal.experiment.environment import versions
@@ -155,7 +171,7 @@ class Work:
                 store=self.features,
                 data=self.data,
                 versions=versions(),
-                on_bad_question=self.bad.report,
+                on_bad_question=self._leave_out,
                 progress=begin("fit", len(self.questions)),
                 on_step=_steps_shown(begin),
                 keep=kept.folder / "trainings",
@@ -180,7 +196,7 @@ class Work:
         kept.begin()
         asking = Asking(self.examples)
         labelled = CalibrationSet.of(
-            self.model, self.questions, asking=asking, on_bad_question=self.bad.report
+            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
         )
         provenance = labelled.provenance(
             self.model, asking=asking, data=self.data, seed=wanted.seed, versions=versions()
@@ -209,8 +225,9 @@ class Work:
         """Fit TS to all questions and to some of them."""
         from semcal.cli.learning import MARGIN, learn
         from semcal.pipeline.fitting import calibration_features, fit_stored
-        from semcal.recalibration import save_pretrained
+        from semcal.recalibration import save_pretrained, warn_if_few
 
+        warn_if_few(len(labelled.questions))
         point = {"loss": wanted.loss, "alpha": wanted.alpha}
         with progress("fit", len(labelled.questions)) as update:
             features = calibration_features(
@@ -221,7 +238,8 @@ class Work:
                 store=self.features,
                 progress=update,
             )
-        fitted, report = fit_stored(self.model, features, seed=wanted.seed, **point)  # type: ignore[arg-type]
+        how: Mapping[str, Any] = {**point, "seed": wanted.seed, "groups": labelled.groups()}
+        fitted, report = fit_stored(self.model, features, **how)
         path = save_pretrained(fitted, self.out, provenance=provenance)
         curve = learn(self.model, features, self.validation, how={**point, **sampling}, **common)
         if plot is not None:

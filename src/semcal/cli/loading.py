@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semcal.cli.console import loading
 from semcal.errors import RowError, UsageError
 from semcal.registry import check_name
 
@@ -37,18 +38,20 @@ def open_model(
     name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
 ) -> LanguageModel:
     """Load a language model; "atlas" is the embedded one."""
-    from semcal.engine import load_model
+    with loading():
+        from semcal.engine import load_model
 
-    return load_model(name, device=device, dtype=dtype, memory=memory)
+        return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
 def open_equivalence(
     name: str | None, *, device: str | None = None, cache: Path | None = None
 ) -> Equivalence:
     """Load what decides whether answers mean the same; "atlas" is the embedded NLI model."""
-    from semcal.engine import load_equivalence
+    with loading():
+        from semcal.engine import load_equivalence
 
-    return load_equivalence(name or "exact", device=device, cache=cache)
+        return load_equivalence(name or "exact", device=device, cache=cache)
 
 
 def open_models(
@@ -62,14 +65,15 @@ def open_models(
     cache: Path | None = None,
 ) -> Models:
     """Load what a process that works for a command holds: either model, or both."""
-    from semcal.pipeline.models import Models
+    with loading():
+        from semcal.pipeline.models import Models
 
-    return Models(
-        None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
-        None
-        if equivalence is None
-        else open_equivalence(equivalence, device=nli_device or device, cache=cache),
-    )
+        return Models(
+            None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
+            None
+            if equivalence is None
+            else open_equivalence(equivalence, device=nli_device or device, cache=cache),
+        )
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from semcal.cli.console import set_quiet
+from semcal.cli.console import set_quiet, set_verbose
+from semcal.errors import shown
 
 __all__ = [
     "CacheOption",
+    "ColumnsOption",
     "DeviceOption",
     "DryRunOption",
     "DtypeOption",
@@ -28,6 +30,7 @@ __all__ = [
     "ModelOption",
     "NliDeviceOption",
     "OutOption",
+    "OverwriteOption",
     "QuietOption",
     "RowsArgument",
     "SamplesOption",
@@ -35,12 +38,21 @@ __all__ = [
     "TAlphaOption",
     "VerboseOption",
     "WorkersOption",
+    "countable",
     "out_path",
 ]
+
+#: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
+LARGEST = 2**31
 
 
 def _quietly(value: bool) -> bool:
     set_quiet(value)
+    return value
+
+
+def _verbosely(value: bool) -> bool:
+    set_verbose(value)
     return value
 
 
@@ -54,10 +66,32 @@ def out_path(path: Path | None) -> Path | None:
     return path
 
 
+def countable(count: int | None) -> int | None:
+    """Refuse a count that no array can have."""
+    return _below(count, LARGEST)
+
+
+def _seed(seed: int) -> int | None:
+    return _below(seed, LARGEST**2)
+
+
+def _below(number: int | None, limit: int) -> int | None:
+    if number is not None and number >= limit:
+        raise typer.BadParameter(f"{shown(number)} is too large; give a number below {limit}")
+    return number
+
+
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="A run is a seed.")]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", metavar="OURS=THEIRS", help="What FILE calls a column: question=Frage; may be repeated."
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, callback=_seed, help="A run is a seed.")]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, help="Stop after this many rows; bad ones count as well.")
+    int | None,
+    typer.Option(min=1, callback=countable, help="Stop after this many rows; bad ones count as well."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -67,9 +101,17 @@ OutOption = Annotated[
         help="Write here instead of stdout; the file appears whole or not at all.",
     ),
 ]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is there at --out; otherwise that is refused.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]
-VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")]
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "-v", "--verbose", callback=_verbosely, help="Say more on stderr: processes, memory, times."
+    ),
+]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
 ]
@@ -94,6 +136,7 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        callback=countable,
         metavar="N",
         help="Processes of one thread each that share the work; chosen by the models' size by default.",
     ),
@@ -106,7 +149,8 @@ EquivalenceOption = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="exact, or a sequence-classification (NLI) directory or id; atlas is the embedded one.",
+        help="exact, or an NLI model: any cross-encoder with a label entailment, a directory or id, such as "
+        "microsoft/deberta-large-mnli; atlas is the embedded one.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
@@ -121,8 +165,14 @@ FewShotOption = Annotated[
 ]
 MaxNewTokensOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Longest generation: 10 tokens closed book, 32 open book by default."),
+    typer.Option(
+        min=1,
+        callback=countable,
+        help="Longest generation: 10 tokens closed book, 32 open book by default.",
+    ),
 ]
-SamplesOption = Annotated[int, typer.Option("--m", min=1, help="Answers to sample for each question.")]
+SamplesOption = Annotated[
+    int, typer.Option("--m", min=1, callback=countable, help="Answers to sample for each question.")
+]
 TAlphaOption = Annotated[float, typer.Option("--t-alpha", help="The parameter a of T-SC.")]
 GAlphaOption = Annotated[float, typer.Option("--g-alpha", help="The parameter a of G-SC.")]

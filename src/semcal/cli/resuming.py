@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semcal.cli.console import complain, say
+from semcal.cli.claims import unfinished
+from semcal.cli.console import say
 from semcal.errors import UsageError
 from semcal.experiment.store import Store
-from semcal.records import dumps, write_rows
+from semcal.records import dumps, remove_leftovers, write_rows
 
-__all__ = ["Resumable"]
+__all__ = ["SETTINGS", "Resumable"]
 
 #: What the kept blocks were made with.
 SETTINGS = "settings.json"
@@ -36,8 +36,7 @@ class Resumable:
     """
 
     def __init__(self, out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> None:
-        named = out if out is None or out.name else out.resolve()
-        self._folder = None if named is None else named.with_name(named.name + ".unfinished")
+        self._folder = None if out is None else unfinished(out)
         self._settings = settings
         if fresh:
             self.finish()
@@ -57,7 +56,10 @@ class Resumable:
     def _refuse_other_work(self) -> None:
         if self._folder is None or not (self._folder / SETTINGS).is_file():
             return
-        if (self._folder / SETTINGS).read_text(encoding="utf-8").strip() != dumps(self._settings):
+        if (self._folder / SETTINGS).read_bytes().strip() != dumps(self._settings).encode():
+            if not any(path.is_file() for part in PARTS for path in (self._folder / part).rglob("*")):
+                (self._folder / SETTINGS).unlink()  # that call failed before it finished anything
+                return
             raise UsageError(
                 f"{self._folder} holds unfinished work of a call with other options; run that again to "
                 "finish it, or give --fresh to drop it"
@@ -78,19 +80,10 @@ class Resumable:
     def _key(self, inputs: Rows) -> dict[str, Any]:
         return {"settings": self._settings, "inputs": list(inputs)}
 
-    @contextmanager
-    def told_when_interrupted(self) -> Iterator[None]:
-        """Say where the finished blocks are when the work inside is interrupted."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self._folder is not None and self._folder.is_dir():
-                complain(f"what is finished is kept in {self._folder}; the same command goes on from there")
-            raise
-
     def finish(self) -> None:
         """Remove what was kept: the --out file is whole now."""
         if self._folder is not None and self._folder.is_dir():
+            remove_leftovers(self._folder)
             for part in PARTS:
                 shutil.rmtree(self._folder / part, ignore_errors=True)
             (self._folder / SETTINGS).unlink(missing_ok=True)

@@ -8,12 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from semcal.cli.console import complain, progress, say
-from semcal.errors import InputError, QuestionError, RowError
+from semcal.cli.complaints import BadRows
+from semcal.cli.console import progress, say
+from semcal.errors import InputError, QuestionError
 from semcal.qa.datasets import Question
 from semcal.records import Row, dumps, writing
 
-__all__ = ["BadRows", "BlocksAhead", "Item", "checked", "run_rows"]
+__all__ = ["BlocksAhead", "Item", "checked", "good_items", "run_rows"]
 
 Data = Mapping[str, Any]
 #: What a command works on: a row of a file, or a question.
@@ -36,42 +37,30 @@ class BlocksAhead(Protocol[Item]):
 Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
 
 
-class BadRows:
-    """Counts rows that could not be used, and says why on stderr."""
+def checked(
+    items: Iterable[Item | InputError], check: Callable[[Any], object]
+) -> Iterator[Item | InputError]:
+    """Turn items whose data, or questions, `check` refuses (InputError) into the errors that they are.
 
-    def __init__(self) -> None:
-        self.count = 0
-
-    def report(self, error: InputError) -> None:
-        """Print the reason on stderr."""
-        self.count += 1
-        complain(str(error))
-
-    def exit_code(self) -> int:
-        """0 when every row was good, else 1 with a count on stderr."""
-        if self.count:
-            rows = "row was" if self.count == 1 else "rows were"
-            complain(f"{self.count} bad {rows} left out; the rest is done")
-        return 1 if self.count else 0
-
-
-def checked(rows: Iterable[Row | RowError], check: Callable[[Data], object]) -> Iterator[Row | RowError]:
-    """Turn the rows that `check` refuses (InputError) into the errors that they are."""
-    for row in rows:
-        if isinstance(row, Row):
-            try:
-                check(row.data)
-            except InputError as error:
-                yield RowError(row.line, str(error))
-                continue
-        yield row
-
-
-def _good(items: Iterable[Item | RowError], bad: BadRows) -> Iterator[Item]:
+    What can be known of an item by itself is asked here: blocks are cut from the items that are left.
+    """
     for item in items:
-        if isinstance(item, RowError):
+        if not isinstance(item, InputError):
+            try:
+                check(item.data if isinstance(item, Row) else item)
+            except InputError as error:
+                yield _named(item, error)
+                continue
+        yield item
+
+
+def good_items(items: Iterable[Item | InputError], bad: BadRows) -> Iterator[Item]:
+    """The items that are no errors, while these are reported."""
+    for item in items:
+        if isinstance(item, InputError):
             bad.report(item)
         else:
+            bad.pause()
             yield item
 
 
@@ -81,9 +70,7 @@ def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _named(item: Row | Question, error: InputError) -> InputError:
-    if isinstance(item, Row):
-        return RowError(item.line, str(error))
-    return error if isinstance(error, QuestionError) else QuestionError(item.id, str(error))
+    return item.error(error.reason if isinstance(error, QuestionError) else str(error))
 
 
 def _one_by_one(
@@ -109,7 +96,7 @@ def _in_turn(
 
 
 def run_rows(
-    items: Iterable[Item | RowError],
+    items: Iterable[Item | InputError],
     out: Path | None,
     *,
     work: Work[Item],
@@ -122,7 +109,7 @@ def run_rows(
 
     Parameters
     ----------
-    items : iterable of Row or Question, and RowError
+    items : iterable of Row or Question, and InputError
         The good ones are worked on, the others reported.
     out : Path or None
         A file, which appears whole or not at all; None is stdout.
@@ -138,10 +125,9 @@ def run_rows(
     render : callable
         Writes a result row as text; as JSON by default.
     """
-    bad = BadRows()
     done = 0
-    with writing(out) as handle, progress(label, limit) as update:
-        for part, wanted in _in_turn(work, _blocks(_good(islice(items, limit), bad), block), update):
+    with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
+        for part, wanted in _in_turn(work, _blocks(good_items(islice(items, limit), bad), block), update):
             try:
                 results = list(wanted())
             except InputError:

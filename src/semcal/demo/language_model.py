@@ -113,5 +113,5 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pat
 
 def load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Read what `save` wrote, the weights in float32."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
     return model, PreTrainedTokenizerFast.from_pretrained(folder)

@@ -16,7 +16,7 @@ from semcal.engine.passes import Answers, Passes, longest
 from semcal.engine.planting import sound_network
 from semcal.engine.scoring import own_states
 from semcal.engine.truncation import Truncation
-from semcal.errors import QuestionError, UsageError
+from semcal.errors import ModelError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
 
@@ -72,7 +72,7 @@ class CausalLanguageModel:
         self.revision = revision
         self.tokenizer = tokenizer
         self.network = sound_network(model)
-        self.format = chat_format(tokenizer, _end_of_text(model, tokenizer))
+        self.format = chat_format(tokenizer, _end_of_text(model, tokenizer, self.network.vocabulary))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
         self._passes = Passes(self.network, budget=self.memory_budget, strict=refuse_larger)
@@ -331,6 +331,21 @@ class CausalLanguageModel:
         """
         return self._generating(progress).scores(prompts, answers, recalibrator)
 
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:
+        """The special tokens that a text spells; `encode` and `encode_answer` take them for plain text."""
+        return self.format.special_tokens.found(text)
+
+    def sampling_misfits(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        m: int = 10,
+        max_new_tokens: int = 10,
+    ) -> list[QuestionError]:
+        """What `sample` would refuse: questions that leave no room for an answer, or take too much memory."""
+        return list(self._passes.walk_refusals(prompts, recalibrators, m=m, steps=max_new_tokens))
+
     def misfits(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """What `score` and `features` would refuse: questions too long for the model with an answer."""
         room = [sum(map(len, given)) for given in answers]
@@ -402,10 +417,18 @@ def _at_least_one(**options: int) -> None:
             raise UsageError(f"{name} is {value}; it must be at least 1")
 
 
-def _end_of_text(model: Any, tokenizer: Any) -> set[int]:
-    """The tokens that end a text: of the generation config, the config and the tokenizer."""
+def _end_of_text(model: Any, tokenizer: Any, vocabulary: int) -> set[int]:
+    """The tokens that end a text: of the generation config, the config and the tokenizer.
+
+    Those that the model cannot draw (-1 is one way to say that there is none) end nothing.
+    """
     found: set[int] = set()
     for source in (model.generation_config, model.config, tokenizer):
         eos = getattr(source, "eos_token_id", None)
-        found.update(eos if isinstance(eos, list | tuple) else [] if eos is None else [eos])
-    return found
+        for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
+            if type(token) is not int:
+                raise ModelError(
+                    f"eos_token_id is {str(eos)[:60]!r} in its configuration; a token's number is needed"
+                )
+            found.add(token)
+    return {token for token in found if 0 <= token < vocabulary}

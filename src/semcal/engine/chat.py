@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jinja2.exceptions import TemplateError
 
 from semcal.engine.language_model import Generation
 from semcal.engine.parts import Parts, parts_of
+from semcal.engine.special_tokens import SpecialTokens
+from semcal.engine.templates import render, try_template
 from semcal.errors import InputError, ModelError
 from semcal.qa.prompts import Turn, plain_text
 
 __all__ = ["ChatFormat", "PlainFormat", "TemplateFormat", "chat_format"]
 
 _Ids = tuple[int, ...]
+
+#: Prompts that are kept: each is asked for again with its answers, and when its block is sampled.
+KEPT = 512
 
 
 def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
@@ -45,6 +50,7 @@ class ChatFormat(ABC):
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self.eos = eos
+        self.special_tokens = SpecialTokens(tokenizer, str(getattr(tokenizer, "chat_template", "")), eos)
 
     @property
     @abstractmethod
@@ -115,7 +121,10 @@ class ChatFormat(ABC):
         return whole[len(before) :] if whole[: len(before)] == before else self._plain(rest)
 
     def _plain(self, text: str) -> _Ids:
-        """The tokens of a text, nothing added."""
+        """The tokens of a text, nothing added; special tokens that it spells are text."""
+        encoding = self.special_tokens.encode(text)
+        if encoding is not None:
+            return tuple(encoding.ids)
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _decode(self, token_ids: Sequence[int]) -> str:
@@ -149,16 +158,17 @@ class ChatFormat(ABC):
 class TemplateFormat(ChatFormat):
     """Chats in the tokenizer's own template."""
 
-    _last: tuple[tuple[Turn, ...], _Ids] | None = None
+    def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
+        super().__init__(tokenizer, eos)
+        try_template(tokenizer)
+        self._prompt = lru_cache(KEPT)(self._encoded)
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
         """The chat rendered up to the mark that asks for the assistant's answer, with one BOS at most."""
-        chat = tuple(turns)
-        if (
-            self._last is None or self._last[0] != chat
-        ):  # a prompt is asked for again with each of its answers
-            self._last = chat, self._one_bos(self._render(chat, ask=True))
-        return self._last[1]
+        return self._prompt(tuple(turns))
+
+    def _encoded(self, chat: tuple[Turn, ...]) -> _Ids:
+        return self._one_bos(self._render(chat, ask=True))
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
         """What rendering the answer adds to the prompt's ids, up to the end of turn."""
@@ -222,22 +232,26 @@ class TemplateFormat(ChatFormat):
         """Whether a system message comes out of the template; some refuse it, some drop it in silence."""
         turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
         try:
-            text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            text = render(self.tokenizer, turns, add_generation_prompt=True)
         except TemplateError:
             return False
         return "Tell me." in text
 
     def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
-        messages = [{"role": turn.role, "content": turn.content} for turn in self._roles(turns)]
+        turns = self._roles(turns)
+        contents, hidden = self.special_tokens.hidden([turn.content for turn in turns])
+        messages = [{"role": turn.role, "content": text} for turn, text in zip(turns, contents)]
         options = {"add_generation_prompt": ask, "enable_thinking": False}
         try:
-            if self._parts is not None:
-                text = self.tokenizer.apply_chat_template(messages, tokenize=False, **options)
-                return self._parts.encode(text)
-            whole = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **options)
+            text = render(self.tokenizer, messages, **options)
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
+        if hidden:
+            return self.special_tokens.encode_rendered(text, hidden)
+        if self._parts is not None:
+            return self._parts.encode(text)
+        whole = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **options)
         return tuple(whole["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:

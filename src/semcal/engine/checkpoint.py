@@ -23,7 +23,7 @@ from semcal.recalibration.hub import snapshot
 from semcal.recalibration.places import LANGUAGE_MODEL, place_of
 from semcal.records import dumps
 
-__all__ = ["FOLDED", "Checkpoint", "open_checkpoint", "refuse_folded"]
+__all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folded"]
 
 #: The key of config.json that says by which temperature the logits are divided already.
 FOLDED = "semcal_folded_temperature"
@@ -152,12 +152,17 @@ def refuse_folded(config: Mapping[str, Any], error_class: type[SemcalError] = Mo
         )
 
 
+def is_folded(directory: Path) -> bool:
+    """Whether a directory is a checkpoint with a temperature folded in."""
+    return (directory / "config.json").is_file() and FOLDED in _json(directory / "config.json")
+
+
 def _json(path: Path, *, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     if missing is not None and not path.is_file():
         return missing
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON ({error}); fetch or save the checkpoint again") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds no JSON object; fetch or save the checkpoint again")
@@ -167,7 +172,7 @@ def _json(path: Path, *, missing: dict[str, Any] | None = None) -> dict[str, Any
 def _shards(directory: Path) -> dict[str, str]:
     """Which safetensors file holds which tensor."""
     if (directory / INDEX).is_file():
-        return dict(_json(directory / INDEX).get("weight_map", {}))
+        return _files_of(_json(directory / INDEX).get("weight_map"), directory / INDEX)
     if not (directory / WEIGHTS).is_file():
         raise ModelError(
             f"{directory} holds no {WEIGHTS}; only safetensors can be folded: load the model with "
@@ -176,15 +181,27 @@ def _shards(directory: Path) -> dict[str, str]:
     return dict.fromkeys(_header(directory / WEIGHTS)[0], WEIGHTS)
 
 
+def _files_of(weight_map: Any, index: Path) -> dict[str, str]:
+    """The map of an index, if it names files of its own directory: a copy writes where they say."""
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(name, str) and name == Path(name).name and (index.parent / name).is_file()
+        for name in weight_map.values()
+    ):
+        raise ModelError(
+            f"{index}: weight_map must map weights to files beside it; fetch or save the checkpoint again"
+        )
+    return dict(weight_map)
+
+
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """The entries of a safetensors file, and where its data begin."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             entries = json.loads(file.read(min(length, path.stat().st_size)))
-    except ValueError as error:
+        return {name: entry for name, entry in entries.items() if name != "__metadata__"}, 8 + length
+    except (AttributeError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is damaged (no safetensors header); fetch or save it again") from error
-    return {name: entry for name, entry in entries.items() if name != "__metadata__"}, 8 + length
 
 
 def _overwrite(path: Path, name: str, tensor: Tensor) -> None:

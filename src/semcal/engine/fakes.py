@@ -230,6 +230,21 @@ class FakeLanguageModel:
         """Not to be had: this model has no block; UsageError."""
         raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
 
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
+        """None: its special tokens have no spelling."""
+        return ()
+
+    def sampling_misfits(
+        self,
+        prompts: Sequence[Prompt],  # noqa: ARG002
+        *,
+        recalibrators: Sequence[AnyRecalibrator],  # noqa: ARG002
+        m: int = 10,  # noqa: ARG002
+        max_new_tokens: int = 10,  # noqa: ARG002
+    ) -> list[QuestionError]:
+        """Nothing is too long for a table."""
+        return []
+
     def misfits(
         self,
         prompts: Sequence[Prompt],  # noqa: ARG002

@@ -8,7 +8,6 @@ anybody will load it, and its logits compared with logits / T, before it gets it
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from semcal.engine.checkpoint import FOLDED, Checkpoint, open_checkpoint, refuse_folded
+from semcal.engine.checkpoint import FOLDED, Checkpoint, is_folded, open_checkpoint, refuse_folded
 from semcal.engine.loading import load_model
 from semcal.errors import ModelError, UsageError
 from semcal.recalibration import Temperature, generation_config
+from semcal.records import atomic_folder, own_files
 
 __all__ = ["Folded", "fold", "tolerance"]
 
@@ -98,6 +98,7 @@ def fold(
     origin: Mapping[str, Any] | None = None,
     device: str | None = None,
     dtype: str = "float32",
+    overwrite: bool = False,
 ) -> Folded:
     """Write a copy of a checkpoint that gives logits / T.
 
@@ -113,6 +114,8 @@ def fold(
         Noted in the copy's generation_config.json under "semcal".
     device, dtype : str, optional
         Where and in what the logits are compared; the copy keeps the dtype of the original.
+    overwrite : bool
+        Replace a folded checkpoint that is there; anything else is refused all the same.
 
     Raises
     ------
@@ -128,15 +131,15 @@ def fold(
     temperature 1 from the whole vocabulary.
     """
     t, target = Temperature(temperature).temperature, Path(out)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    if target.exists() and not (
+        target.is_dir() and (not own_files(target) or (overwrite and is_folded(target)))
+    ):
         raise UsageError(f"{target} is there already; name a new directory for the folded checkpoint")
     checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
     refuse_folded(checkpoint.config)
     plan = _examine(checkpoint, device, dtype)
     tensors = {name: _scaled(checkpoint.tensor(name), kind, t) for name, kind in plan.tensors.items()}
-    partial = target.with_name(f".{target.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    with atomic_folder(target) as partial:
         checkpoint.copy(
             partial,
             tensors=tensors,
@@ -151,9 +154,6 @@ def fold(
                 f"the folded copy of {checkpoint.name} misses logits/T by {error:.1e} of their scale, more "
                 f"than {allowed:.0e}; T cannot be folded in, give it as a sampling temperature"
             )
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     left_out = tuple(map(str, checkpoint.files()[1]))
     return Folded(target, t, (*plan.tensors, *plan.keys), error, allowed, left_out)
 

@@ -153,6 +153,19 @@ class LanguageModel(Protocol):
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
 
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:
+        """The special tokens that a text spells; `encode` and `encode_answer` take them for plain text."""
+
+    def sampling_misfits(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        m: int = 10,
+        max_new_tokens: int = 10,
+    ) -> list[QuestionError]:
+        """What `sample` would refuse: questions too long for the model with an answer, say."""
+
     @property
     def block_shape(self) -> BlockShape:
         """Measures of a LLaMA-style block like the model's own, for ATS."""

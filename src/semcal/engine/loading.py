@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.engine.checkpoint_settings import check_settings
 from semcal.engine.memory import parse_size
-from semcal.errors import ModelError, UsageError
+from semcal.errors import ModelError, SemcalError, UsageError
+from semcal.qa.prompts import chat
 from semcal.recalibration.places import LANGUAGE_MODEL, Place, place_of
 
-__all__ = ["choose_device", "files_hash", "hub_options", "load_model"]
+__all__ = ["choose_device", "files_hash", "in_words", "load_model", "read_checkpoint", "read_config"]
 
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "chat_template*", "added_tokens.json")
 _WEIGHTS = (
@@ -74,46 +79,64 @@ def load_model(
     where = choose_device(device)
     budget = None if memory is None else parse_size(memory)
     place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
-    source, name, options = place.source, place.name, hub_options(place, revision)
+    source, name = place.source, place.name
     what = f"cannot load the language model {name!r}"
-    config = _attempt(
-        f"{what}: its configuration", transformers.AutoConfig.from_pretrained, source, **options
-    )
+    config = read_config(what, place, revision)
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{what}: {config.model_type} is an encoder-decoder, a causal language model is needed"
         )
-    tokenizer = _attempt(
-        f"{what}: its tokenizer", transformers.AutoTokenizer.from_pretrained, source, **options
+    tokenizer, model, report = read_checkpoint(
+        what, place, revision, kind=transformers.AutoModelForCausalLM, dtype=_dtype(dtype, where)
     )
-    with _no_progress_bar():
-        model, report = _attempt(
-            f"{what}: its weights",
-            transformers.AutoModelForCausalLM.from_pretrained,
-            source,
-            dtype=_dtype(dtype, where),
-            output_loading_info=True,
-            **options,
-        )
     _check_complete(what, report)
     found = (
         files_hash(Path(source)) if Path(source).is_dir() else str(getattr(config, "_commit_hash", "") or "")
     )
-    language_model = CausalLanguageModel(
-        model.to(where),
-        tokenizer,
-        name=name,
-        revision=found,
-        memory_budget=budget,
-        refuse_larger=budget is not None,
-    )
+    with in_words(what, source):
+        language_model = CausalLanguageModel(
+            model.to(where),
+            tokenizer,
+            name=name,
+            revision=found,
+            memory_budget=budget,
+            refuse_larger=budget is not None,
+        )
+        language_model.encode_answer(chat("Which?"), "That.")  # so that a damaged tokenizer is found now
     _reset_generation_config(model)
     return language_model
 
 
-def hub_options(place: Place, revision: str | None) -> dict[str, Any]:
-    """What the loaders of transformers are told besides the directory or id."""
+def read_config(what: str, place: Place, revision: str | None) -> Any:
+    """The configuration of a checkpoint whose settings are in order."""
+    check_settings(what, place, revision)
+    with _quietly(), in_words(f"{what}: its configuration", place.source):
+        return transformers.AutoConfig.from_pretrained(place.source, **_options(place, revision))
+
+
+def read_checkpoint(
+    what: str, place: Place, revision: str | None, *, kind: Any, dtype: str | torch.dtype
+) -> tuple[Any, Any, Any]:
+    """Tokenizer and model of a checkpoint, and what transformers reports of its weights."""
+    options = _options(place, revision)
+    with _quietly(), in_words(f"{what}: its tokenizer", place.source):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, **options)
+    check_settings(what, place, revision)  # on the hub, the files are here by now
+    with _quietly(), in_words(f"{what}: its weights", place.source):
+        model, report = kind.from_pretrained(
+            place.source, dtype=dtype, output_loading_info=True, weights_only=True, **options
+        )
+    return tokenizer, model, report
+
+
+def _options(place: Place, revision: str | None) -> dict[str, Any]:
+    """What the loaders of transformers are told besides the directory or id.
+
+    Left to themselves they ask whether code of the checkpoint may run, and read the answer from stdin, where
+    questions may come from.
+    """
     wanted: dict[str, Any] = {"revision": revision} if revision else {}
+    wanted["trust_remote_code"] = False
     return {**wanted, "local_files_only": True} if place.cached else wanted
 
 
@@ -166,17 +189,36 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> str | torch
     return found
 
 
-def _attempt(what: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Call a loader of transformers and put its errors into words."""
+@contextmanager
+def in_words(what: str, source: str) -> Iterator[None]:
+    """Put what the loaders of transformers raise into words: one error, whatever a damaged file led to."""
     try:
-        return load(source, **options)
+        yield
+    except SemcalError:
+        raise
     except SafetensorError as error:
         raise ModelError(
             f"{what}: a safetensors file is damaged ({error}); fetch or save it again"
         ) from error
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError, AttributeError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"{what}: {reason[:500]}{_advice(source)}") from error
+    except UnpicklingError as error:
+        raise ModelError(
+            f"{what}: its pickled weights hold more than tensors, and no such code is run; use a checkpoint "
+            "with safetensors, or convert it where you trust it"
+        ) from error
+    except Exception as error:  # they raise what a wrong value happens to break
+        raise ModelError(f"{what}: {_reason(error)}{_advice(source)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What a loader's error says, or what it means where that is not plain."""
+    reason = " ".join(str(error).split())[:500]
+    if "ignore_mismatched_sizes" in reason:
+        return "their shapes are not those that its config.json says"
+    if "trust_remote_code" in reason:
+        return "it needs code of its own, which is never run; use a checkpoint that transformers knows"
+    if isinstance(error, (OSError, ValueError, ImportError)) or type(error).__module__ != "builtins":
+        return reason
+    return f"a value in its files is wrong or missing ({type(error).__name__}: {reason})"
 
 
 def _advice(source: str) -> str:
@@ -186,15 +228,26 @@ def _advice(source: str) -> str:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """No bar of transformers for reading weights; downloads keep theirs."""
-    shown = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+def _quietly() -> Iterator[None]:
+    """No bars, reports and warnings of transformers and the hub's client; afterwards all is as it was."""
+    library = transformers.utils.logging
+    level, bars, hub_bars = (
+        library.get_verbosity(),
+        library.is_progress_bar_enabled(),
+        not are_progress_bars_disabled(),
+    )
+    library.set_verbosity_error()
+    library.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        if shown:
-            transformers.utils.logging.enable_progress_bar()
+        library.set_verbosity(level)
+        if bars:
+            library.enable_progress_bar()
+        if bars and not hub_bars:
+            disable_progress_bars()
 
 
 def _check_complete(what: str, report: Any) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from semcal.engine.equivalence import Triple
 from semcal.engine.first_token import first_token_only
-from semcal.engine.loading import _attempt, _no_progress_bar, choose_device, files_hash, hub_options
+from semcal.engine.loading import choose_device, files_hash, in_words, read_checkpoint, read_config
 from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.places import NLI_MODEL, place_of
@@ -92,25 +92,20 @@ class CrossEncoder:
         """
         where = choose_device(device)
         place = place_of(name_or_dir, NLI_MODEL, revision=revision)
-        source, name, options = place.source, place.name, hub_options(place, revision)
+        source, name = place.source, place.name
         what = f"cannot load the NLI model {name!r}"
-        tokenizer = _attempt(f"{what}: its tokenizer", AutoTokenizer.from_pretrained, source, **options)
-        with _no_progress_bar():
-            model, report = _attempt(
-                f"{what}: its weights",
-                AutoModelForSequenceClassification.from_pretrained,
-                source,
-                dtype=torch.float32,
-                output_loading_info=True,
-                **options,
-            )
+        read_config(what, place, revision)
+        tokenizer, model, report = read_checkpoint(
+            what, place, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
+        )
         if report["missing_keys"]:
             raise ModelError(
                 f"{what}: the files lack {', '.join(sorted(report['missing_keys']))}; "
                 "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
             )
         found = files_hash(Path(source)) if Path(source).is_dir() else str(model.config._commit_hash)
-        return cls(model.to(where), tokenizer, name=name, revision=found)
+        with in_words(what, source):
+            return cls(model.to(where), tokenizer, name=name, revision=found)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
@@ -145,17 +140,17 @@ class CrossEncoder:
                 stacklevel=3,
             )
         self.truncated += len(long)
-        shortened = self._tokenize([sides[i] for i in long], truncation="longest_first") if long else []
+        shortened = self._tokenize([sides[i] for i in long], longest=self._longest) if long else []
         for index, pair in zip(long, shortened):
             encoded[index] = pair
         return encoded
 
-    def _tokenize(self, sides: Sequence[tuple[str, str]], **cut: str) -> list[Encoded]:
-        """Encode pairs by the model's own tokenizer, by their sides where that is the same."""
-        if self._pairs is not None and not cut:
-            return self._pairs.encode(sides)
-        limit = {"max_length": self._longest} if cut else {}
-        return encoded_whole(self._tokenizer, sides, **cut, **limit)
+    def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
+        """Encode pairs by their sides, or by the model's own tokenizer where that is not the same."""
+        if self._pairs is not None:
+            return self._pairs.encode(sides, longest=longest)
+        cut = {} if longest is None else {"truncation": "longest_first", "max_length": longest}
+        return encoded_whole(self._tokenizer, sides, **cut)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:

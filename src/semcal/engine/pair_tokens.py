@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from semcal.engine.special_tokens import SpecialTokens
+
 __all__ = ["PairTokens", "encoded_whole", "pair_tokens_of"]
 
 Columns = dict[str, list[int]]
@@ -39,7 +41,8 @@ def pair_tokens_of(tokenizer: Any) -> PairTokens | None:
 
 def encoded_whole(tokenizer: Any, pairs: Sequence[tuple[str, str]], **cut: Any) -> list[Columns]:
     """The columns of each pair as the tokenizer gives them, cut as it is told."""
-    columns = tokenizer([a for a, _ in pairs], [b for _, b in pairs], verbose=False, **cut)
+    sides = [a for a, _ in pairs], [b for _, b in pairs]
+    columns = tokenizer(*sides, verbose=False, split_special_tokens=True, **cut)
     return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
 
 
@@ -56,17 +59,22 @@ class PairTokens:
     def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
         self._backend = tokenizer.backend_tokenizer
         self._names = names
+        self._special_tokens = SpecialTokens(tokenizer)
         self._side = lru_cache(KEPT)(self._encoded)
 
-    def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Columns]:
-        """The columns of each pair, neither cut nor padded."""
+    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Columns]:
+        """The columns of each pair, not padded; its longer side loses its beginning beyond `longest`."""
         self._backend.no_truncation()
         self._backend.no_padding()
+        sides = [(self._side(first), self._side(second)) for first, second in pairs]
+        if longest is not None:
+            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
         found = []
-        for first, second in pairs:
-            pair = self._backend.post_process(self._side(first), self._side(second))
+        for first, second in sides:
+            pair = self._backend.post_process(first, second)
             found.append({name: getattr(pair, _FIELDS[name]) for name in self._names})
         return found
 
     def _encoded(self, text: str) -> Any:
-        return self._backend.encode(text, add_special_tokens=False)
+        plain = self._special_tokens.encode(text)
+        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain

@@ -16,7 +16,7 @@ from semcal.engine.standing import Asked, Uniforms
 from semcal.engine.trunks import Trunks
 from semcal.engine.walked import Walk
 from semcal.errors import InputError, QuestionError
-from semcal.recalibration import ATS
+from semcal.recalibration import ATS, AnyRecalibrator
 
 __all__ = ["Answers", "Passes", "longest"]
 
@@ -63,6 +63,17 @@ class Passes:
                 if error.question_id not in refused:
                     yield error
 
+    def walk_refusals(
+        self, prompts: Sequence[Prompt], recalibrators: Sequence[AnyRecalibrator], *, m: int, steps: int
+    ) -> Iterator[QuestionError]:
+        """What `walks` would raise."""
+        return self.refusals(
+            prompts,
+            longest=[steps] * len(prompts),
+            room=[steps * m * len(recalibrators)] * len(prompts),
+            riders=riders_of(recalibrators),
+        )
+
     def walks(
         self,
         prompts: Sequence[Prompt],
@@ -75,12 +86,8 @@ class Passes:
     ) -> Iterator[tuple[int, Walk]]:
         """Each question and what its draws chose, in the order in which they end."""
         riders = riders_of(rules.recalibrators)
-        self._check(
-            prompts,
-            longest=[steps] * len(prompts),
-            room=[steps * m * len(rules.recalibrators)] * len(prompts),
-            riders=riders,
-        )
+        for error in self.walk_refusals(prompts, rules.recalibrators, m=m, steps=steps):
+            raise error
         if not prompts or not rules.recalibrators:
             return
         shared = shared_length(prompts)

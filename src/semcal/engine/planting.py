@@ -98,6 +98,8 @@ def _compare(network: Network, expected: Tensor) -> None:
     forest, states = _as_trees(network)
     network.bytes_per_token, network.width = forest.bytes_per_token, states.shape[-1]
     got = network.logits(states).view_as(expected)
+    if forest.bytes_per_token < 1:
+        raise ModelError(f"{type(network.model).__name__} has no layers that keep keys and values")
     tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 0.1
     off = float((expected - got).abs().max() / expected.std().clamp_min(1e-6))
     if not off <= tolerance:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
-from semcal.errors import StoreError
+from semcal.errors import StoreError, shown
 
 __all__ = ["CachedEquivalence", "add_verdicts"]
 
@@ -26,8 +26,21 @@ SCHEMA = 1
 PATIENCE = 60.0
 #: Triples looked up by one statement; SQLite allows at least 999 parameters.
 CHUNK = 300
+#: What keeps a whole file from being used; every other error of SQLite means that it is not whole.
+UNUSABLE = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
 
-_CREATE = """
+_CREATE = """\
 CREATE TABLE verdicts (
     model TEXT NOT NULL, question TEXT NOT NULL, premise TEXT NOT NULL, hypothesis TEXT NOT NULL,
     entails INTEGER NOT NULL CHECK (entails IN (0, 1)),
@@ -106,7 +119,7 @@ class CachedEquivalence:
         if missing:
             found = dict(zip(missing, self.inner.entails(missing), strict=True))
             self._add(found)
-            known |= found
+            known |= found | self._find(missing)  # another process may have decided first: its verdict stays
         self.hits += len(triples) - len(missing)
         self.calls += len(missing)
         return [known[triple] for triple in triples]
@@ -121,6 +134,8 @@ class CachedEquivalence:
                 for question, premise, hypothesis, entails in database.execute(
                     statement, [*values, self._key]
                 ):
+                    if entails not in (0, 1):
+                        raise sqlite3.DatabaseError(f"a verdict is {shown(entails)}, neither 0 nor 1")
                     known[question, premise, hypothesis] = bool(entails)
         return known
 
@@ -136,19 +151,24 @@ class CachedEquivalence:
         except OSError as error:
             raise StoreError(f"cannot make the folder of the verdict cache {self.path}: {error}") from error
         with self._open() as database:
+            made = not _tables(database)
+            if not made:
+                self._check(database)
             _write_ahead(database)
-            with _writing(database):
-                if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    database.execute(f"PRAGMA user_version = {SCHEMA}")
-                    database.execute(_CREATE)
-            self._check(database)
+            if made:
+                with _writing(database):
+                    if not _tables(database):  # no other process was quicker
+                        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                        database.execute(f"PRAGMA user_version = {SCHEMA}")
+                        database.execute(_CREATE)
+                self._check(database)
 
     def _stay_open(self) -> None:
         """Keep a connection that is never used, as long as there is this object."""
-        anchor = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
-        anchor.execute("PRAGMA user_version").fetchone()  # it opens the file only now
-        weakref.finalize(self, anchor.close)
+        with self._told():
+            anchor = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
+            weakref.finalize(self, anchor.close)
+            anchor.execute("PRAGMA user_version").fetchone()  # it opens the file only now
 
     def _check(self, database: sqlite3.Connection) -> None:
         (owner,) = database.execute("PRAGMA application_id").fetchone()
@@ -161,32 +181,47 @@ class CachedEquivalence:
             raise StoreError(
                 f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the cache a new file"
             )
-        (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if _tables(database) != [("table", "verdicts", _CREATE)]:
+            raise sqlite3.DatabaseError("its table is not the one that was made")
+        (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if state != "ok":
             raise sqlite3.DatabaseError(" ".join(state.split()))
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A connection for one look-up, its errors told as ours."""
-        try:
+        with self._told():
             database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
-            # a power cut may cost the last verdicts, not the file
-            database.execute("PRAGMA synchronous = NORMAL")
             try:
+                # a power cut may cost the last verdicts, not the file
+                database.execute("PRAGMA synchronous = NORMAL")
                 yield database
             finally:
                 database.close()
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"cannot use the verdict cache {self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names that are no text
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
+                raise StoreError(
+                    f"cannot use the verdict cache {self.path}: {error}; see that there is space and that it "
+                    "may be written to"
+                ) from error
             raise StoreError(
                 f"the verdict cache {self.path} is damaged ({error}); delete it, "
                 "and its verdicts will be computed anew"
             ) from error
 
 
+def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    """Everything that a database declares: type, name and statement."""
+    return database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+
+
 def add_verdicts(path: Path, other: Path) -> None:
-    """Add the verdicts of another file to one that is made if it is not there.
+    """Add the verdicts of another file to one that is made if it is not there; of itself there are none.
 
     Raises
     ------
@@ -195,13 +230,15 @@ def add_verdicts(path: Path, other: Path) -> None:
     """
     CachedEquivalence(ExactMatch(), other)
     mine = CachedEquivalence(ExactMatch(), path)
+    if path.samefile(other):
+        return
     with mine._open() as database:
         database.execute("ATTACH ? AS other", (str(other),))
         found = database.execute(_CONTRADICTION).fetchone()
         if found is not None:
             raise StoreError(
-                f"{path} and {other} contradict each other: {found[0]} on {found[1]!r}, whether {found[2]!r} "
-                f"entails {found[3]!r}; delete the wrong file"
+                f"{path} and {other} contradict each other: {found[0]} on {shown(found[1])}, whether "
+                f"{shown(found[2])} entails {shown(found[3])}; delete the wrong file"
             )
         with _writing(database):
             database.execute("INSERT OR IGNORE INTO verdicts SELECT * FROM other.verdicts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -27,7 +27,7 @@ from semcal.experiment.store import digest
 from semcal.pipeline.crews import Plan
 from semcal.qa.datasets import data_hash
 
-__all__ = ["diagnose", "prepare", "refit"]
+__all__ = ["diagnose", "fitted_again", "prepare", "refit"]
 
 Spec = dict[str, Any]
 
@@ -35,12 +35,12 @@ Spec = dict[str, Any]
 def prepare(cell: Cell) -> Plan[None]:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
     yield from _check(cell)
-    if set(cell.settings.methods) & set(FITTED):
-        if _is_fitted(cell):
-            cell.stages.step("features")
-        else:
-            yield from _features(cell)
-        yield from _carry_out(cell, fits_of(cell.settings, ["TS"]))
+    first = ["TS"] if cell.settings.keep == "chosen" else FITTED
+    if any(not cell.stages.has("fit", _piece(cell, fits)) for fits in fits_of(cell.settings, first)):
+        yield from _features(cell)
+    elif set(cell.settings.methods) & set(FITTED):
+        cell.stages.step("features")
+    yield from _carry_out(cell, fits_of(cell.settings, ["TS"]))
 
 
 def _check(cell: Cell) -> Plan[None]:
@@ -64,11 +64,6 @@ def _check(cell: Cell) -> Plan[None]:
             raise FitError(f"no {part} question fits {cell.name}; the first reason: {cell.problems[0]}")
 
 
-def _is_fitted(cell: Cell) -> bool:
-    """Whether all fits are there, so that nothing needs the features."""
-    return all(cell.stages.has("fit", _piece(cell, fits)) for fits in fits_of(cell.settings, FITTED))
-
-
 def _features(cell: Cell) -> Plan[None]:
     at = cell.calibration_at()
     needs = (cell.stages.store.root / at["features"] / "blocks.jsonl",)
@@ -81,18 +76,45 @@ def refit(cell: Cell, names: Sequence[str]) -> Plan[None]:
     yield from _carry_out(cell, refits_of(cell.settings, names))
 
 
-def _carry_out(cell: Cell, fits: Sequence[Fits]) -> Plan[None]:
-    pieces = [_piece(cell, one) for one in fits]
-    found = yield from cell.stages.rows("fit", pieces, cell.rank, everyone=True)
+def fitted_again(cell: Cell, wanted: Iterable[Mapping[str, Any]]) -> Plan[None]:
+    """Fit again those of some recalibrators (as `Cell.reference` gives them) that were not kept."""
+    folders = {one["folder"] for one in wanted if "folder" in one}
+    root = cell.stages.store.root
+    gone = {folder for folder in folders if not (root / folder / "calibration.json").exists()}
+    if not gone:
+        return
+    names = [f"{name} (run {run})" for (name, run), row in cell.fitted.items() if row["folder"] in gone]
+    cell.stages.say(
+        f"{cell.name}: {len(gone)} recalibrators that were not kept are needed again; the calibration "
+        "questions are read again, and they are fitted again: "
+        f"{', '.join(names[:4])}{', …' * (len(names) > 4)}"
+    )
+    known = {name for name, _ in cell.fitted}
+    every = [*fits_of(cell.settings, FITTED), *refits_of(cell.settings, sorted(known))]
+    yield from _carry_out(
+        cell, [one for one in every if gone & set(_folders(cell, one).values())], whole=True
+    )
+
+
+def _carry_out(cell: Cell, fits: Sequence[Fits], *, whole: bool = False) -> Plan[None]:
+    """Do the fits that are not done; with `whole` those as well whose recalibrators were not kept."""
+    pieces = [_piece(cell, one, whole=whole) for one in fits]
+    found = yield from cell.stages.rows(
+        "fit", pieces, cell.rank, everyone=True, before=lambda: _features(cell)
+    )
     for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
         cell.fitted[row["candidate"], row["run"]] = row
 
 
-def _piece(cell: Cell, fits: Fits) -> Piece:
-    fitting = cell.settings.fitting
-    folders = {
+def _folders(cell: Cell, fits: Fits) -> dict[str, str]:
+    """Where each candidate of a fit lies."""
+    return {
         name: recalibrator_folder(cell.model.name, cell.parts.name, name, fits.run) for name in fits.names
     }
+
+
+def _piece(cell: Cell, fits: Fits, *, whole: bool = False) -> Piece:
+    fitting, folders = cell.settings.fitting, _folders(cell, fits)
     inputs = {
         **cell.calibration(),
         "method": fits.method,
@@ -111,9 +133,10 @@ def _piece(cell: Cell, fits: Fits) -> Piece:
         "dataset": cell.parts.name,
         "trainings": f"{cell.scratch}/trainings/{digest(inputs)}",
     }
-    needs = tuple(cell.stages.store.root / folder / "calibration.json" for folder in folders.values())
+    needs = (cell.stages.store.root / folder / "calibration.json" for folder in folders.values())
+    kept = tuple(needs) if whole or cell.settings.keep == "all" else ()
     label = cell.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
-    return Piece(inputs, where, label, needs, spent_on=fit_label(cell.model.name, fits.method))
+    return Piece(inputs, where, label, kept, spent_on=fit_label(cell.model.name, fits.method))
 
 
 def diagnose(cell: Cell) -> Plan[list[Spec]]:
@@ -128,17 +151,23 @@ def diagnose(cell: Cell) -> Plan[list[Spec]]:
     if not cell.fitted:
         return []
     plain = [name for name in known if (name, 0) not in cell.fitted]
+    references = [cell.reference(name) for name in known]
     piece = Piece(
         {
             **cell.calibration(),
             "validation": [row_of(q) for q in cell.parts.validation],
-            "recalibrators": [cell.reference(name) for name in known],
+            "recalibrators": references,
             "plain": plain,
         },
         cell.calibration_at(),
         cell.label("validation", "all candidates"),
     )
-    (lines,) = yield from cell.stages.rows("diagnose", [piece], cell.rank, everyone=True)
+
+    def needed() -> Plan[None]:
+        yield from _features(cell)
+        yield from fitted_again(cell, references)
+
+    (lines,) = yield from cell.stages.rows("diagnose", [piece], cell.rank, everyone=True, before=needed)
     return [_described(cell, row, *known[row["candidate"]]) for row in map(json.loads, lines or [])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from semcal.experiment.cells import Cell
@@ -18,12 +19,12 @@ QUESTIONS = 8
 
 
 def overhead_task(cell: Cell) -> Task[Any] | None:
-    """Time Base and the first candidate of each fitted method; None where nothing was fitted."""
+    """Time Base and the first candidate of each fitted method that is there; None where there is none."""
     settings = cell.settings
     names = {
-        method: given[0].name
+        method: name
         for method, given in candidates_of(settings).items()
-        if method in FITTED and (given[0].name, 0) in cell.fitted
+        if method in FITTED and (name := _first_at_hand(cell, [one.name for one in given]))
     }
     if not names:
         return None
@@ -38,3 +39,10 @@ def overhead_task(cell: Cell) -> Task[Any] | None:
         "longest": settings.max_new_tokens(open_book=cell.parts.open_book),
     }
     return Task(GridJob("overhead", json.dumps(inputs, ensure_ascii=False)), "overhead")
+
+
+def _first_at_hand(cell: Cell, names: Sequence[str]) -> str | None:
+    """The first of some candidates that is fitted and kept."""
+    folders = {name: cell.fitted[name, 0]["folder"] for name in names if (name, 0) in cell.fitted}
+    root = cell.stages.store.root
+    return next((name for name, at in folders.items() if (root / at / "calibration.json").exists()), None)

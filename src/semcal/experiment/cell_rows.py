@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-from semcal.experiment.cell_fits import diagnose, refit
+from semcal.experiment.cell_fits import diagnose, fitted_again, refit
 from semcal.experiment.cell_plain import plain_candidate, plainly_clustered, reference_candidate
 from semcal.experiment.cells import Cell, Incomplete
 from semcal.experiment.grid_candidates import candidates_of, known_temperatures
+from semcal.experiment.keeping import remove_answered, remove_features, remove_unchosen
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.experiment.store import write_if_new
 from semcal.pipeline.crews import Plan
+from semcal.qa.groups import group_ties, several
 from semcal.records import dumps
 
 __all__ = ["answer"]
@@ -45,10 +47,14 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
     try:
         chosen = yield from _choose(cell)
         yield from refit(cell, _chosen_names(chosen))
+        yield from fitted_again(cell, map(cell.reference, _names(chosen["methods"])))
+        remove_unchosen(cell, _chosen_names(chosen))
         moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
         written = yield from _test(cell, chosen, _passes(cell, chosen, moved))
     except Incomplete:
+        remove_features(cell)
         return False
+    remove_answered(cell, _names(chosen["methods"]))
     root, names = cell.stages.store.root, (cell.model.name, cell.parts.name)
     for path, lines in written.items():
         write_if_new(root / path, "".join(line + "\n" for line in lines))
@@ -60,11 +66,13 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
     """What stands in the file of selections."""
     reference = reference_candidate(chosen["methods"])
+    groups = several(map(group_ties, cell.questions("test")))
     return {
         "model": cell.model.name,
         "dataset": cell.parts.name,
         "open_book": cell.parts.open_book,
         "sizes": {part: len(cell.questions(part)) for part in PARTS},
+        **({} if groups is None else {"test_groups": int(groups.max()) + 1}),
         "prompt": cell.prompt,
         "methods": _with_temperatures(chosen["methods"], fits),
         **{
@@ -113,7 +121,7 @@ def _choose(cell: Cell) -> Plan[Spec]:
             "counts": counts,
         }
     ]
-    sampled = yield from cell.sampled("validation", passes)
+    sampled = yield from cell.sampled("validation", passes, _needed(cell, passes))
     clustered = yield from cell.clustered("validation", sampled)
     graded = yield from cell.graded("validation", sampled, clustered)
     blocks = [
@@ -138,6 +146,11 @@ def _choose(cell: Cell) -> Plan[Spec]:
     (lines,) = yield from cell.stages.rows("select", [piece], cell.rank, everyone=True)
     found: Spec = json.loads((lines or [])[0])
     return found
+
+
+def _needed(cell: Cell, passes: Sequence[Spec]) -> Callable[[], Plan[None]]:
+    """Brings the recalibrators of some passes back where they were not kept."""
+    return lambda: fitted_again(cell, (one for some in passes for one in some["recalibrators"]))
 
 
 def _names(*choices: Mapping[str, Mapping[str, Spec]]) -> list[str]:
@@ -197,7 +210,7 @@ def _pass(
 def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Lines]]:
     """Sample, cluster, grade and measure the test questions: file → its lines."""
     greedy = yield from _greedy(cell, passes)
-    sampled = yield from cell.sampled("test", passes)
+    sampled = yield from cell.sampled("test", passes, _needed(cell, passes))
     clustered = yield from cell.clustered("test", sampled)
     graded = yield from cell.graded("test", sampled, clustered)
     blocks = cell.cut("test")
@@ -300,7 +313,7 @@ def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
         )
         for number, block in cell.cut("test")
     ]
-    return (yield from cell.stages.rows("greedy", pieces, cell.rank))
+    return (yield from cell.stages.rows("greedy", pieces, cell.rank, before=_needed(cell, passes)))
 
 
 def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -135,8 +135,10 @@ class Cell:
         kept = [[q for q in block if (part, q.id) not in left_out] for block in blocks]
         return [(number, block) for number, block in enumerate(kept) if block]
 
-    def sampled(self, part: str, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
-        """Draw answers to the questions of a part."""
+    def sampled(
+        self, part: str, passes: Sequence[Spec], before: Callable[[], Plan[None]]
+    ) -> Plan[list[Lines | None]]:
+        """Draw answers to the questions of a part; `before` brings the recalibrators that this needs."""
         sampling, open_book = self.settings.sampling, self.parts.open_book
         truncated = sampling.top_k is not None or sampling.top_p is not None
         how = {
@@ -155,7 +157,7 @@ class Cell:
             )
             for number, block in self.cut(part)
         ]
-        return (yield from self.stages.rows("sample", pieces, self.rank))
+        return (yield from self.stages.rows("sample", pieces, self.rank, before=before))
 
     def clustered(self, part: str, sampled: Sequence[Lines | None]) -> Plan[list[Lines | None]]:
         """Group them by meaning."""

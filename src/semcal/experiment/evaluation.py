@@ -11,6 +11,7 @@ import numpy as np
 from semcal import metrics
 from semcal.experiment.settings import Settings
 from semcal.pipeline.assess import assess, scores_by_measure
+from semcal.qa.groups import several, ties_of
 from semcal.semantics import MEASURES
 
 __all__ = ["COMPARED", "CompareJob", "EvaluateJob", "compare_methods", "evaluate"]
@@ -49,12 +50,17 @@ def compare_methods(rows: Mapping[str, Rows], settings: Settings) -> list[dict[s
         for measure in MEASURES
     }
     tests: dict[Cell, dict[str, metrics.PairedTest]] = {}
+    ties = {row["id"]: ties_of(row) for row in rows["TS"]}
     for asked in {ids for ids, _, _ in cells.values()}:  # nearly always all of them
         alike = {cell: pair for cell, (ids, *pair) in cells.items() if ids == asked}
         methods = {("TS", measure): ours for (_, measure), (ours, _) in alike.items()}
         methods |= {cell: theirs for cell, (_, theirs) in alike.items()}
         drawn = metrics.common_resamples(
-            methods, metrics=COMPARED, seed=settings.seed, resamples=settings.resamples
+            methods,
+            metrics=COMPARED,
+            groups=several(ties[id] for id in asked),
+            seed=settings.seed,
+            resamples=settings.resamples,
         )
         tests |= {
             cell: {metric: drawn.paired(("TS", cell[1]), cell, metric) for metric in COMPARED}

@@ -12,13 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic_core import from_json
 
-from semcal.errors import InputError, StoreError
+from semcal.errors import InputError, StoreError, UsageError
 from semcal.experiment.paths import rows_path, selection_path
+from semcal.experiment.reading import settings_of
+from semcal.experiment.yaml_text import read_yaml
 from semcal.records import Row, read_object, read_rows
-from semcal.records.jsonl import DEEPEST
+from semcal.records.parsing import DEEPEST
 from semcal.semantics import MEASURES
 
 __all__ = ["FinishedRun", "is_grid_run", "read_finished"]
@@ -223,13 +224,19 @@ def read_finished(folder: Path) -> FinishedRun:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        found = read_yaml(path)
+    except UsageError as error:
         raise StoreError(f"{path} is damaged ({error}): run `semcal run` again") from error
     needed = {"preset", "seed", "models", "datasets", "methods", "runs", "sampling", "evaluation"}
     if not isinstance(found, dict) or not found.keys() >= needed:
         lacking = sorted(needed - (found.keys() if isinstance(found, dict) else set()))
         raise StoreError(f"{path} lacks {', '.join(lacking)}: run `semcal run` again")
+    try:
+        settings_of(found)
+    except UsageError as error:
+        raise StoreError(
+            f"{path} was edited or is of another version ({error}): run `semcal run` again"
+        ) from error
     return found
 
 

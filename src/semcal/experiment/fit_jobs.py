@@ -171,7 +171,11 @@ def diagnose(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     del tell
     model, asking = shelf.model(spec), Asking(questions_of(spec["few_shot"]))
     held_out = CalibrationSet.of(
-        model, questions_of(spec["validation"]), asking=asking, on_bad_question=lambda _: None
+        model,
+        questions_of(spec["validation"]),
+        asking=asking,
+        on_bad_question=lambda _: None,
+        fitted_to=False,
     )
     states = calibration_features(model, held_out, asking=asking, whole=spec["whole"])
     every = {one["name"]: shelf.recalibrator(one) for one in spec["recalibrators"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from semcal.experiment.paths import QUESTIONS, selection_path
 from semcal.experiment.reading import FILE, read_settings
 from semcal.experiment.stages import STAGES
 from semcal.experiment.store import read_block
-from semcal.records import read_object
+from semcal.records import clear_folder, own_files, read_object
 from semcal.registry import check_name
 
-__all__ = ["State", "blocks_in", "forget", "forget_from", "settings_in", "state_of", "sweep"]
+__all__ = ["State", "blocks_in", "forget", "forget_from", "settings_in", "state_of"]
 
 
 @dataclass(frozen=True)
@@ -114,24 +113,6 @@ def state_of(folder: Path) -> State:
     return State(done, expected, rows, tuple(damaged))
 
 
-def sweep(folder: Path) -> None:
-    """Remove the unfinished files of processes that were killed."""
-    for path in folder.rglob(".*.part"):
-        owner = path.name.removesuffix(".part").rpartition(".")[2]
-        if owner.isdecimal() and not _alive(int(owner)):
-            path.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def forget_from(folder: Path, stage: str) -> None:
     """Remove the blocks of a stage and of those after it; NLI verdicts stay.
 
@@ -152,6 +133,6 @@ def forget_from(folder: Path, stage: str) -> None:
 def forget(folder: Path) -> None:
     """Remove a run folder of ours, and nothing else."""
     if (folder / FILE).is_file():
-        shutil.rmtree(folder)
-    elif folder.exists() and any(folder.iterdir()):
+        clear_folder(folder)
+    elif folder.exists() and own_files(folder):
         raise UsageError(f"{folder} is no run folder (it has no {FILE}), so --fresh leaves it alone")

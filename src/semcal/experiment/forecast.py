@@ -1,76 +1,23 @@
-"""What a grid will take, before it is begun: jobs, tokens, NLI calls, disk, and time on a stated GPU.
+"""What a grid will take, before it is begun: jobs, tokens, NLI calls, disk, and time on a GPU and here.
 
-Models and data need not be there. What is not in the settings is assumed, and the assumptions are printed;
-the shares of drawn tokens that run and of pairs that are asked about were measured on the embedded world.
+Models and data need not be there; data that are here are counted. What neither says is assumed, and the
+assumptions are printed; the shares of drawn tokens that run and of pairs that are asked about were measured
+on the embedded world.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from semcal.errors import SemcalError
-from semcal.experiment.expected import expected_blocks
-from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of
-from semcal.experiment.grid_settings import DataSet, GridSettings, Model
-from semcal.pipeline.sharing import on_disk
-from semcal.recalibration.places import LANGUAGE_MODEL, place_of
+from semcal.experiment.forecast_cells import ASSUMED, CellForecast, nli_parameters, parts_here, shape_of
+from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.machines import H100, Machine, this_machine
+from semcal.experiment.question_sets import PARTS
 
 __all__ = ["ASSUMED", "Forecast", "forecast"]
-
-
-@dataclass(frozen=True)
-class Assumed:
-    """What the settings do not say.
-
-    Attributes
-    ----------
-    question, passage, answer : int
-        Tokens.
-    references : int
-        Answers to a calibration question.
-    chosen : int
-        Candidates of a method that are chosen for some measure or loss.
-    distinct : float
-        Share of the drawn tokens that the model runs for: draws of a question share their beginnings.
-    asked : float
-        Share of the ordered pairs of answers that the NLI model is asked about.
-    parameters, nli_parameters : float
-        Of a model whose name says nothing.
-    width, vocabulary, layers : int
-        Of a model that is not here.
-    row : int
-        Bytes of a finished row.
-    peak, reading, drawing, training : float
-        Floating-point operations per second of the GPU, and the share of them that each kind of work reaches.
-    """
-
-    question: int = 25
-    passage: int = 180
-    answer: int = 6
-    references: int = 3
-    chosen: int = 5
-    distinct: float = 0.15
-    asked: float = 0.03
-    parameters: float = 7.5e9
-    nli_parameters: float = 1.5e9
-    width: int = 4096
-    vocabulary: int = 128_000
-    layers: int = 32
-    row: int = 2500
-    peak: float = 989e12
-    reading: float = 0.4
-    drawing: float = 0.05
-    training: float = 0.2
-
-
-ASSUMED = Assumed()
-GPU = "one NVIDIA H100 (989 TFLOP/s in bfloat16)"
 
 
 @dataclass(frozen=True)
@@ -88,9 +35,17 @@ class Forecast:
     nli_calls, nli_calls_at_most : int
         Typical, and if every ordered pair were asked about.
     bytes : Counter
-        On disk, by what it is.
+        On disk when the run is done, by what it is.
+    peak : Counter
+        On disk at the moment when it is most, by what it is.
     seconds : Counter
         On the GPU, by stage.
+    here : Machine
+        This machine.
+    seconds_here : Counter
+        On it, by stage.
+    problems : int
+        Rows of the data that would be left out.
     """
 
     jobs: Counter[str]
@@ -99,193 +54,127 @@ class Forecast:
     nli_calls: int
     nli_calls_at_most: int
     bytes: Counter[str]
+    peak: Counter[str]
     seconds: Counter[str]
+    here: Machine
+    seconds_here: Counter[str]
+    problems: int
 
     def tree(self) -> dict[str, Any]:
         """As plain data."""
-        return {**vars(self), "gpu": GPU, "assumed": vars(ASSUMED)}
+        machines = {"gpu": H100.name, "here": self.here.name}
+        peak = {"peak_bytes": self.peak.total(), "peak": dict(self.peak)}
+        return {**vars(self), **machines, **peak, "assumed": vars(ASSUMED)}
 
     def lines(self) -> Iterator[str]:
         """In words."""
         jobs = ", ".join(f"{count} {stage}" for stage, count in self.jobs.items())
         yield f"jobs: {self.jobs.total()} ({jobs})"
-        yield "questions: " + ", ".join(f"{count} {part}" for part, count in self.questions.items())
+        refused = f" ({self.problems} rows of the data would be left out)" if self.problems else ""
+        yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
         tokens = ", ".join(f"{stage} {_short(count)}" for stage, count in self.tokens.items())
         yield f"model forwards: {_short(self.tokens.total())} tokens ({tokens})"
         yield (
             f"NLI calls: about {_short(self.nli_calls)}, at most {_short(self.nli_calls_at_most)} "
             f"({ASSUMED.asked:.0%} of the ordered pairs are asked about)"
         )
-        disk = ", ".join(f"{name} {_short(size)}B" for name, size in self.bytes.items())
-        yield f"disk: {_short(self.bytes.total())}B ({disk})"
-        hours = ", ".join(f"{stage} {seconds / 3600:.1f}" for stage, seconds in self.seconds.items())
-        yield f"time on {GPU}: {self.seconds.total() / 3600:.1f} hours ({hours})"
+        yield f"disk at its peak: {_bytes(self.peak)}; at the end: {_bytes(self.bytes)}"
+        yield f"time on {H100.name}: {_times(self.seconds)}"
+        yield f"time on {self.here.name}: {_times(self.seconds_here)}"
         a = ASSUMED
         yield (
-            f"assumed: {a.reading:.0%} of the peak when reading, {a.drawing:.0%} when drawing, "
-            f"{a.training:.0%} when fitting; {a.question} tokens a question, {a.passage} a passage, "
-            f"{a.answer} an answer, {a.references} references; {a.chosen} candidates of a method chosen for "
-            f"some measure; {a.distinct:.0%} of the drawn tokens run through the model, for draws share "
-            "beginnings"
+            f"assumed: {H100.reading:.0%} of the peak when reading, {H100.drawing:.0%} when drawing, "
+            f"{H100.training:.0%} when fitting; of data that are not here {a.question} tokens a question, "
+            f"{a.passage} a passage that {a.sharing:g} questions share, {a.answer} an answer; {a.chosen} "
+            f"candidates of a method chosen for some measure or loss, {a.used} for a measure; "
+            f"{a.distinct:.0%} of the drawn tokens run through the model, for draws share beginnings"
         )
 
 
-def forecast(settings: GridSettings) -> Forecast:
+def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
     """Estimate what a grid takes.
 
     Parameters
     ----------
     settings : GridSettings
-        Resolved; a calibration-train part without a size counts as 60 000 questions.
+        Resolved. Questions of data sets that are here are counted; of others a calibration-train part without
+        a size counts as 60 000.
+    device : str, optional
+        Where the models would run here.
+
+    Raises
+    ------
+    InputError
+        If a data set that is here has too few questions.
     """
-    jobs: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
-    disk: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
-    pairs = 0
-    for model in settings.models:
-        shape = _shape_of(model)
-        for dataset in settings.datasets:
-            cell = _Cell(settings, dataset, shape)
-            jobs += cell.jobs()
-            read, drawn = cell.read(), cell.drawn()
-            tokens += read + drawn
-            pairs += cell.pairs()
-            disk += cell.disk()
-            for stage, count in read.items():
-                seconds[stage] += round(2 * shape.parameters * count / (ASSUMED.peak * ASSUMED.reading))
-            seconds["draw"] += round(2 * shape.parameters * drawn["draw"] / (ASSUMED.peak * ASSUMED.drawing))
-            seconds["fit"] += round(cell.fitting())
+    here = this_machine(device)
+    parts = [parts_here(dataset) for dataset in settings.datasets]
+    grid = [
+        [CellForecast(settings, one, found, shape) for one, found in zip(settings.datasets, parts)]
+        for shape in map(shape_of, settings.models)
+    ]
+    cells = [cell for of_model in grid for cell in of_model]
+    pairs = sum(cell.pairs() for cell in cells)
     asked = round(pairs * ASSUMED.asked)
-    each = 2 * ASSUMED.nli_parameters * 2 * (ASSUMED.question + ASSUMED.answer)
-    seconds["cluster"] += round(asked * each / (ASSUMED.peak * ASSUMED.reading))
-    parts = {
-        part: sum(_Cell(settings, one).size(part) for one in settings.datasets)
-        for part in ("calibration_train", "validation", "test")
-    }
-    return Forecast(jobs, parts, tokens, asked, pairs, disk, seconds)
+    nli = asked * 2 * nli_parameters(settings.equivalence) * 2 * (ASSUMED.question + ASSUMED.answer)
+    seconds, seconds_here = (
+        _added(*(cell.seconds(machine) for cell in cells))
+        + Counter({"cluster": nli / (machine.peak * machine.reading) + asked * machine.per_call})
+        for machine in (H100, here)
+    )
+    return Forecast(
+        jobs=_added(*(cell.jobs() for cell in cells)),
+        questions={part: sum(cell.size(part) for cell in grid[0]) for part in PARTS},
+        tokens=_added(*(cell.read() + cell.drawn() for cell in cells)),
+        nli_calls=asked,
+        nli_calls_at_most=pairs,
+        bytes=_added(*(cell.left() for cell in cells)),
+        peak=_peak(grid),
+        seconds=seconds,
+        here=here,
+        seconds_here=seconds_here,
+        problems=sum(len(one.problems) for one in parts if one is not None),
+    )
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Of a language model: parameters, size of a state, of the vocabulary, and number of layers."""
-
-    parameters: float = ASSUMED.parameters
-    width: int = ASSUMED.width
-    vocabulary: int = ASSUMED.vocabulary
-    layers: int = ASSUMED.layers
-
-    @property
-    def block(self) -> float:
-        """Parameters of one layer, which is what ATS has."""
-        return (self.parameters - 2 * self.width * self.vocabulary) / self.layers
+def _added(*counters: Counter[str]) -> Counter[str]:
+    return sum(counters, Counter())
 
 
-@dataclass(frozen=True)
-class _Cell:
-    settings: GridSettings
-    dataset: DataSet
-    shape: _Shape = _Shape()
-
-    def size(self, part: str) -> int:
-        return int(getattr(self.dataset, part) or 60_000)
-
-    @property
-    def own(self) -> int:
-        """Tokens of a prompt that are a question's own."""
-        open_book = "squad" in self.dataset.source.lower() or "reading" in self.dataset.source.lower()
-        return ASSUMED.question + ASSUMED.passage * open_book
-
-    def jobs(self) -> Counter[str]:
-        sizes = {part: self.size(part) for part in ("calibration_train", "validation", "test")}
-        found = expected_blocks(self.settings, sizes)
-        if self.settings.runs.refit:
-            found["fit"] += (self.settings.runs.count - 1) * self._chosen(fitted=True)
-        return found
-
-    def _chosen(self, *, fitted: bool = False) -> int:
-        """Candidates that are asked the test questions."""
-        given = candidates_of(self.settings)
-        counts = {m: min(len(of), ASSUMED.chosen) for m, of in given.items() if m in FITTED or not fitted}
-        return sum(counts.values()) + (0 if fitted else len(self.settings.datasets) - 1)
-
-    def _answers(self) -> dict[str, int]:
-        """Answers that are drawn to all questions of a part."""
-        settings, sampling = self.settings, self.settings.sampling
-        tried = len({one.name for given in candidates_of(settings).values() for one in given})
-        more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
-        test = self._chosen() * (settings.runs.count * sampling.m + more)
-        return {
-            "validation": self.size("validation") * tried * max([sampling.m, *settings.chosen_at]),
-            "test": self.size("test") * test,
-        }
-
-    def read(self) -> Counter[str]:
-        fitted = bool(set(self.settings.methods) & set(FITTED))
-        calibration = self.size("calibration_train") * (self.own + ASSUMED.references * ASSUMED.answer)
-        asked = (self.size("validation") + 2 * self.size("test")) * self.own
-        return Counter({"features": calibration * fitted, "prompts": asked})
-
-    def drawn(self) -> Counter[str]:
-        answers = sum(self._answers().values())
-        return Counter({"draw": round(answers * ASSUMED.answer * ASSUMED.distinct)})
-
-    def pairs(self) -> int:
-        m = self.settings.sampling.m
-        twice = self.size("test") * m  # clustered without number and date forms as well
-        return (sum(self._answers().values()) + twice) * (m - 1)
-
-    def disk(self) -> Counter[str]:
-        settings = self.settings
-        states = self.read()["features"] if "ATS" in settings.methods else self.size("calibration_train") * 20
-        rows = self._answers()["test"] // settings.sampling.m
-        draws = sum(self._answers().values())
-        vectors = {"TS": 500, "ATS": 4 * self.shape.block, "Platt": 8 * self.shape.vocabulary}
-        jobs = fits_of(settings, FITTED)
-        kept = round(sum(vectors[one.method] * len(one.losses) for one in jobs))
-        if settings.runs.refit:
-            kept = round(
-                kept * (1 + (settings.runs.count - 1) * self._chosen(fitted=True) / max(1, len(jobs)))
-            )
-        return Counter(
-            {
-                "features": states * self.shape.width * 2,
-                "recalibrators": kept,
-                "blocks": draws * 60 + rows * ASSUMED.row,
-                "samples": rows * ASSUMED.row,
-            }
-        )
-
-    def fitting(self) -> float:
-        """Seconds of the fits: ATS is a block of the model at every token, Platt and TS the head alone."""
-        questions, epochs = self.size("calibration_train"), 2
-        head = self.shape.width * self.shape.vocabulary
-        answer = ASSUMED.answer * questions * epochs
-        works = {
-            "TS": 2 * head * answer,
-            "ATS": 6 * self.shape.block * (self.own + ASSUMED.answer) * questions * epochs,
-            "Platt": 6 * head * answer,
-        }
-        flops = sum(works[one.method] for one in fits_of(self.settings, FITTED))
-        if self.settings.runs.refit:
-            flops += (self.settings.runs.count - 1) * ASSUMED.chosen * sum(works.values())
-        return flops / (ASSUMED.peak * ASSUMED.training)
+def _peak(grid: Sequence[Sequence[CellForecast]]) -> Counter[str]:
+    """What lies on the disk when it is most, as `Grid` makes and removes it (docs/grid.md, What is kept)."""
+    before: Counter[str] = Counter()
+    moments = [before]
+    for of_model in grid:
+        if not of_model[0].removes:
+            before += _added(*(cell.left() for cell in of_model))
+            moments.append(before + of_model[0].training())
+            continue
+        for cell in of_model:
+            moments += [before + moment for moment in cell.moments()]
+            before = before + cell.left()
+    return max([*moments, before], key=Counter.total)
 
 
-def _shape_of(model: Model) -> _Shape:
-    """From the model's directory if it is here, or else from a name such as "7B", or assumed."""
-    named = re.search(r"(\d+(?:\.\d+)?)B\b", model.path)
-    shape = _Shape(parameters=float(named[1]) * 1e9) if named else _Shape()
-    try:
-        place = place_of(model.path, LANGUAGE_MODEL)
-    except SemcalError:
-        return shape
-    if place.on_hub:
-        return shape
-    config = json.loads((Path(place.source) / "config.json").read_text(encoding="utf-8"))
-    size = on_disk(Path(place.source)) / 4
-    sizes = [config.get(key) for key in ("hidden_size", "vocab_size", "num_hidden_layers")]
-    return _Shape(size, *sizes) if size and all(sizes) else shape
+def _bytes(sizes: Counter[str]) -> str:
+    parts = ", ".join(f"{name} {_short(size)}B" for name, size in sizes.items())
+    return f"{_short(sizes.total())}B ({parts})"
+
+
+def _times(seconds: Counter[str]) -> str:
+    parts = ", ".join(f"{stage} {_time(count)}" for stage, count in seconds.items())
+    return f"{_time(seconds.total())} ({parts})"
+
+
+def _time(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> _time(30_600), _time(1600), _time(0.04)
+    ('8.5 hours', '27 minutes', '0.04 seconds')
+    """
+    if seconds >= 3600:
+        return f"{seconds / 3600:,.{int(seconds < 360_000)}f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.2g} seconds"
 
 
 def _short(number: float) -> str:

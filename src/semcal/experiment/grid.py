@@ -21,16 +21,18 @@ from semcal.experiment.cells import Cell
 from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.expected import expected_blocks
-from semcal.experiment.folders import sweep
+from semcal.experiment.grid_candidates import FITTED
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.keeping import remove_features
 from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, load_parts, row_of
 from semcal.experiment.reading import claim_folder
 from semcal.experiment.stages import Shard, Stages
 from semcal.experiment.store import Store, write_if_new
 from semcal.pipeline.crews import Crew, Task, together
-from semcal.records import dumps, read_object, write_rows
+from semcal.recalibration import check_enough, warn_if_few
+from semcal.records import dumps, read_object, remove_leftovers, write_rows
 
 if TYPE_CHECKING:
     from semcal.experiment.shelf import Shelf
@@ -81,6 +83,8 @@ class Grid:
         The share of the blocks that is done here; all by default.
     tell : callable
         Is told of each problem as it is found.
+    say : callable
+        Is told what has to be made again because it was not kept.
     """
 
     settings: GridSettings
@@ -90,6 +94,7 @@ class Grid:
     shard: Shard | None = None
     tell: Callable[[Problem], None] = lambda _: None
     clock: Clock = field(default_factory=Clock)
+    say: Callable[[str], None] = lambda _: None
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
@@ -106,14 +111,15 @@ class Grid:
         claim_folder(self.folder, self.settings)
         self._check_versions()
         if self.shard is None:  # another shard may be at work in the same folder, on another machine
-            sweep(self.folder)
+            remove_leftovers(self.folder, deep=True)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
+        self._check_enough(sets)
         problems = [problem for parts in sets for problem in parts.problems]
         for problem in problems:
             self.tell(problem)
         self._claim_questions(sets)
         steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
-        stages = Stages(Store(self.folder), self.shard, made=self.made)
+        stages = Stages(Store(self.folder), self.shard, made=self.made, say=self.say)
         total = steps * len(self.settings.models)
         with self.progress("run", total) as update:
             done = count(1)
@@ -123,6 +129,13 @@ class Grid:
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
         return Outcome(tuple(problems), stages.missing)
+
+    def _check_enough(self, sets: Sequence[Parts]) -> None:
+        """Refuse too few questions to fit to before a model is loaded, and warn of few."""
+        for parts in sets if set(FITTED) & set(self.settings.methods) else ():
+            count, of = len(parts.calibration_train), f"to fit to in {parts.name} (calibration_train)"
+            check_enough(count, of=of)
+            warn_if_few(count, of=of)
 
     def _check_versions(self) -> None:
         """Warn of a run that was begun with other versions of what its numbers depend on."""
@@ -170,7 +183,12 @@ class Grid:
             )
 
     def _carry_out(self, model: Model, sets: Sequence[Parts], stages: Stages) -> list[Problem]:
-        """All data sets under one model, together: what one waits for leaves time for the others."""
+        """All data sets under one model: together, since what one waits for leaves time for the others.
+
+        With `keep: chosen` one after another, so that the features of one alone are there at a time. Every
+        temperature is fitted first, for each set is asked under those of the others; the set whose features
+        are then still there is the next.
+        """
         few_shot = {parts.name: [row_of(question) for question in parts.few_shot] for parts in sets}
         inputs = {"model": model.model_dump(), "equivalence": self.settings.equivalence, "few_shot": few_shot}
         job = GridJob("identify", json.dumps(inputs))
@@ -180,7 +198,12 @@ class Grid:
             Cell(self.settings, model, parts, identity, stages, self._scratch, rank)
             for rank, parts in enumerate(sets)
         ]
-        together(self.crew, [prepare(cell) for cell in cells])
+        one_by_one = self.settings.keep == "chosen"
+        groups = [[cell] for cell in cells] if one_by_one else [cells]
+        for group in reversed(groups):
+            together(self.crew, [prepare(cell) for cell in group])
+            if group is not groups[0]:
+                remove_features(group[0])
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
             self.tell(problem)
@@ -189,7 +212,9 @@ class Grid:
             {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
             for cell in cells
         ]
-        together(self.crew, [answer(cell, moved) for cell, moved in zip(cells, others)])
+        moved = dict(zip((cell.parts.name for cell in cells), others))
+        for group in groups:
+            together(self.crew, [answer(cell, moved[cell.parts.name]) for cell in group])
         self._time_recalibrators(cells[0])
         return found
 

@@ -7,9 +7,10 @@ Every value has the default of preset `sound`; the preset, the file and `--set` 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from semcal.engine.memory import parse_size
 from semcal.errors import UsageError
@@ -35,21 +36,43 @@ __all__ = [
 Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt"]
 METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
 Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
-Size = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1, lt=2**31)]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
 class Part(BaseModel):
-    """Settings that belong together; unknown keys are refused."""
+    """Settings that belong together; unknown keys are refused, and yes or no where a number belongs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number_is_a_bool(cls, value: Any, about: ValidationInfo) -> Any:
+        """Refuse what pydantic would take as 1 or 0: `count: yes` is true in YAML."""
+        wanted = cls.model_fields[str(about.field_name)].annotation
+        if wanted is not bool and any(one is True or one is False for one in _inside(value)):
+            raise ValueError(
+                "expected a number or a text, not true or false (YAML reads yes, no, on and off so as well; "
+                "put a text into quotes)"
+            )
+        return value
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """A value, or all that a list holds; the parts of a mapping check their own."""
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _inside(one)
+    else:
+        yield value
 
 
 class Model(Part):
     """A language model: what it is called in tables, and its directory, hub id or embedded name."""
 
-    name: str = Field(min_length=1)
+    name: Name
     path: str
     revision: str | None = None
     dtype: str | None = None
@@ -75,7 +98,7 @@ class DataSet(Part):
         Draws the parts; it is no run's.
     """
 
-    name: str = Field(min_length=1)
+    name: Name
     source: str
     format: str | None = None
     subset: str | None = None
@@ -86,7 +109,7 @@ class DataSet(Part):
     calibration_train: Size | None = None
     validation: Size | None = None
     test: Size | None = None
-    few_shot: Annotated[int, Field(ge=0)] | None = None
+    few_shot: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     split_seed: int = 0
 
 
@@ -130,7 +153,7 @@ class Sampling(Part):
     top_p: Share | None = None
     scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"
     counts: tuple[Size, ...] = (5, 10, 15, 20, 25)
-    counts_runs: Annotated[int, Field(ge=0)] = 1
+    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1
     reselect: bool = False
 
 
@@ -229,7 +252,7 @@ class Evaluation(Part):
     """How metrics are taken."""
 
     bins: Size = 15
-    resamples: Annotated[int, Field(ge=100)] = 1000
+    resamples: Annotated[int, Field(ge=100, lt=2**31)] = 1000
     ace: Literal["sound", "reference"] = "sound"
     auroc_one_class: float | None = None
 
@@ -251,10 +274,13 @@ class GridSettings(Part):
         What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
         least. Like `block` it decides which questions share a product, so it is part of what makes a run
         reproducible, and no matter of the machine.
+    keep : {"all", "chosen"}
+        "chosen" removes features as soon as the fits of a model and data set are done, and recalibrators that
+        nothing chose; results are the same.
     """
 
     preset: Literal["sound", "paper", "reference"] = "sound"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
     equivalence: str
@@ -268,6 +294,7 @@ class GridSettings(Part):
     evaluation: Evaluation = Evaluation()
     block: Size = 50
     memory: str | int | None = None
+    keep: Literal["all", "chosen"] = "all"
 
     @field_validator("memory")
     @classmethod

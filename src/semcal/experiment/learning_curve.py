@@ -20,7 +20,7 @@ from semcal import metrics
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.outcomes import Outcomes, Rows, common_outcomes
-from semcal.recalibration import Suffixes, tabulate
+from semcal.recalibration import Suffixes, check_enough, tabulate
 from semcal.recalibration.one_pass import curve_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
@@ -169,7 +169,7 @@ def subset_temperatures(
         How many calibration questions there are. Sizes above that are left out; of that size there is one
         subset.
     sizes : sequence of int
-        Subset sizes, at least 1.
+        Subset sizes, at least 5.
     subsets : int
         Subsets of each size. Those of number s are nested: the first n of one random order, which depends on
         (seed, s) alone.
@@ -184,19 +184,18 @@ def subset_temperatures(
     Raises
     ------
     UsageError
-        If a size or the number of subsets is below 1.
+        If there is no size, or the number of subsets is below 1.
     FitError
-        If every size is above the number of questions.
+        If a size is below 5, or every size is above the number of questions.
 
     Examples
     --------
-    >>> subset_temperatures(lambda indices: float(len(indices)), 4, sizes=(2, 4, 9), subsets=3)
-    {2: (2.0, 2.0, 2.0), 4: (4.0,)}
+    >>> subset_temperatures(lambda indices: float(len(indices)), 8, sizes=(5, 8, 9), subsets=3)
+    {5: (5.0, 5.0, 5.0), 8: (8.0,)}
     """
-    if subsets < 1 or not sizes or min(sizes) < 1:
-        raise UsageError(
-            f"expected sizes and subsets of at least 1, got sizes {list(sizes)}, subsets {subsets}"
-        )
+    if subsets < 1 or not sizes:
+        raise UsageError(f"expected a size and a subset at least, got sizes {list(sizes)}, subsets {subsets}")
+    check_enough(min(sizes), of="in the smallest subset")
     possible = sorted({size for size in sizes if size <= n_questions})
     if not possible:
         raise FitError(
@@ -330,6 +329,7 @@ def _points(
         correct,
         metrics=METRICS,
         weights=weights.mean(0),
+        groups=outcomes.groups,
         bins=bins,
         level=level,
         resamples=resamples,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from semcal.experiment.folders import blocks_in, settings_in
 from semcal.experiment.paths import QUESTIONS
 from semcal.experiment.reading import claim_folder
 from semcal.experiment.store import read_block
-from semcal.records import writing
+from semcal.records import atomic_write
 
 __all__ = ["Merged", "merge"]
 
@@ -111,14 +111,5 @@ def _recalibrators(shard: Path) -> list[Path]:
 
 def _copy(path: Path, target: Path) -> None:
     """Copy a file so that it appears whole or not at all."""
-    if path.suffix == ".safetensors":
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            temporary.write_bytes(path.read_bytes())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return
-    with writing(target) as handle:
-        handle.write(path.read_text(encoding="utf-8"))
+    with path.open("rb") as source, atomic_write(target) as copy:
+        shutil.copyfileobj(source, copy)

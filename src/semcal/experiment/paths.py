@@ -8,11 +8,21 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = ["QUESTIONS", "check_slugs", "recalibrator_folder", "rows_path", "selection_path", "slug"]
+__all__ = [
+    "LONGEST",
+    "QUESTIONS",
+    "check_slugs",
+    "recalibrator_folder",
+    "rows_path",
+    "selection_path",
+    "slug",
+]
 
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
+#: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
+LONGEST = 80
 
 
 def slug(name: str) -> str:
@@ -33,6 +43,11 @@ def check_slugs(names: Sequence[str], *, what: str) -> None:
         folder = slug(name)
         if folder.strip(".") == "":
             raise UsageError(f"{what} {name!r} cannot name a folder; give it letters or digits")
+        if len(folder) > LONGEST:
+            raise UsageError(
+                f"{what} {name[:40]!r}… has {len(name)} characters, more than files can be named by; give it "
+                f"at most {LONGEST}"
+            )
         other = taken.setdefault(folder, name)
         if other != name or names.count(name) > 1:
             raise UsageError(

@@ -19,6 +19,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "fitting": {"solver": "sgd"},
         "clustering": {"linkage": "greedy"},
         "grading": {"fuzzy_above": True, "numerals": False},
+        "keep": "chosen",
     },
     "reference": {
         "sampling": {

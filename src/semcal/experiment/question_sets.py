@@ -10,6 +10,7 @@ from typing import Any
 from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
 from semcal.qa.datasets import Question, data_hash, read_questions
+from semcal.qa.groups import GROUP
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
@@ -32,24 +33,34 @@ class Problem:
     ----------
     dataset : str
     line : int or None
-        Of the source; None for what a model refuses, which `reason` names by its id.
+        Of the source; None for what a model refuses: the `reason` names the question by its id.
     reason : str
     model : str or None
         Which model refuses it; None where the row itself is bad.
+    row_id : str, int or None
+        The row's id, where it has one and a line.
     """
 
     dataset: str
     line: int | None
     reason: str
     model: str | None = None
+    row_id: str | int | None = None
 
     def row(self) -> dict[str, Any]:
         """As a row of problems.jsonl."""
-        return {key: value for key, value in asdict(self).items() if key != "model" or value is not None}
+        given = asdict(self).items()
+        return {key: value for key, value in given if key not in ("model", "row_id") or value is not None}
+
+    @property
+    def where(self) -> str:
+        """The data set, and the model that refuses it."""
+        return self.dataset if self.model is None else f"{self.dataset} under {self.model}"
 
     def __str__(self) -> str:
-        where = self.dataset if self.model is None else f"{self.dataset} under {self.model}"
-        return f"{where}: {self.reason}" if self.line is None else f"{where}, line {self.line}: {self.reason}"
+        if self.line is None:
+            return f"{self.where}: {self.reason}"
+        return f"{self.where}, {RowError(self.line, self.reason, self.row_id)}"
 
 
 @dataclass(frozen=True)
@@ -139,12 +150,10 @@ def _rows(dataset: DataSet, source: str, split: str | None) -> Iterator[Question
 def _good(rows: Iterator[Question | RowError], name: str, bad: list[Problem]) -> Iterator[Question]:
     for row in rows:
         if isinstance(row, RowError):
-            bad.append(Problem(name, row.line, row.reason))
+            bad.append(Problem(name, row.line, row.reason, row_id=row.row_id))
         elif (length := len(row.question) + len(row.context or "")) > LONGEST:
-            reason = (
-                f"question {row.id!r}: {length} characters are more than any model reads; cut the passage"
-            )
-            bad.append(Problem(name, None, reason))
+            reason = f"{length} characters are more than any model reads; cut the passage"
+            bad.append(Problem(name, row.line, reason, row_id=row.id))
         else:
             yield row
 
@@ -171,12 +180,19 @@ def _first(
 
 def row_of(question: Question) -> dict[str, Any]:
     """What jobs are told of a question."""
-    return replace(question, extra={}).row()
+    group = question.extra.get(GROUP)
+    return replace(question, extra={} if group is None else {GROUP: group}).row()
 
 
 def questions_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Question, ...]:
     """Questions from what `row_of` gave."""
     return tuple(
-        Question(row["id"], row["question"], tuple(row.get("answers", ())), row.get("context"))
+        Question(
+            row["id"],
+            row["question"],
+            tuple(row.get("answers", ())),
+            row.get("context"),
+            {GROUP: row[GROUP]} if GROUP in row else {},
+        )
         for row in rows
     )

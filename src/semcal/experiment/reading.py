@@ -11,16 +11,20 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from semcal.errors import UsageError
+from semcal.errors import WIDTH, UsageError, shown
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import PRESETS
 from semcal.experiment.question_sets import sizes_of_built_in
+from semcal.experiment.yaml_text import parse_yaml, read_yaml
 from semcal.records import writing
+from semcal.records.parsing import DEEPEST
 from semcal.registry import check_name
 
 __all__ = ["claim_folder", "read_settings", "resolved", "settings_of", "settings_text"]
 
 FILE = "settings.yaml"
+#: Mistakes that are named at once.
+MOST = 10
 
 
 def read_settings(path: Path, overrides: Sequence[str] = (), *, limit: int | None = None) -> GridSettings:
@@ -42,7 +46,10 @@ def read_settings(path: Path, overrides: Sequence[str] = (), *, limit: int | Non
     """
     if not path.is_file():
         raise UsageError(f"no settings there: {path}; give a YAML file such as configs/atlas.yaml")
-    return settings_of(_parsed(path), overrides, limit=limit, where=str(path))
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} holds no settings: expected keys such as models and datasets")
+    return settings_of(content, overrides, limit=limit, where=str(path))
 
 
 def settings_of(
@@ -60,51 +67,47 @@ def settings_of(
     try:
         settings = GridSettings.model_validate(_over(PRESETS[preset], own))
     except ValidationError as error:
-        raise UsageError(f"{where}: " + "; ".join(_complaints(error))) from None
+        found = list(_complaints(error))
+        more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
+        raise UsageError(f"{where}: " + "; ".join(found[:MOST]) + more) from None
     return resolved(settings, limit=limit)
-
-
-def _parsed(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{path} holds no settings: expected keys such as models and datasets")
-    return content
 
 
 def _set(content: dict[str, Any], override: str) -> None:
     """Apply one "a.b=c"."""
     where, equals, text = override.partition("=")
     *path, last = where.split(".")
-    if not equals or not last:
-        raise UsageError(f"--set {override}: expected key=value, such as sampling.m=5")
+    what = f"--set {_cut(override)}"
+    if not equals or not last or len(path) > DEEPEST:
+        raise UsageError(f"{what}: expected key=value, such as sampling.m=5")
     target: Any = content
     for key in path:
-        target = _step(target, key, override)
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {override}: {text!r} is no YAML value") from error
+        target = _step(target, key, what)
+    if not isinstance(target, (dict, list)):
+        raise UsageError(f"{what}: {shown(path[-1])} holds no keys")
+    value = parse_yaml(text, what=what)
     if isinstance(target, list):
-        target[_index(target, last, override)] = value
+        target[_index(target, last, what)] = value
     else:
         target[last] = value
 
 
-def _step(target: Any, key: str, override: str) -> Any:
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def _step(target: Any, key: str, what: str) -> Any:
     if isinstance(target, list):
-        return target[_index(target, key, override)]
+        return target[_index(target, key, what)]
     found = target.setdefault(key, {})
     if not isinstance(found, (dict, list)):
-        raise UsageError(f"--set {override}: {key!r} holds no keys")
+        raise UsageError(f"{what}: {shown(key)} holds no keys")
     return found
 
 
-def _index(target: list[Any], key: str, override: str) -> int:
-    if not key.isdecimal() or int(key) >= len(target):
-        raise UsageError(f"--set {override}: {key!r} is no place in a list of {len(target)}; count from 0")
+def _index(target: list[Any], key: str, what: str) -> int:
+    if not key.isdecimal() or len(key) > 9 or int(key) >= len(target):
+        raise UsageError(f"{what}: {shown(key)} is no place in a list of {len(target)}; count from 0")
     return int(key)
 
 
@@ -120,7 +123,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def _complaints(error: ValidationError) -> Iterator[str]:
     for one in error.errors():
-        where = ".".join(str(part) for part in one["loc"])
+        where = ".".join(_cut(str(part)) for part in one["loc"])
         if one["type"] == "extra_forbidden":
             known = _keys_at(one["loc"][:-1])
             near = difflib.get_close_matches(str(one["loc"][-1]), known, n=1)
@@ -128,9 +131,11 @@ def _complaints(error: ValidationError) -> Iterator[str]:
             yield f"unknown setting {where!r}{hint} Known: {', '.join(known)}"
         elif one["type"] == "missing":
             yield f"{where} is missing"
+        elif one["type"] == "too_short" and one["input"]:
+            continue  # what is wrong with its items is told
         else:
             message = one["msg"].removeprefix("Value error, ")
-            yield f"{where}: {message}, got {one['input']!r}" if where else message
+            yield f"{where}: {message}, got {shown(one['input'])}" if where else message
 
 
 def _keys_at(place: Sequence[int | str]) -> list[str]:
@@ -168,6 +173,8 @@ def settings_text(settings: GridSettings) -> str:
 def claim_folder(folder: Path, settings: GridSettings) -> None:
     """Write the settings into a run folder; refuse one that holds a run with others.
 
+    What is kept (`keep`) may change from one session to the next: no result depends on it.
+
     Raises
     ------
     UsageError
@@ -176,13 +183,14 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
     path = folder / FILE
     text = settings_text(settings)
     if path.exists():
-        if path.read_text(encoding="utf-8") == text:
+        if path.read_bytes() == text.encode():
             return
-        differing = ", ".join(_differing(yaml.safe_load(path.read_text(encoding="utf-8")), settings.tree()))
-        raise UsageError(
-            f"{folder} holds a run with other settings ({differing or 'edited by hand'}); use --fresh to "
-            "start again, or another --out"
-        )
+        differing = list(_differing(read_yaml(path), settings.tree()))
+        if differing != ["keep"]:
+            raise UsageError(
+                f"{folder} holds a run with other settings ({', '.join(differing) or 'edited by hand'}); use "
+                "--fresh to start again, or another --out"
+            )
     with writing(path) as handle:
         handle.write(text)
 

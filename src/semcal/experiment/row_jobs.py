@@ -11,6 +11,7 @@ from semcal.experiment.selection import Candidate, Selection, select_graded, und
 from semcal.experiment.shelf import Shelf
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.processes import Tell
+from semcal.qa.groups import GROUP
 
 __all__ = ["measure", "select"]
 
@@ -94,7 +95,9 @@ def _choices(selection: Selection) -> dict[str, dict[str, Any]]:
 def measure(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
     del shelf, tell
-    passages = {row["id"]: row["context"] for row in spec["questions"] if "context" in row}
+    shared = {
+        row["id"]: {key: row[key] for key in ("context", GROUP) if key in row} for row in spec["questions"]
+    }
     graded = map(json.loads, spec["graded"])
     answers = _by_kind(spec["greedy"])
     groups: dict[tuple[str, int, int], Rows] = {}
@@ -105,7 +108,7 @@ def measure(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     for (candidate, _, count), of_group in groups.items():
         t_alpha, g_alpha = spec["measure_alphas_at"].get(str(count), spec["measure_alphas"])[candidate]
         rows += [
-            _row(row, spec, passages, answers)
+            _row(row, spec, shared[row["id"]], answers)
             for row in measure_rows(of_group, t_alpha=t_alpha, g_alpha=g_alpha)
         ]
     return rows
@@ -114,7 +117,7 @@ def measure(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
 def _row(
     row: Mapping[str, Any],
     spec: Spec,
-    passages: Mapping[str, str],
+    shared: Mapping[str, Any],
     answers: Mapping[tuple[str, str, int, str], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """A finished row; its greedy answer is Base's where the method leaves the likeliest token what it is."""
@@ -130,7 +133,7 @@ def _row(
         "id": id,
         "question": row["question"],
         "answers": row["answers"],
-        **({"context": passages[id]} if id in passages else {}),
+        **shared,
         "model": spec["model_name"],
         "dataset": spec["dataset"],
         **{key: row[key] for key in ("candidate", "run", "samples", "log_likelihoods", "likelihood")},

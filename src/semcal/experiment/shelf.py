@@ -125,7 +125,8 @@ class Shelf:
     def calibration(self, spec: Spec) -> Calibration:
         """The calibration questions of a job; their features are made where they are not there yet."""
         model = self.model(spec)
-        key = (spec["questions"], spec["data_hash"], spec["features"])
+        states = self.folder / spec["features"] / "states.bin"
+        key = (spec["questions"], spec["data_hash"], spec["features"], _file(states))
         if self._calibration is None or self._calibration[0] != key:
             self._calibration = None
             asking = Asking(questions_of(spec["few_shot"]))
@@ -133,7 +134,7 @@ class Shelf:
             features = calibration_features(
                 model, labelled, asking=asking, whole=spec["whole"], store=self.folder / spec["features"]
             )
-            self._calibration = key, Calibration(asking, labelled, features)
+            self._calibration = (*key[:3], _file(states)), Calibration(asking, labelled, features)
         return self._calibration[1]
 
     def labelled(self, spec: Spec, asking: Asking) -> CalibrationSet:
@@ -151,6 +152,11 @@ class Shelf:
         if found.tables is None:
             found.tables = tabulate(found.features, self.model(spec).logits)
         return found.tables
+
+
+def _file(path: Path) -> int | None:
+    """What tells a file from one of the same name that was removed; None if it is not there."""
+    return path.stat().st_ino if path.exists() else None
 
 
 def open_shelf(

@@ -94,6 +94,8 @@ class Stages:
         Blocks of other shards that are not there, by stage.
     made : Counter
         Rows that were made just now, by what their time is counted towards.
+    say : callable
+        Told what has to be made again.
     """
 
     store: Store
@@ -101,19 +103,29 @@ class Stages:
     step: Callable[[str], None] = lambda _stage: None
     missing: Counter[str] = field(default_factory=Counter)
     made: Counter[str] = field(default_factory=Counter)
+    say: Callable[[str], None] = lambda _: None
 
     def rows(
-        self, stage: str, pieces: Sequence[Piece | None], rank: int, *, everyone: bool = False
+        self,
+        stage: str,
+        pieces: Sequence[Piece | None],
+        rank: int,
+        *,
+        everyone: bool = False,
+        before: Callable[[], Plan[None]] | None = None,
     ) -> Plan[list[Lines | None]]:
         """The rows of each piece; None for a piece of another shard that is not there, and for None.
 
         `everyone` is for what each shard needs whole: it begins with its own share, and takes what it finds.
+        `before` is carried out first if there is a piece to be made.
         """
         found = [None if piece is None else self._find(stage, piece) for piece in pieces]
         wanted = [i for i, piece in enumerate(pieces) if piece is not None and found[i] is None]
         own = [i for i in wanted if self.shard is None or self.shard.holds(i)]
         others = [i for i in wanted if i not in set(own)]
         now = [*own, *others] if everyone else own
+        if now and before is not None:
+            yield from before()
         made: list[Lines] = yield [self._task(stage, pieces[i], rank) for i in now]
         for i, lines in zip(now, made):
             found[i] = lines

@@ -1,8 +1,8 @@
 """Finished blocks of a run (design.md, store): named by what they are made of, whole or absent.
 
-A block is a JSON Lines file whose last line holds the number of its rows and their checksum. Its name is
-the hash of (stage, settings, inputs), so a block that exists is done and one that no longer fits is
-simply not looked for.
+A block is a JSON Lines file whose last line holds the number of its rows and the checksum of them, of its
+name and of what it is a part of. Its name is the hash of (stage, settings, inputs), so a block that exists is
+done and one that no longer fits is simply not looked for.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ class Store:
         self, stage: str, key: Mapping[str, Any], lines: list[str], label: Mapping[str, Any] | None = None
     ) -> list[str]:
         """Write a block of rows that are JSON already; `label` says what it is a part of."""
-        seal = {"block": _seal(lines)} | ({"of": label} if label else {})
-        with writing(self.path(stage, key)) as handle:
+        path = self.path(stage, key)
+        seal = {"block": _seal(path, lines, label or {})} | ({"of": label} if label else {})
+        with writing(path) as handle:
             handle.writelines(line + "\n" for line in [*lines, dumps(seal)])
         return lines
 
@@ -128,13 +129,13 @@ def read_block(path: Path) -> Block:
     Raises
     ------
     StoreError
-        If it was cut short or edited.
+        If it was cut short or edited, or is another block under this name.
     """
     *lines, last = path.read_bytes().removesuffix(b"\n").split(b"\n")
     try:
         texts, end = [line.decode() for line in lines], json.loads(last)
-        whole = isinstance(end, dict) and end.get("block") == _seal(texts)
-    except ValueError:
+        whole = isinstance(end, dict) and end.get("block") == _seal(path, texts, end.get("of", {}))
+    except (ValueError, RecursionError):
         whole = False
     if not whole:
         raise StoreError(
@@ -143,8 +144,9 @@ def read_block(path: Path) -> Block:
     return Block(texts, end.get("of", {}))
 
 
-def _seal(lines: Sequence[str]) -> dict[str, Any]:
-    return {"rows": len(lines), "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+def _seal(path: Path, lines: Sequence[str], label: Any) -> dict[str, Any]:
+    text = "\n".join([path.name, canonical(label), *lines])
+    return {"rows": len(lines), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def write_if_new(path: Path, text: str) -> None:

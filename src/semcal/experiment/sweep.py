@@ -33,6 +33,7 @@ from semcal.recalibration import (
     fingerprint,
     fit_temperatures,
     tabulate,
+    warn_if_few,
 )
 from semcal.registry import check_name
 
@@ -203,6 +204,7 @@ def sweep(
     def tell(label: str, total: int) -> Callable[[int], None] | None:
         return None if progress is None else progress(label, total)
 
+    warn_if_few(len(labelled.questions))
     whole = "ATS" in methods or store is not None
     features = calibration_features(
         model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_option
 from semcal.metrics.smoothing import of_sums, of_tallies, residual, smooth_error
 from semcal.metrics.tally import (
     Floats,
@@ -161,10 +162,11 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     confidence, correct
         As in :func:`ece`.
     end_weight : float
-        Weight of confidences of exactly 0 or 1. The formula says 1. The authors' package (relplot), with
-        which published values are computed, reflects its grid without doubling the end points and so weighs
-        them 0.5: the default, for values that compare. The two differ where much of the data has confidence
-        1.
+        Weight of confidences at the ends, 0 and 1. It reaches 1/1024 inwards, the cell of the grid on which
+        residuals are shared out: in between the weight goes linearly to 1. The formula says 1. The authors'
+        package (relplot), with which published values are computed, reflects its grid without doubling the
+        end points and so weighs them 0.5: the default, for values that compare. The two differ where much of
+        the data has confidence 1.
 
     Returns
     -------
@@ -180,8 +182,12 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     -----
     The reflected Gaussian is diagonal in the cosine basis, so the residuals are shared out on a grid of 1025
     points and each width costs one cosine transform, on fewer points where it is wide; the fixed point is
-    found to 2^-15. The error of the grids is
-    below 1e-4.
+    found to 2^-15. The error of the grids is below 1e-4.
+
+    The kernel is the whole Gaussian, as the formula has it. relplot cuts it off at a distance of 0.5 and
+    divides by what is left of it. Below a width of about 0.2 that makes no difference; above, its value is
+    the larger one: by up to .03 where confidences have little to do with the outcomes, by more where they
+    are the wrong way round (docs/metrics.md).
 
     References
     ----------
@@ -192,7 +198,8 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     >>> round(smooth_ece([0.9] * 10, [1] * 6 + [0] * 4), 4)
     0.3
     """
-    return float(smooth_ece_of(probability_tally(confidence, correct), end_weight)[0])
+    weight = as_option(end_weight, "end_weight", "a positive number, such as 0.5 or 1", low=0)
+    return float(smooth_ece_of(probability_tally(confidence, correct), weight)[0])
 
 
 def ece_of(t: Tally, bins: int) -> Floats:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_generator
 from semcal.errors import InputError
 from semcal.metrics.intervals import (
     Interval,
@@ -22,9 +23,10 @@ from semcal.metrics.intervals import (
     interval_of,
     may_be_calibrated,
     p_value_of,
+    without_single_group,
 )
 from semcal.metrics.recount import Counts, Recount
-from semcal.metrics.resampling import Runs
+from semcal.metrics.resampling import Labels, Runs, as_groups, turned
 from semcal.metrics.table import METRICS, Metric, metric_named
 from semcal.metrics.tally import Floats
 
@@ -131,6 +133,7 @@ def common_resamples(
     methods: Mapping[Key, tuple[ArrayLike, ArrayLike]],
     *,
     metrics: Sequence[str] | None = None,
+    groups: Labels | None = None,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,
@@ -146,7 +149,7 @@ def common_resamples(
     metrics : sequence of str, optional
         Keys of :func:`semcal.metrics.summary` other than n, all of them by default; if all those chosen rank,
         any score will do.
-    bins, level, resamples, seed
+    groups, bins, level, resamples, seed
         As in :func:`semcal.metrics.bootstrap`; a sequence of numbers is a seed as well.
 
     Returns
@@ -174,17 +177,22 @@ def common_resamples(
     (True, True)
     """
     table = METRICS if metrics is None else {name: metric_named(name) for name in metrics}
-    bins = check_options(level, resamples, bins)
+    level, resamples, bins = check_options(level, resamples, bins)
     ranks = all(metric.ranks for metric in table.values())
     runs = {key: Runs.of(*given, any_score=ranks) for key, given in methods.items()}
     if len({one.n for one in runs.values()}) > 1:
         numbers = ", ".join(f"{key}: {one.n}" for key, one in runs.items())
         raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
-    rng = np.random.default_rng(seed)
-    counts = Counts.drawn(next(iter(runs.values())).n if runs else 0, resamples, rng)
+    rng = as_generator(seed)
+    n = next(iter(runs.values())).n if runs else 0
+    clusters = as_groups(groups, n) if runs else None
+    counts = Counts.drawn(n, resamples, rng, clusters)
     return CommonResamples(
         {key: one.estimates(table, bins) for key, one in runs.items()},
-        {key: _recounted(one, table, bins, counts) for key, one in runs.items()},
+        {
+            key: without_single_group(_recounted(one, table, bins, counts), clusters)
+            for key, one in runs.items()
+        },
         level,
         _Nulls(runs, bins, counts, rng).of,
     )
@@ -202,7 +210,7 @@ def _recounted(runs: Runs, table: Mapping[str, Metric], bins: int, counts: Count
 
 
 class _Nulls(Generic[Key]):
-    """Errors of calibration of outcomes drawn from the confidences, by the same numbers for all methods."""
+    """Errors of calibration if the confidences were calibrated, by the same numbers for all methods."""
 
     def __init__(self, runs: Mapping[Key, Runs], bins: int, counts: Counts, rng: np.random.Generator) -> None:
         self.runs, self.bins, self.counts, self.rng = runs, bins, counts, rng
@@ -215,9 +223,12 @@ class _Nulls(Generic[Key]):
         return mean
 
     @cached_property
-    def uniforms(self) -> Floats:
-        """The numbers that follow those of the resamples, as in `bootstrap`: [N, B]."""
-        return np.ascontiguousarray(self.rng.random(self.counts.double.shape[::-1]).T)
+    def numbers(self) -> Floats:
+        """The numbers (with groups: signs) that follow those of the resamples, as in `bootstrap`: [N, B]."""
+        rows, n = self.counts.double.shape[::-1]
+        groups = self.counts.groups
+        drawn = self.rng.random((rows, n)) if groups is None else turned(rows, groups, self.rng)
+        return np.ascontiguousarray(drawn.T)
 
     def _outcomes(self, key: Key) -> list[tuple[Recount, Floats]]:
         runs = self.runs[key]
@@ -225,4 +236,4 @@ class _Nulls(Generic[Key]):
             Recount(one, self.counts, self.bins)
             for one in (runs.scores if runs.confidences is None else runs.confidences)
         ]
-        return [(one, one.outcomes_below(self.uniforms)) for one in several]
+        return [(one, one.calibrated_outcomes(self.numbers)) for one in several]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.tally import Floats, warn_undefined
 
@@ -84,7 +85,7 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
     >>> result.per_method, round(result.mean, 3)
     (array([0.5, 0.5, 0. ]), 0.333)
     """
-    tables = [np.asarray(table, dtype=np.float64) for table in (first, second)]
+    tables = [as_numbers(table, name) for table, name in ((first, "first"), (second, "second"))]
     if tables[0].ndim != 2 or tables[0].shape != tables[1].shape or not tables[0].size:
         raise InputError(
             f"the tables have shapes {tables[0].shape} and {tables[1].shape}; "
@@ -129,7 +130,7 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     (('E-SC', 'L-SC'), array([[1.   , 0.999], [0.999, 1.   ]]))
     """
     names = tuple(confidences)
-    columns = [np.asarray(values, dtype=np.float64) for values in confidences.values()]
+    columns = [as_numbers(values, f"the confidence of {name}") for name, values in confidences.items()]
     if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
         shapes = ", ".join(f"{name} {column.shape}" for name, column in zip(names, columns))
         raise InputError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.errors import UsageError
+from semcal.arrays import as_generator, as_option
 from semcal.metrics.calibration import equal_width_bin
 from semcal.metrics.tally import Floats, Tally, check_bins, probability_tally
 
@@ -110,12 +110,12 @@ def reliability_diagram(
     >>> diagram.bin_low, diagram.bin_high
     (array([0. , 0.5]), array([0.5, 1. ]))
     """
-    if not 0 < level < 1 or resamples < 1:
-        raise UsageError(
-            f"level is {level} and resamples {resamples}; expected a level in (0, 1), resamples >= 1"
-        )
+    level = as_option(level, "level", "a number between 0 and 1, such as 0.9", low=0, high=1)
+    resamples = int(
+        as_option(resamples, "resamples", "a positive whole number, such as 1000", low=0, whole=True)
+    )
     t = probability_tally(confidence, correct)
-    calibrated = _if_calibrated(t, resamples, np.random.default_rng(seed))
+    calibrated = _if_calibrated(t, resamples, as_generator(seed))
     ends = [(1 - level) / 2, (1 + level) / 2]
     bins = check_bins(bins)
     bin_count, bin_confidence, bin_accuracy = _in_bins(t, bins)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.ranking import one_class
 from semcal.metrics.table import METRICS
@@ -120,10 +121,7 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
 
 def _checked_rows(values: ArrayLike, what: str, check: Callable[[ArrayLike], Floats]) -> Floats:
     """Rows that `check` accepts as one array (B, N)."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} must hold rows of as many numbers, shape (B, N): {error}") from error
+    array = as_numbers(values, what)
     if array.ndim != 2 or not array.size:
         raise InputError(f"{what} has shape {array.shape}; expected one row a set, shape (B, N)")
     try:

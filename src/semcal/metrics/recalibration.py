@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logit
 
-from semcal.errors import FitError, UsageError
+from semcal.arrays import as_option
+from semcal.errors import FitError
 from semcal.metrics.tally import Floats, as_correct, as_probabilities, check_same_length, tally
 
 __all__ = [
@@ -192,11 +193,8 @@ class BetaCalibration:
     """
 
     def __init__(self, *, squeeze: float = 0.01) -> None:
-        if not 0 < squeeze < 0.5:
-            raise UsageError(
-                f"squeeze is {squeeze}; expected a small positive number below 0.5, such as 0.01"
-            )
-        self.squeeze = squeeze
+        expected = "a small positive number below 0.5, such as 0.01"
+        self.squeeze = as_option(squeeze, "squeeze", expected, low=0, high=0.5)
 
     def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
         """Learn the map; parameters, result and errors as in :meth:`IsotonicCalibration.fit`."""

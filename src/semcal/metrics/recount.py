@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.optimize import isotonic_regression
 
 from semcal.metrics.calibration import equal_mass_edges, equal_width_bin, smooth_ece_of_sums
-from semcal.metrics.resampling import Sorted, drawn_weights
+from semcal.metrics.resampling import Groups, Sorted, drawn_weights
 from semcal.metrics.selective import harmonic_numbers
 from semcal.metrics.tally import Floats
 
@@ -35,22 +35,28 @@ class Counts:
     """How often each of N questions was drawn in each of B resamples."""
 
     double: Floats  # [N, B]
+    groups: Groups | None = None
 
     @classmethod
-    def drawn(cls, n: int, resamples: int, rng: np.random.Generator) -> Counts:
+    def drawn(cls, n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None) -> Counts:
         """The resamples that `resampled` draws."""
-        drawn = np.concatenate(list(drawn_weights(n, resamples, rng)))
-        return cls(np.ascontiguousarray(drawn.T))
+        drawn = np.concatenate(list(drawn_weights(n, resamples, rng, groups)))
+        return cls(np.ascontiguousarray(drawn.T), groups)
+
+    @cached_property
+    def n(self) -> int | Floats:
+        """Questions of a resample; of each [B] where groups are drawn."""
+        return len(self.double) if self.groups is None else self.double.sum(0)
 
     @property
-    def n(self) -> int:
-        """Questions of a resample."""
-        return len(self.double)
+    def once(self) -> Floats:
+        """One for each question of the data: [N]."""
+        return np.ones(len(self.double))
 
     @cached_property
     def exact(self) -> NDArray[Any]:
         """The same in the smallest type in which sums of whole numbers are exact: [N, B]."""
-        return self.double.astype(np.float32) if self.n <= SINGLE else self.double
+        return self.double.astype(np.float32) if np.max(self.n) <= SINGLE else self.double
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +71,20 @@ class Recount:
         """A metric in each resample: [B]."""
         return RECOUNTED[name](self)
 
-    def outcomes_below(self, uniforms: Floats) -> Floats:
-        """Outcomes drawn from the values: question i is right where uniforms [N, B] are below its value."""
-        of_question = np.empty(len(uniforms))
-        of_question[self.sample.order] = self.value
-        return (uniforms < of_question[:, None]).astype(np.float64)
+    def calibrated_outcomes(self, numbers: Floats) -> Floats:
+        """Outcomes as if the values were calibrated: question i is right where numbers [N, B] are below its
+        value; with groups, numbers are signs of what is between outcome and value.
+        """
+        value, correct = np.empty((2, len(numbers), 1))
+        value[self.sample.order, 0], correct[self.sample.order, 0] = self.value, self.sample.correct
+        if self.counts.groups is None:
+            return (numbers < value).astype(np.float64)
+        turned: Floats = value + numbers * (correct - value)
+        return turned
 
     def if_calibrated(self, name: str, right: Floats) -> Floats:
         """An error of calibration of outcomes [N, B], the questions as they are: [B]."""
-        return NULLS[name](self, right)
+        return (NULLS if self.counts.groups is None else NULLS | TURNED)[name](self, right)
 
     @cached_property
     def accuracy(self) -> Floats:
@@ -144,7 +155,7 @@ class Recount:
     def total(self, values: Floats, of: NDArray[Any]) -> Floats:
         """Mean over the questions of a resample of one value each, given in their order: [B]."""
         found = self.sums(np.zeros(len(values), np.intp), values, of)[0]
-        mean: Floats = found.astype(np.float64, copy=False) / len(of)
+        mean: Floats = found.astype(np.float64, copy=False) / self.counts.n
         return mean
 
 
@@ -156,9 +167,9 @@ def ece(run: Recount) -> Floats:
 
 def ace(run: Recount) -> Floats:
     """Sum over bins of equal mass of the absolute residual, which runs on evenly within a group."""
-    count = run.sums(run.group, np.ones(run.counts.n), run.counts.exact)
+    count = run.sums(run.group, run.counts.once, run.counts.exact)
     total = run.sums(run.group, run.sample.correct - run.value, run.counts.double)
-    running = _running(count, total, equal_mass_edges(run.counts.n, run.bins))
+    running = _running(count, total, _edges(run.counts.n, run.bins))
     return _absolute(np.diff(running, axis=0), run.counts.n)
 
 
@@ -169,10 +180,10 @@ def aurac(run: Recount) -> Floats:
     new = np.append(True, kind[1:] != kind[:-1]) | (kind == 1)
     part = _parts(new)
     upwards = (part[-1] - part[::-1])[run.group]  # ascending, as the groups are
-    count = run.sums(upwards, np.ones(run.counts.n), run.counts.exact)[::-1]
+    count = run.sums(upwards, run.counts.once, run.counts.exact)[::-1]
     rank = np.concatenate([np.zeros((1, count.shape[1]), count.dtype), count])
     _add_up(rank)
-    gained = np.diff(_tails(run.counts.n)[rank.astype(np.intp)], axis=0)
+    gained = np.diff(_tails(run.counts.n, rank.astype(np.intp)), axis=0)
     kinds = kind[np.flatnonzero(new)]
     area: Floats = gained[kinds == 2].sum(0) / run.counts.n
     if (kinds == 1).any():
@@ -184,7 +195,7 @@ def aurac(run: Recount) -> Floats:
 
 def smooth_ece(run: Recount) -> Floats:
     """SmoothECE, all resamples in one search."""
-    count = run.sums(run.group, np.ones(run.counts.n), run.counts.double)
+    count = run.sums(run.group, run.counts.once, run.counts.double)
     total = run.sums(run.group, run.sample.correct - run.value, run.counts.double)
     return smooth_ece_of_sums(run.sample.value, count, total)
 
@@ -263,6 +274,35 @@ NULLS: dict[str, Callable[[Recount, Floats], Floats]] = {
 }
 
 
+def turned_reliability(run: Recount, right: Floats) -> Floats:
+    """Reliability of outcomes [N, B] that are any numbers."""
+    gaps = run.sums(run.group, run.counts.once, right) - (run.sizes * run.sample.value)[:, None]
+    return _mean_of_groups(gaps**2 / run.sizes[:, None], right)
+
+
+def turned_mcb(run: Recount, right: Floats) -> Floats:
+    """MCB of outcomes [N, B] within −1 and 2, all columns in one regression."""
+    total, sizes = run.sums(run.group, run.counts.once, right), run.sizes[:, None].astype(np.float64)
+    shift = 4.0 * np.arange(right.shape[1])
+    rates, weights = (total / sizes + shift).T.ravel(), np.broadcast_to(sizes, total.shape).T.ravel()
+    fit = isotonic_regression(rates, weights=weights).x.reshape(total.shape[::-1]).T - shift
+    value = run.sample.value[:, None]
+    return np.maximum(_mean_of_groups(sizes * (value**2 + fit**2) - 2 * value * total, right), 0.0)
+
+
+#: Errors of calibration that outcomes other than 0 and 1 need computed in another way.
+TURNED: dict[str, Callable[[Recount, Floats], Floats]] = {
+    "reliability": turned_reliability,
+    "mcb": turned_mcb,
+}
+
+
+def _mean_of_groups(squares: Floats, right: Floats) -> Floats:
+    """Sum over groups [U, B], a question."""
+    mean: Floats = squares.sum(0) / len(right)
+    return mean
+
+
 def _parts(new: NDArray[np.bool_]) -> NDArray[Any]:
     """The number of the part that each begins or goes on; the first one begins part 0."""
     return np.cumsum(np.append(False, new[1:]))
@@ -284,7 +324,7 @@ def _ratio(right: Floats, count: Floats) -> Floats:
     return np.divide(right, count, out=np.zeros(right.shape), where=count > 0)
 
 
-def _absolute(gaps: Floats, n: int) -> Floats:
+def _absolute(gaps: Floats, n: int | Floats) -> Floats:
     """Sum of the absolute gaps of bins [bins, B], a question."""
     found: Floats = np.abs(gaps).sum(0) / n
     return found
@@ -294,31 +334,48 @@ def _mean_square(run: Recount) -> float:
     return float(np.mean(run.value**2))
 
 
-def _tails(n: int) -> Floats:
-    """Sum over the first k ranks i of 1/i + … + 1/n, for k = 0, …, n."""
-    harmonic = harmonic_numbers(n)
-    return np.concatenate([[0.0], np.cumsum(harmonic[-1] - harmonic[:-1])])
+def _tails(n: int | Floats, rank: NDArray[np.intp]) -> Floats:
+    """Sum over the first k ranks i of 1/i + … + 1/n, for the k of each rank [ranks, B]."""
+    harmonic = harmonic_numbers(int(np.max(n)))
+    if isinstance(n, int):
+        tails: Floats = np.concatenate([[0.0], np.cumsum(harmonic[-1] - harmonic[:-1])])[rank]
+        return tails
+    before = np.concatenate([[0.0], np.cumsum(harmonic[:-1])])
+    found: Floats = rank * harmonic[n.astype(np.intp)] - before[rank]
+    return found
+
+
+def _edges(n: int | Floats, bins: int) -> Floats:
+    """`equal_mass_edges` of each resample: [edges, 1] or [edges, B]; bins that are too many are empty."""
+    if isinstance(n, int):
+        return equal_mass_edges(n, bins)[:, None]
+    number, used = np.arange(bins)[:, None], np.minimum(n, bins)
+    sizes = np.where(number < used, n // used + (number < n % used), 0.0)
+    return np.concatenate([np.zeros((1, len(n))), np.cumsum(sizes, axis=0)])
 
 
 def _running(count: NDArray[Any], total: Floats, edges: Floats) -> Floats:
     """Sum of `total` [U, B] over the first so many examples, linear within a group: [edges, B].
 
-    Both are added up in place.
+    `edges` are [edges, 1] or [edges, B]. Both `count` and `total` are added up in place.
     """
     _add_up(count)
     _add_up(total)
     columns = np.arange(count.shape[1])
     lowest, highest, inner = count.min(1), count.max(1), edges[1:-1]
-    first, last = (np.searchsorted(ends, inner, "right") for ends in (highest, lowest))
+    first = np.searchsorted(highest, inner.min(1), "right")
+    last = np.searchsorted(lowest, inner.max(1), "right")
     beyond = np.empty((len(inner), len(columns)), np.intp)  # the first group that ends beyond each edge
     for found, low, high, edge in zip(beyond, first, last, inner):
         found[:] = low + np.add.reduce(count[low:high] <= edge, axis=0, dtype=np.int32)
+    np.minimum(beyond, len(count) - 1, out=beyond)  # an edge at the very end
     before = np.maximum(beyond - 1, 0) * len(columns) + columns
     (start, low), (end, high) = (
         [np.where(beyond > 0, sums.take(before), 0.0) for sums in (count, total)],
         [sums.take(beyond * len(columns) + columns) for sums in (count, total)],
     )
-    inside = low + (inner[:, None] - start) / (end - start) * (high - low)
+    share = np.divide(inner - start, end - start, out=np.ones(end.shape), where=end > start)
+    inside = low + share * (high - low)
     return np.concatenate([np.zeros((1, len(columns))), inside, total[-1:]])
 
 
@@ -349,7 +406,7 @@ def _squares(run: Recount) -> Floats:
         return pure
     part = _among(mixed)[run.group]
     inside = mixed[run.group]
-    count = run.sums(part, np.ones(run.counts.n), run.counts.double, inside)
+    count = run.sums(part, run.counts.once, run.counts.double, inside)
     right = run.sums(part, run.sample.correct, run.counts.double, inside)
     squares: Floats = pure + (_ratio(right, count) * right).sum(0) / run.counts.n
     return squares
@@ -362,7 +419,7 @@ def _fitted_squares(run: Recount) -> Floats:
     """
     new = ~(run.wrong | np.append(False, run.right[:-1]))
     block = _parts(new)[run.group]
-    count = run.sums(block, np.ones(run.counts.n), run.counts.exact)
+    count = run.sums(block, run.counts.once, run.counts.exact)
     return _isotonic_squares(count, run.counted(block, run.counts.exact, right=True)) / run.counts.n
 
 

@@ -1,14 +1,16 @@
-"""Questions drawn with replacement, and outcomes drawn from the confidences, for several runs or methods."""
+"""Questions or groups of them drawn with replacement, and outcomes as if the confidences were calibrated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.table import Metric
 from semcal.metrics.tally import (
@@ -19,6 +21,10 @@ from semcal.metrics.tally import (
     as_scores,
     check_same_length,
 )
+
+Labels = Sequence[Hashable] | NDArray[Any]
+Groups = NDArray[np.intp]
+"""The number of each question's group: 0, 1, … in order of first appearance."""
 
 #: Resamples computed at a time, so that the arrays stay in the processor's cache.
 CHUNK = 50
@@ -50,6 +56,12 @@ class Sorted:
         """The tallies in which question i is right if uniforms[b, i] is below its value: [B, N] -> B rows."""
         values = np.repeat(self.value, np.diff(np.append(self.starts, len(self.order))))
         right = (uniforms[:, self.order] < values).astype(np.float64)
+        return self._summed(np.ones_like(right), right)
+
+    def with_turned_residuals(self, signs: Floats) -> Tally:
+        """The tallies in which outcome − value of question i is turned by signs[b, i]: [B, N] -> B rows."""
+        values = np.repeat(self.value, np.diff(np.append(self.starts, len(self.order))))
+        right = values + signs[:, self.order] * (self.correct - values)
         return self._summed(np.ones_like(right), right)
 
     def _summed(self, count: Floats, right: Floats) -> Tally:
@@ -120,32 +132,73 @@ def resampled(
     bins: int,
     resamples: int,
     rng: np.random.Generator,
+    groups: Groups | None = None,
 ) -> list[dict[str, Floats]]:
     """Each metric of each method on the same resamples of the questions: [method][metric] -> [resamples]."""
     n = methods[0].n
     parts: list[list[dict[str, Floats]]] = [[] for _ in methods]
-    for weights in drawn_weights(n, resamples, rng):
-        for method, part in zip(methods, parts):
-            part.append(method.measured(metrics, bins, partial(Sorted.weighted, weights=weights)))
+    for some in drawn_weights(n, resamples, rng, groups):
+        # resamples of groups differ in size, those in one tally must not
+        for weights in [some] if groups is None else some[:, None]:
+            for method, part in zip(methods, parts):
+                part.append(method.measured(metrics, bins, partial(Sorted.weighted, weights=weights)))
     return [_joined(part, metrics) for part in parts]
 
 
-def drawn_weights(n: int, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """How often each of n questions is drawn, in some resamples at a time: [B, n]."""
+def drawn_weights(
+    n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None
+) -> Iterator[Floats]:
+    """How often each of n questions is drawn, alone or with its group, some resamples at a time: [B, n]."""
+    drawn = n if groups is None else int(groups.max()) + 1
     for rows in _chunks(resamples):
-        places = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        places = rng.integers(drawn, size=(rows, drawn)) + drawn * np.arange(rows)[:, None]
+        counts = np.bincount(places.ravel(), minlength=rows * drawn).reshape(rows, drawn).astype(np.float64)
+        yield counts if groups is None else counts[:, groups]
 
 
 def if_calibrated(
-    runs: Runs, metrics: Mapping[str, Metric], bins: int, resamples: int, rng: np.random.Generator
+    runs: Runs,
+    metrics: Mapping[str, Metric],
+    bins: int,
+    resamples: int,
+    rng: np.random.Generator,
+    groups: Groups | None = None,
 ) -> dict[str, Floats]:
-    """Each metric on outcomes drawn from the confidences, so that these are calibrated."""
+    """Each metric with the confidences calibrated: on outcomes drawn from them or, as those of one group are
+    not independent, with the residuals of whole groups turned at random (the wild bootstrap).
+    """
     parts = []
     for rows in _chunks(resamples):
-        uniforms = rng.random((rows, runs.n))
-        parts.append(runs.measured(metrics, bins, partial(Sorted.with_outcomes_below, uniforms=uniforms)))
+        if groups is None:
+            tallies = partial(Sorted.with_outcomes_below, uniforms=rng.random((rows, runs.n)))
+        else:
+            tallies = partial(Sorted.with_turned_residuals, signs=turned(rows, groups, rng))
+        parts.append(runs.measured(metrics, bins, tallies))
     return _joined(parts, metrics)
+
+
+def turned(rows: int, groups: Groups, rng: np.random.Generator) -> Floats:
+    """A sign for each group, 1 or −1, given to all its questions: [rows, N]."""
+    return np.where(rng.random((rows, int(groups.max()) + 1)) < 0.5, -1.0, 1.0)[:, groups]
+
+
+def as_groups(groups: Labels | None, n: int) -> Groups | None:
+    """Number the groups of n questions; None if each is its own, and is drawn alone."""
+    if groups is None:
+        return None
+    labels = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    if len(labels) != n:
+        raise InputError(f"there are {len(labels)} groups for {n} questions; give each one's label")
+    first: dict[Hashable, int] = {}
+    try:
+        numbers = np.array([first.setdefault(label, len(first)) for label in labels], np.intp)
+    except TypeError as error:
+        raise InputError(
+            f"groups holds something that is no label ({error}); expected texts or numbers"
+        ) from error
+    if any(label != label for label in first):
+        raise InputError("groups holds NaN; expected a text or a number for each question")
+    return None if len(first) == n else numbers
 
 
 def _joined(parts: list[dict[str, Floats]], metrics: Mapping[str, Metric]) -> dict[str, Floats]:
@@ -161,7 +214,7 @@ def _chunks(total: int) -> Iterator[int]:
 
 def _rows(values: ArrayLike, what: str) -> list[Floats]:
     """One array a run."""
-    array = np.asarray(values)
+    array = as_numbers(values, what)
     if array.ndim not in (1, 2) or not array.size:
         raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
     return list(np.atleast_2d(array))

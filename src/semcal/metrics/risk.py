@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
+from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
 from semcal.metrics.tally import Floats, as_correct, as_probabilities, as_scores, tally
 
@@ -146,13 +147,12 @@ def upper_bound(errors: Floats, answered: Floats, delta: float) -> Floats:
 def _check_shares(**shares: float) -> None:
     """Refuse shares outside (0, 1)."""
     for name, share in shares.items():
-        if not 0 < share < 1:
-            raise UsageError(f"{name} is {share}; expected a number between 0 and 1, such as 0.05")
+        as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
 
 
 def _strictest_first(thresholds: ArrayLike) -> Floats:
     """Distinct thresholds, descending."""
-    grid = np.unique(np.asarray(thresholds, dtype=np.float64))[::-1]
+    grid = np.unique(as_numbers(thresholds, "thresholds"))[::-1]
     if not len(grid) or np.isnan(grid).any():
         raise UsageError(f"thresholds are {grid}; expected at least one number and no NaN")
     return grid

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from semcal.arrays import as_numbers
 from semcal.errors import UsageError
 from semcal.metrics.calibration import running_sum_at
 from semcal.metrics.ranking import one_class
@@ -90,10 +91,12 @@ def selective_accuracy(
     if (threshold is None) == (rejection is None):
         raise UsageError("give either threshold or rejection, and not both")
     if threshold is not None:
-        points = np.atleast_1d(np.asarray(threshold, np.float64))
+        points = _points(threshold, "threshold")
+        if np.isnan(points).any():
+            raise UsageError("threshold holds NaN; expected numbers")
         answered, right = t.at_least(points)
-    else:
-        points = np.atleast_1d(np.asarray(rejection, np.float64))
+    elif rejection is not None:
+        points = _points(rejection, "rejection")
         answered = t.n - rejected(t.n, points)
         right = most_sure(t, answered)[0]
     if not answered.all():
@@ -102,6 +105,14 @@ def selective_accuracy(
         )
     accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
     return SelectiveAccuracy(points, answered / t.n, accuracy)
+
+
+def _points(values: ArrayLike, what: str) -> Floats:
+    """Points of a curve: one number, or a vector of them."""
+    points = np.atleast_1d(as_numbers(values, what))
+    if points.ndim != 1:
+        raise UsageError(f"{what} has shape {points.shape}; expected one number, or several as a vector")
+    return points
 
 
 def aurac(score: ArrayLike, correct: ArrayLike) -> float:

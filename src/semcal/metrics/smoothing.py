@@ -1,7 +1,8 @@
 """Residuals smoothed by a reflected Gaussian kernel that chooses its own width: what SmoothECE is made of.
 
-The kernel is diagonal in the cosine basis. A residual is shared out between the two points beside it on a
-grid of 1025, and what each width leaves of it is summed on a grid that is just fine enough for that width.
+The kernel is diagonal in the cosine basis, which makes it the whole Gaussian: relplot cuts its own at ±0.5. A
+residual is shared out between the two points beside it on a grid of 1025, and what each width leaves of it is
+summed on a grid that is just fine enough for that width.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def of_sums(value: Floats, count: Floats, total: Floats, end_weight: float) -> S
     total : ndarray of float64, shape (U, B)
         Sum of their residuals.
     end_weight : float
-        Weight of values of exactly 0 or 1.
+        Weight of the end points of the grid, and so, in part, of values within a cell of 0 or 1.
     """
     known = np.empty((total.shape[1], 0))
 

@@ -7,7 +7,6 @@ one (B, U) array.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.arrays import as_numbers, as_option
+from semcal.errors import InputError, UndefinedWarning
 
 Floats = NDArray[np.float64]
 Result = TypeVar("Result")
@@ -189,10 +189,7 @@ def as_correct(correct: ArrayLike) -> Floats:
 
 def _vector(values: ArrayLike, what: str) -> Floats:
     """`values` as a one-dimensional, non-empty array of float64."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} holds something that is no number ({error}); expected numbers") from error
+    array = as_numbers(values, what)
     if array.ndim != 1:
         raise InputError(f"{what} has shape {array.shape}; expected one value a question, shape (N,)")
     if not len(array):
@@ -207,6 +204,4 @@ def warn_undefined(message: str) -> None:
 
 def check_bins(bins: int) -> int:
     """A positive number of bins."""
-    if not 1 <= bins < math.inf or bins != int(bins):
-        raise UsageError(f"bins is {bins}; expected a positive whole number, such as 15")
-    return int(bins)
+    return int(as_option(bins, "bins", "a positive whole number, such as 15", low=0, whole=True))

@@ -7,8 +7,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semcal import metrics
-from semcal.errors import InputError
+from semcal.errors import InputError, shown
+from semcal.qa.groups import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 
@@ -30,6 +34,8 @@ class Scores:
     correct : list of bool
     entropy : list of float or None
         Semantic entropies (nats), None where a row has none.
+    ties : list of tuple
+        What each row shares with others of its group: its passage, and its value in the field `group`.
     undefined : int
         Rows whose confidence or correctness is null, which do not count.
     """
@@ -37,9 +43,12 @@ class Scores:
     confidence: list[float] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
     entropy: list[float | None] = field(default_factory=list)
+    ties: list[Ties] = field(default_factory=list)
     undefined: int = 0
 
-    def add(self, confidence: float | None, correct: bool | None, entropy: float | None) -> None:
+    def add(
+        self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties = ()
+    ) -> None:
         """Count one row."""
         if confidence is None or correct is None:
             self.undefined += 1
@@ -47,6 +56,7 @@ class Scores:
         self.confidence.append(confidence)
         self.correct.append(correct)
         self.entropy.append(entropy)
+        self.ties.append(ties)
 
 
 def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
@@ -64,20 +74,21 @@ def check_assessable(row: Row) -> None:
         raise InputError(
             "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
         )
+    group_of(row)
     for name, value in _by_measure(row, "semantic_entropy").items():
         _finite(value, f"'semantic_entropy'{_of(name)}")
     for name, value in confidence.items():
         number = parse_float(value)
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
-            raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {value!r}")
+            raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {shown(value)}")
         if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
-            raise InputError(f"'correct'{_of(name)} must be true or false, got {correct[name]!r}")
+            raise InputError(f"'correct'{_of(name)} must be true or false, got {shown(correct[name])}")
 
 
 def _finite(value: Any, what: str) -> None:
     number = parse_float(value)
     if number is not None and not math.isfinite(number):
-        raise InputError(f"{what} must be a finite number or null, got {value!r}")
+        raise InputError(f"{what} must be a finite number or null, got {shown(value)}")
 
 
 def _of(name: str | None) -> str:
@@ -102,12 +113,14 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
     found: dict[str | None, Scores] = {}
     for row in rows:
         correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
+        ties = ties_of(row)
         for name, confidence in _by_measure(row, "confidence").items():
             truth = correct[name]
             found.setdefault(name, Scores()).add(
                 parse_float(confidence),
                 None if truth is None else bool(truth),
                 parse_float(entropy.get(name)),
+                ties,
             )
     if chosen and found:
         known = [name for name in found if name is not None]
@@ -125,14 +138,19 @@ def assess(
     dict of dict
         By measure the metrics of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
         paper's SE_conf) where every row has an entropy; `selective_accuracy` by rejection rate; with
-        `ci` also `se` and `interval` (95 %, bias-corrected bootstrap over questions) by metric. Where
-        no row is defined only `n`, which is 0.
+        `ci` also `se` and `interval` (95 %, bias-corrected bootstrap over questions) by metric, and where
+        rows share a passage or a value in the field `group` these are resampled as a whole, and `groups` is
+        their number. Where no row is defined only `n`, which is 0.
     """
     found: dict[Name, dict[str, Any]] = {
         name: _measured(one, bins) if one.confidence else {"n": 0} for name, one in scores.items()
     }
     if ci:
-        for name, spread in _intervals(scores, bins, seed, resamples).items():
+        groups = {name: several(one.ties) for name, one in scores.items()}
+        for name, labels in groups.items():
+            if labels is not None:
+                found[name]["groups"] = int(labels.max()) + 1
+        for name, spread in _intervals(scores, groups, bins, seed, resamples).items():
             found[name]["se"] = {metric: one.standard_error for metric, one in spread.items()}
             found[name]["interval"] = {metric: [one.low, one.high] for metric, one in spread.items()}
     return found
@@ -151,16 +169,30 @@ def _measured(scores: Scores, bins: int) -> dict[str, Any]:
 
 
 def _intervals(
-    scores: Mapping[Name, Scores], bins: int, seed: int, resamples: int
+    scores: Mapping[Name, Scores],
+    groups: Mapping[Name, NDArray[np.intp] | None],
+    bins: int,
+    seed: int,
+    resamples: int,
 ) -> dict[Name, dict[str, metrics.Interval]]:
-    """Intervals of every metric; measures defined for as many questions share their resamples."""
+    """Intervals of every metric; measures defined for as many questions, in equal groups, share resamples."""
+    alike: dict[tuple[int, bytes | None], list[Name]] = {}
+    for name, one in scores.items():
+        labels = groups[name]
+        key = len(one.confidence), None if labels is None else labels.tobytes()
+        alike.setdefault(key, []).append(name)
     found: dict[Name, dict[str, metrics.Interval]] = {}
-    for n in {len(one.confidence) for one in scores.values()} - {0}:
-        alike = {
-            name: (one.confidence, one.correct) for name, one in scores.items() if len(one.confidence) == n
-        }
-        drawn = metrics.common_resamples(alike, bins=bins, resamples=resamples, seed=seed)
-        found |= {
-            name: {metric: drawn.interval(name, metric) for metric in drawn.estimates[name]} for name in alike
-        }
+    for (n, _), names in alike.items():
+        if n:
+            drawn = metrics.common_resamples(
+                {name: (scores[name].confidence, scores[name].correct) for name in names},
+                groups=groups[names[0]],
+                bins=bins,
+                resamples=resamples,
+                seed=seed,
+            )
+            found |= {
+                name: {metric: drawn.interval(name, metric) for metric in drawn.estimates[name]}
+                for name in names
+            }
     return found

@@ -11,7 +11,7 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.pipeline.models import Models
 from semcal.pipeline.processes import Tell
-from semcal.pipeline.rows import identity, question_of, samples_of
+from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samples_of
 from semcal.qa.normal_form import normal_form
 
 __all__ = ["ClusterJob", "Clustered", "check_clusterable", "cluster_rows"]
@@ -23,7 +23,7 @@ def check_clusterable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row can be clustered."""
     identity(row)
     question_of(row)
-    samples_of(row)
+    log_likelihoods_of(row, len(samples_of(row)))
 
 
 def cluster_rows(

@@ -2,7 +2,9 @@
 
 A store is a folder: `manifest.json` says what it is made of, `states.bin` holds the states, mapped into
 memory and never loaded whole, and `blocks.jsonl` one line for each finished block of questions with its
-checksum. A block is read by the model in one piece, so an interrupted store ends up the same byte for byte.
+checksum; the prefix belongs to the first. A block is read by the model in one piece, so an interrupted store
+ends up the same byte for byte. The states of a passage that several questions ask about are stored once, as
+the first of them has them.
 """
 
 from __future__ import annotations
@@ -18,18 +20,30 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from semcal.engine.batches import shared_length
+from semcal.engine.batches import common_prefix, shared_length
 from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import StoreError
+from semcal.errors import StoreError, shown
 from semcal.recalibration import Suffixes
 from semcal.recalibration.suffixes import row_counts
-from semcal.records import Row, dumps, read_object, read_rows, write_rows, writing
+from semcal.records import (
+    LOCK,
+    Row,
+    dumps,
+    file_lock,
+    read_object,
+    read_rows,
+    remove_leftovers,
+    write_rows,
+    writing,
+)
 
 __all__ = ["FeatureStore", "Manifest"]
 
-SCHEMA = 1
+SCHEMA = 2
 #: Questions that the model reads in one piece.
 BLOCK = 256
+#: Own tokens from which on two prompts that begin alike share the states of what they have in common.
+PASSAGE = 64
 
 _Answers = Sequence[Sequence[tuple[int, ...]]]
 
@@ -77,7 +91,7 @@ class Manifest:
     ) -> Manifest:
         """What the features of these prompts and answers under this model will be."""
         shared = shared_length(prompts)
-        own = [len(prompt.token_ids) - shared for prompt in prompts]
+        own = _own_lengths(prompts, shared, _borrowed(prompts, shared, whole=whole))
         return cls(
             model=model.name,
             revision=model.revision,
@@ -117,6 +131,7 @@ class FeatureStore:
         path = folder / "manifest.json"
         if path.exists():
             _check_same(path, manifest)
+            remove_leftovers(folder)
         else:
             with writing(path) as handle:
                 handle.write(dumps({"schema": SCHEMA, **asdict(manifest)}, indent=2) + "\n")
@@ -135,53 +150,110 @@ class FeatureStore:
         ------
         StoreError
             If the file is damaged.
+        UsageError
+            If another process is at it.
         QuestionError
             For a question that does not fit the model, before any is run.
         """
+        if len(self._finished()) == len(list(_blocks(len(prompts)))):
+            return self._filled(model, prompts, answers, progress)
+        busy = f"another process is reading questions into {self.folder}; wait until it has ended"
+        with file_lock(self.folder / LOCK, busy):
+            return self._filled(model, prompts, answers, progress)
+
+    def _filled(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        progress: Callable[[int], None] | None,
+    ) -> Suffixes:
         states = self._mapped()
-        own = [len(prompt.token_ids) - self.manifest.shared for prompt in prompts]
-        before = self.manifest.shared if self.manifest.whole else 0
-        counts = row_counts(own, answers, whole=self.manifest.whole)
+        whole, shared = self.manifest.whole, self.manifest.shared
+        borrowed = _borrowed(prompts, shared, whole=whole)
+        own = _own_lengths(prompts, shared, borrowed)
+        before = shared if whole else 0
+        counts = row_counts(own, answers, whole=whole)
         rows = [before, *accumulate(counts, initial=before)][1:]
         finished = self._finished()
         for number, part in enumerate(_blocks(len(prompts))):
             place = slice(rows[part.start], rows[part.stop])
+            sealed = slice(place.start if number else 0, place.stop)
             if number in finished:
-                _check_block(self.folder, number, states[place], finished[number])
+                _check_block(self.folder, number, states[sealed], finished[number])
             else:
-                found = model.features(
-                    prompts[part], answers[part], whole=self.manifest.whole, shared=self.manifest.shared
-                )
-                states[:before] = found.prefix
-                states[place] = found.states
-                finished[number] = _checksum(states[place])
+                found = model.features(prompts[part], answers[part], whole=whole, shared=shared)
+                if number == 0:
+                    states[:before] = found.prefix
+                states[place] = found.states[_stored(counts[part], borrowed[part])]
+                finished[number] = _checksum(states[sealed])
                 self._write_finished(finished)
             if progress is not None:
                 progress(part.stop)
-        prefix = states[:before] if self.manifest.whole else None
-        return Suffixes.of(states[before:], own, answers, prefix=prefix)
+        prefix = states[:before] if whole else None
+        return Suffixes.of(states[before:], own, answers, prefix=prefix, borrowed=borrowed)
 
     def _mapped(self) -> Tensor:
         manifest, path = self.manifest, self.folder / "states.bin"
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise StoreError(f"{path} is a link or no file, so nothing is written to it; remove it")
         _reserve(path, manifest.bytes)
-        flat = torch.from_file(
-            str(path),
-            shared=True,
-            size=manifest.rows * manifest.width,
-            dtype=_dtype(manifest.dtype),
-        )
+        try:
+            flat = torch.from_file(
+                str(path),
+                shared=True,
+                size=manifest.rows * manifest.width,
+                dtype=_dtype(manifest.dtype),
+            )
+        except RuntimeError as error:
+            raise StoreError(f"cannot map {path} into memory: {str(error).splitlines()[0]}") from error
         return flat.view(manifest.rows, manifest.width)
 
     def _finished(self) -> dict[int, str]:
         """Checksum of each finished block."""
         path = self.folder / "blocks.jsonl"
-        rows = [row.data for row in read_rows(path) if isinstance(row, Row)] if path.exists() else []
-        return {row["block"]: row["blake2b"] for row in rows}
+        found: dict[int, str] = {}
+        for row in read_rows(path) if path.exists() else ():
+            number, checksum = (
+                (row.data.get("block"), row.data.get("blake2b")) if isinstance(row, Row) else (None, None)
+            )
+            if type(number) is not int or not isinstance(checksum, str):
+                raise StoreError(
+                    f"{path} is damaged (line {row.line} names no block with its checksum); delete "
+                    f"{self.folder} and run the same command again"
+                )
+            found[number] = checksum
+        return found
 
     def _write_finished(self, finished: Mapping[int, str]) -> None:
         write_rows(
             self.folder / "blocks.jsonl", ({"block": n, "blake2b": one} for n, one in finished.items())
         )
+
+
+def _borrowed(prompts: Sequence[Prompt], shared: int, *, whole: bool) -> list[tuple[int, int]]:
+    """For each prompt the first that begins alike behind the prefix, and how many tokens they share."""
+    first: dict[tuple[int, ...], int] = {}
+    found = []
+    for number, prompt in enumerate(prompts):
+        own = prompt.token_ids[shared:]
+        earlier = first.setdefault(own[:PASSAGE], number) if whole and len(own) > PASSAGE else number
+        alike = 0
+        if earlier != number:
+            alike = min(common_prefix([own, prompts[earlier].token_ids[shared:]]), len(own) - 1)
+        found.append((earlier, alike))
+    return found
+
+
+def _own_lengths(prompts: Sequence[Prompt], shared: int, borrowed: Sequence[tuple[int, int]]) -> list[int]:
+    """How many tokens of each prompt are stored, if all of it is."""
+    return [len(prompt.token_ids) - shared - alike for prompt, (_, alike) in zip(prompts, borrowed)]
+
+
+def _stored(counts: Sequence[int], borrowed: Sequence[tuple[int, int]]) -> Tensor:
+    """Which states (rows) of a block are stored: of each question all but those that it borrows."""
+    kept = [torch.arange(alike + count) >= alike for count, (_, alike) in zip(counts, borrowed)]
+    return torch.cat(kept)
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -223,7 +295,7 @@ def _check_block(folder: Path, number: int, states: Tensor, expected: str) -> No
 def _check_same(path: Path, wanted: Manifest) -> None:
     found = read_object(path, remedy="delete its folder and run the same command again")
     differing = [
-        f"{key} is {found.get(key)!r}, wanted {value!r}"
+        f"{key} is {shown(found.get(key))}, wanted {value!r}"
         for key, value in {"schema": SCHEMA, **asdict(wanted)}.items()
         if found.get(key) != value
     ]

@@ -7,12 +7,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import FitError, QuestionError, UsageError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
 from semcal.qa.datasets import Question, data_hash, load_questions
+from semcal.qa.groups import group_ties, several
 from semcal.recalibration import (
     Fitted,
     Provenance,
@@ -20,7 +24,9 @@ from semcal.recalibration import (
     TemperatureScaling,
     TrainingStore,
     Watch,
+    check_enough,
     save_pretrained,
+    warn_if_few,
 )
 
 __all__ = [
@@ -84,18 +90,20 @@ class CalibrationSet:
         *,
         asking: Asking,
         on_bad_question: Callable[[QuestionError], None] | None = None,
+        fitted_to: bool = True,
     ) -> CalibrationSet:
         """Encode questions, and leave out those that are too long for the model.
 
         Raises
         ------
         FitError
-            If there is no question, or one has no reference answer, or none fits the model.
+            If one has no reference answer, or fewer are left than a fit needs (of questions that are not
+            `fitted_to`, none).
         QuestionError
             For the first question that with its longest answer does not fit the model, unless there is an
             `on_bad_question`, which then gets every such error.
         """
-        _check_labelled(questions)
+        _check_labelled(questions, fitted_to=fitted_to)
         read = [(asking.prompts(model, [one])[0], asking.answers(model, one)) for one in questions]
         prompts, answers = [prompt for prompt, _ in read], [given for _, given in read]
         bad = set()
@@ -107,11 +115,19 @@ class CalibrationSet:
         kept = [i for i, question in enumerate(questions) if question.id not in bad]
         if not kept:
             raise FitError("none of the labelled questions fits the model; see the reasons above")
+        if fitted_to:
+            check_enough(len(kept), of="that fit the model")
         return cls(
             tuple(questions[i] for i in kept),
             tuple(prompts[i] for i in kept),
             tuple(answers[i] for i in kept),
         )
+
+    def groups(self) -> NDArray[np.intp] | None:
+        """The group of each question: those on one passage or with one value in the field `group`; None where
+        each is its own.
+        """
+        return several(map(group_ties, self.questions))
 
     def manifest(self, model: LanguageModel, *, asking: Asking, whole: bool) -> Manifest:
         """What a store of the features will hold, and how large it will be."""
@@ -155,9 +171,9 @@ class CalibrationSet:
         )
 
 
-def _check_labelled(questions: Sequence[Question]) -> None:
-    if not questions:
-        raise FitError("there are no labelled questions to fit a temperature to")
+def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
+    if fitted_to:
+        check_enough(len(questions))
     for question in questions:
         if not question.answers:
             raise FitError(
@@ -216,8 +232,8 @@ def fit(
     model : LanguageModel
         The frozen model.
     questions : sequence of Question, or a file
-        Labelled questions; a few hundred are enough for TS. All reference answers of a question count, with
-        equal weights that add up to one question; with solver sgd one is drawn in each epoch.
+        Labelled questions, 5 at least; a few hundred are enough for TS. All reference answers of a question
+        count, with equal weights that add up to one question; with solver sgd one is drawn in each epoch.
     method : {"TS", "ATS", "Platt"}
         Which recalibrator.
     solver : {"exact", "sgd"}, optional
@@ -254,12 +270,23 @@ def fit(
     -------
     Fit
         With `recalibrator`, `temperature` (TS) and `save_pretrained`.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than 5 labelled questions, or the fit fails.
+
+    Warns
+    -----
+    SemcalWarning
+        Below 50 labelled questions.
     """
     check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):
-        data, questions = data or str(Path(questions).name), load_questions(questions)
+        data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
     asking = Asking(tuple(few_shot))
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
+    warn_if_few(len(labelled.questions))
     whole = method == "ATS" or store is not None
     features = calibration_features(
         model, labelled, asking=asking, whole=whole, store=store, progress=progress
@@ -274,6 +301,7 @@ def fit(
         weight_decay=weight_decay,
         learning_rate=learning_rate,
         seed=seed,
+        groups=labelled.groups(),
         watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
     )
     provenance = labelled.provenance(

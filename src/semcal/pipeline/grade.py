@@ -61,7 +61,9 @@ def check_gradable(row: Mapping[str, Any]) -> None:
     identity(row)
     answers_of(row)
     if predictions_of(row) is None:
-        top_clusters_of(row, len(clusters_of(row, len(samples_of(row)))))
+        m = len(samples_of(row))
+        top_clusters_of(row, len(clusters_of(row, m)))
+        log_likelihoods_of(row, m)
 
 
 def grade_clusters(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 
 from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import FitError, InputError, UsageError
+from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
@@ -24,7 +24,7 @@ from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import Sampled, sample_mixed_at
 from semcal.qa.datasets import Question, load_questions
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.recalibration import GridTemperature, Temperature
+from semcal.recalibration import GridTemperature, Temperature, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -124,20 +124,25 @@ def choose_temperatures(
     Raises
     ------
     FitError
-        If none of the measures is defined for any question.
+        If there are fewer than 5 questions, or none of the measures is defined for any.
+
+    Warns
+    -----
+    SemcalWarning
+        Below 50 questions.
 
     Examples
     --------
-    >>> def row(p, c):
-    ...     return {"id": "1", "confidence": {"E-SC": p}, "correct": {"E-SC": c}}
-    >>> import warnings
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")  # one question has no AUROC
-    ...     found = choose_temperatures({1.0: [row(0.9, False)], 2.0: [row(0.6, False)]})
+    >>> def rows(p):
+    ...     return [{"id": str(n), "confidence": {"E-SC": p}, "correct": {"E-SC": n < 20}} for n in range(50)]
+    >>> found = choose_temperatures({1.0: rows(0.9), 2.0: rows(0.6)})
     >>> found.temperatures
     {'E-SC': 2.0}
     """
     grid = _checked_grid(list(rows))
+    questions = min(map(len, rows.values()))
+    check_enough(questions, of="to choose a temperature by")
+    warn_if_few(questions, of="to choose a temperature by")
     found = scored_by_measure({measure: list(rows.values()) for measure in measures}, bins=bins)
     chosen = {
         measure: lowest(
@@ -291,9 +296,8 @@ def fit_grid(
     ({'E-SC': 4.0}, ('E-SC',))
     """
     if isinstance(questions, (str, Path)):
-        questions = load_questions(questions)
-    if not questions:
-        raise FitError("there are no labelled questions to choose a temperature by")
+        questions = load_questions(questions, answers_needed=True)
+    check_enough(len(questions), of="to choose a temperature by")
     judge = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
     rows = rows_at_temperatures(model, questions, temperatures, equivalence=judge, **how)
     return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)

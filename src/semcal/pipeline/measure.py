@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from semcal.errors import InputError
 from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of
 from semcal.semantics import MEASURES, SemanticConfidence, confidences
 
@@ -17,9 +18,15 @@ def check_measurable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row can be measured."""
     clusters = clusters_of(row)
     identity(row)
-    log_likelihoods = log_likelihoods_of(row, sum(map(len, clusters)))
-    if log_likelihoods is not None:
-        confidences([clusters], [log_likelihoods], measures=("L-SC",), ids=[identity(row)])
+    log_likelihoods_of(row, sum(map(len, clusters)))
+
+
+def _log_likelihoods(row: Mapping[str, Any], clusters: list[list[int]]) -> list[float] | None:
+    """Those of a row; what is wrong with them names the row."""
+    try:
+        return log_likelihoods_of(row, sum(map(len, clusters)))
+    except InputError as error:
+        raise InputError(f"question {identity(row)!r}: {error}") from None
 
 
 def _columns(
@@ -63,7 +70,7 @@ def measure_rows(
     {'E-SC': 0}
     """
     clusters = [clusters_of(row) for row in rows]
-    known = [log_likelihoods_of(row, sum(map(len, c))) for row, c in zip(rows, clusters)]
+    known = [_log_likelihoods(row, c) for row, c in zip(rows, clusters)]
     added: list[dict[str, Any]] = [
         {"confidences": {}, "confidence": {}, "top_cluster": {}, "semantic_entropy": {}} for _ in rows
     ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.errors import FitError, InputError
 from semcal.pipeline.rows import first_repeated, identity
+from semcal.qa.groups import several, ties_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -62,12 +63,16 @@ class Outcomes:
     undefined : int
         Questions left out because the measure is null for them under some candidate: a candidate must not
         gain by having no opinion.
+    groups : ndarray of int, shape (N,), or None
+        The group of each question: those that share a passage or a value in the field `group`; None where
+        none do.
     """
 
     confidence: NDArray[np.float64]
     correct: NDArray[np.bool_]
     ids: tuple[str, ...]
     undefined: int
+    groups: NDArray[np.intp] | None = None
 
     def scored(self, *, bins: int = 15) -> list[Scored]:
         """Measure every candidate."""
@@ -137,7 +142,8 @@ def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
     defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}
     shape = (len(defined), len(by_id), 2)
     table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
-    return Outcomes(table[0], table[1] == 1, tuple(defined), len(values) - len(defined))
+    groups = several(ties_of(by_id[0][name]) for name in defined)
+    return Outcomes(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
 
 
 def scored_by_measure(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Scored]]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 from semcal.errors import SemcalError
@@ -104,6 +105,7 @@ def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None
     """Do the jobs that come through the connection until its other end has gone."""
     gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is in charge tells us by closing the connection
+    signal.signal(signal.SIGTERM, _leave)
     held: list[Any] = []
 
     def tell(count: int) -> None:
@@ -122,6 +124,13 @@ def serve(connection: Connection, load: Callable[[], Any], threads: int) -> None
     with suppress(EOFError, OSError):
         while True:
             connection.send_bytes(_pickled(_recorded(work, connection.recv_bytes())))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End this process with its temporary files removed."""
+    del frame
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 def _recorded(work: Callable[[bytes], Outcome], pickled: bytes) -> Outcome:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import UsageError
+from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, chat
 
@@ -39,10 +40,22 @@ class Asking:
                 f"expected a language model as semcal.load_model returns it, got {type(model).__name__}; a "
                 "model in memory is wrapped by semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
             )
-        return [Prompt(question.id, model.encode(self.chat(question))) for question in questions]
+        for question in questions:
+            _warn_of_special_tokens(model, question.id, question.question, question.context)
+        for example in self.few_shot:
+            shown = (example.question, example.context, *example.answers[:1])
+            _warn_of_special_tokens(model, example.id, *shown)
+        return [self._prompt(model, question) for question in questions]
+
+    def _prompt(self, model: LanguageModel, question: Question) -> Prompt:
+        try:
+            return Prompt(question.id, model.encode(self.chat(question)))
+        except InputError as error:
+            raise QuestionError(question.id, str(error)) from error
 
     def answers(self, model: LanguageModel, question: Question) -> list[tuple[int, ...]]:
         """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
+        _warn_of_special_tokens(model, question.id, *question.answers)
         asked = self.chat(question)
         turns = (model.encode_answer(asked, answer_turn(answer).content) for answer in question.answers)
         return list(dict.fromkeys(turns))
@@ -71,4 +84,17 @@ class Asking:
                 Question(f"few-shot-{number}", item["question"], (item["answer"],), item.get("context"))
                 for number, item in enumerate(description.get("few_shot", []))
             )
+        )
+
+
+def _warn_of_special_tokens(model: LanguageModel, question_id: str, *texts: str | None) -> None:
+    """Name a question whose texts spell special tokens of the model."""
+    found = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
+    if found:
+        tokens = ", ".join(map(repr, dict.fromkeys(found)))
+        warnings.warn(
+            f"question {question_id!r} spells {tokens}, a special token of {model.name}; it is encoded as "
+            "plain text",
+            SemcalWarning,
+            stacklevel=3,
         )

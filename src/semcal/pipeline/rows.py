@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from semcal.errors import InputError
+from semcal.errors import InputError, shown
 from semcal.records import parse_float
+from semcal.semantics.ragged import ABOVE_ZERO
 
 __all__ = [
     "answers_of",
@@ -22,11 +24,6 @@ __all__ = [
 Data = Mapping[str, Any]
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _required(data: Data, key: str, made_by: str) -> Any:
     if key not in data:
         raise InputError(f"no {key!r}; {made_by}")
@@ -36,7 +33,7 @@ def _required(data: Data, key: str, made_by: str) -> Any:
 def _strings(data: Data, key: str, made_by: str) -> list[str]:
     value = _required(data, key, made_by)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InputError(f"{key!r} must be a list of strings, got {_shown(value)}")
+        raise InputError(f"{key!r} must be a list of strings, got {shown(value)}")
     return value
 
 
@@ -44,7 +41,7 @@ def identity(data: Data) -> str:
     """The row's id as text."""
     value = _required(data, "id", "every row needs an id of its own")
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InputError(f"'id' must be a string or a whole number, got {_shown(value)}")
+        raise InputError(f"'id' must be a string or a whole number, got {shown(value)}")
     return str(value)
 
 
@@ -52,7 +49,7 @@ def question_of(data: Data) -> str:
     """The row's question."""
     value = _required(data, "question", "every row needs its question")
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"'question' must be a text that is not empty, got {_shown(value)}")
+        raise InputError(f"'question' must be a text that is not empty, got {shown(value)}")
     return value
 
 
@@ -68,28 +65,42 @@ def clusters_of(data: Data, m: int | None = None) -> list[list[int]]:
     """The clusters: lists of sample indices that hold each of 0 … m − 1 once."""
     value = _required(data, "clusters", "run `semcal cluster` first")
     if not isinstance(value, list) or not all(isinstance(c, list) and c for c in value):
-        raise InputError(f"'clusters' must be a list of non-empty lists, got {_shown(value)}")
+        raise InputError(f"'clusters' must be a list of non-empty lists, got {shown(value)}")
     members = [member for cluster in value for member in cluster]
     if not all(isinstance(member, int) and not isinstance(member, bool) for member in members):
-        raise InputError(f"'clusters' must hold sample indices (whole numbers), got {_shown(value)}")
+        raise InputError(f"'clusters' must hold sample indices (whole numbers), got {shown(value)}")
     expected = len(members) if m is None else m
     if sorted(members) != list(range(expected)) or not members:
         raise InputError(
-            f"'clusters' must hold every sample index from 0 to {expected - 1} once, got {_shown(value)}"
+            f"'clusters' must hold every sample index from 0 to {expected - 1} once, got {shown(value)}"
         )
     return value
 
 
 def log_likelihoods_of(data: Data, m: int) -> list[float] | None:
-    """The length-normalised log-likelihoods of m samples, or None where they are not known."""
+    """The length-normalised log-likelihoods of m samples, or None where one of them is not known."""
     value = data.get("log_likelihoods")
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != m:
-        raise InputError(f"'log_likelihoods' must hold {m} numbers, one a sample, got {_shown(value)}")
-    numbers = [parse_float(item) for item in value]
-    known = [number for number in numbers if number is not None]
+        raise InputError(f"'log_likelihoods' must hold {m} numbers, one a sample, got {shown(value)}")
+    known = [number for number in map(_log_likelihood, value) if number is not None]
+    if m and known == [-math.inf] * m:
+        raise InputError("'log_likelihoods' are all -inf: at least one sample must have a likelihood above 0")
     return known if len(known) == m else None
+
+
+def _log_likelihood(value: Any) -> float | None:
+    try:
+        number = parse_float(value)
+    except InputError as error:
+        raise InputError(f"'log_likelihoods': {error}") from None
+    if number is not None and not number <= ABOVE_ZERO:
+        raise InputError(
+            f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}: "
+            "mend it, or leave 'log_likelihoods' out"
+        )
+    return number
 
 
 def answers_of(data: Data) -> list[str]:
@@ -97,7 +108,11 @@ def answers_of(data: Data) -> list[str]:
     value = data.get("answers")
     if isinstance(value, str):
         return [value]
-    answers = _strings(data, "answers", "it holds the reference answers")
+    made_by = "it holds the reference answers"
+    for key in data:
+        if key.lower() == "answer":
+            made_by += f"; {key!r} counts as the model's: if it is not, give --columns answers={key}"
+    answers = _strings(data, "answers", made_by)
     if not answers:
         raise InputError("'answers' is empty: at least one reference answer is needed to grade")
     return answers
@@ -120,11 +135,11 @@ def top_clusters_of(data: Data, n_clusters: int) -> dict[str, int | None]:
     """For each measure the index of its most confident cluster (null where it is undefined)."""
     value = _required(data, "top_cluster", "run `semcal measure` first, or give a 'prediction'")
     if not isinstance(value, dict):
-        raise InputError(f"'top_cluster' must map measures to cluster numbers, got {_shown(value)}")
+        raise InputError(f"'top_cluster' must map measures to cluster numbers, got {shown(value)}")
     for measure, index in value.items():
         if index is not None and not (type(index) is int and 0 <= index < n_clusters):
             raise InputError(
-                f"'top_cluster' of {measure} must be in 0 … {n_clusters - 1}, got {_shown(index)}"
+                f"'top_cluster' of {measure} must be in 0 … {n_clusters - 1}, got {shown(index)}"
             )
     return dict(value)
 

@@ -17,6 +17,7 @@ from semcal.recalibration import AnyRecalibrator
 __all__ = [
     "Draw",
     "Sampled",
+    "check_question",
     "default_max_new_tokens",
     "sample_mixed",
     "sample_mixed_at",
@@ -237,6 +238,31 @@ def default_max_new_tokens(*, open_book: bool) -> int:
     return 32 if open_book else 10
 
 
+def _limit(max_new_tokens: int | None, *, open_book: bool) -> int:
+    return default_max_new_tokens(open_book=open_book) if max_new_tokens is None else max_new_tokens
+
+
+def check_question(
+    model: LanguageModel,
+    question: Question,
+    *,
+    recalibrators: Sequence[AnyRecalibrator],
+    asking: Asking,
+    m: int,
+    max_new_tokens: int | None,
+) -> None:
+    """Raise the QuestionError with which `sample_mixed_at` would refuse a question; nothing is sampled.
+
+    So a question that does not fit can be left out of a block before the block is run: the others run in the
+    batches that they would run in without it.
+    """
+    steps = _limit(max_new_tokens, open_book=question.context is not None)
+    for error in model.sampling_misfits(
+        asking.prompts(model, [question]), recalibrators=recalibrators, m=m, max_new_tokens=steps
+    ):
+        raise error
+
+
 def sample_mixed(
     model: LanguageModel,
     questions: Sequence[Question],
@@ -289,9 +315,7 @@ def sample_mixed_at(
             asking=asking,
             m=m,
             seed=seed,
-            max_new_tokens=default_max_new_tokens(open_book=open_book)
-            if max_new_tokens is None
-            else max_new_tokens,
+            max_new_tokens=_limit(max_new_tokens, open_book=open_book),
             truncation=truncation,
             progress=progress,
         )

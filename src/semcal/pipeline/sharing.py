@@ -13,7 +13,7 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = ["Shared", "available_memory", "cores", "on_disk", "share_out", "uses_cpu"]
+__all__ = ["Shared", "available_memory", "cores", "has_gpu", "on_disk", "share_out", "uses_cpu"]
 
 #: What a process takes beside its weights: libraries, keys and values, rows.
 OVERHEAD = 5 * 10**8
@@ -131,12 +131,17 @@ def on_disk(directory: Path) -> int:
     return next((size for size in sizes if size), 0)
 
 
+def has_gpu() -> bool:
+    """Whether there may be a GPU, without asking PyTorch."""
+    nodes = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    return not sys.platform.startswith("linux") or any(map(os.path.exists, nodes))
+
+
 def uses_cpu(device: str | None) -> bool:
     """Whether models run on the CPU; where a GPU may be, PyTorch is asked."""
     if device is not None:
         return device == "cpu"
-    nodes = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-    if sys.platform.startswith("linux") and not any(map(os.path.exists, nodes)):
+    if not has_gpu():
         return True
     from semcal.engine.loading import choose_device
 

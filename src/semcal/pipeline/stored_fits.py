@@ -7,7 +7,9 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import SemcalWarning, UsageError
@@ -68,6 +70,7 @@ def fit_stored(
     weight_decay: float = 0.0,
     learning_rate: float | None = None,
     seed: int = 0,
+    groups: NDArray[np.intp] | None = None,
     tables: Tables | None = None,
     watch: Watch | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
@@ -77,6 +80,8 @@ def fit_stored(
     ----------
     learning_rate : float, optional
         Of sgd; the paper's by default.
+    groups : ndarray of int, shape (Q,), optional
+        The group of each question, for the standard error of the exact solution.
     tables : Tables, optional
         Of these features, where several fits by sgd share them.
     watch : Watch, optional
@@ -88,7 +93,7 @@ def fit_stored(
         Fitted, and what is known about the fit.
     """
     if check_method(method, solver, loss, alpha) == "exact":
-        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], seed=seed)
+        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], groups=groups, seed=seed)
         certificate = exact.certificate
         return exact.recalibrator(), {
             "loss_before": certificate.loss_at_one,
@@ -96,6 +101,7 @@ def fit_stored(
             "at_bound": certificate.at_bound,
             "standard_error": exact.standard_error,
             "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
+            **({} if groups is None else {"n_groups": exact.n_clusters}),
         }
     training = train_stored(
         model,

@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from reprlib import Repr
 from types import MappingProxyType
 from typing import Any
 
-from semcal.errors import InputError, RowError, UsageError
+from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
+from semcal.qa.columns import COMMON_NAMES, Tell, peek
+from semcal.qa.groups import GROUP, group_of
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.records import Row, dumps
+from semcal.records.parsing import fault
 from semcal.registry import check_name
 
 __all__ = ["Question", "clean_text", "data_hash", "load_questions", "question_from_row", "read_questions"]
@@ -28,9 +30,8 @@ __all__ = ["Question", "clean_text", "data_hash", "load_questions", "question_fr
 FIELDS = ("id", "question", "answers", "context")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = 60
-_SHORT.maxdict = _SHORT.maxlist = 3
+#: Columns that are read, by our names, with other names that are understood.
+_KNOWN = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Question:
         The passage, exactly as given.
     extra : mapping of str to object
         The other keys of the row.
+    line : int or None
+        Where it stands in its file, for messages.
     """
 
     id: str
@@ -56,12 +59,19 @@ class Question:
     answers: tuple[str, ...] = ()
     context: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    line: int | None = field(default=None, compare=False, repr=False)
 
     def row(self) -> dict[str, Any]:
         """Return the question as a row of a file; passage and answers only where it has them."""
         context = {} if self.context is None else {"context": self.context}
         answers = {"answers": list(self.answers)} if self.answers else {}
         return {"id": self.id, "question": self.question, **context, **answers, **self.extra}
+
+    def error(self, reason: str) -> RowError | QuestionError:
+        """Say why a model cannot be asked it: the error names its line, where it has one, and its id."""
+        if self.line is None:
+            return QuestionError(self.id, reason)
+        return RowError(self.line, reason, self.id)
 
 
 def clean_text(text: str) -> str:
@@ -113,21 +123,26 @@ def question_from_row(
     names = {name: columns.get(name, name) for name in FIELDS}
     values = {name: row.data.get(key) for name, key in names.items()}
     try:
+        if reason := fault(row.data):
+            raise InputError(reason)
         question = Question(
             id=_id(values["id"]) if names["id"] in row.data else str(row.line),
             question=_question(values["question"], row.data, names["question"]),
             answers=_answers(values["answers"], names["answers"]),
             context=_context(values["context"], names["context"]),
-            extra={key: value for key, value in row.data.items() if key not in names.values()},
+            extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
+            line=row.line,
         )
         if answers_needed and not question.answers:
             raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
-        _check_unicode(row.data)
+        group_of(question.extra)
     except InputError as error:
-        raise RowError(row.line, str(error)) from None
-    except RecursionError:
-        raise RowError(row.line, "objects nested hundreds deep cannot be kept: flatten the row") from None
+        raise _refused(row, names["id"], str(error)) from None
     return question
+
+
+def _refused(row: Row, id_key: str, reason: str) -> RowError:
+    return Row(row.line, {"id": row.data.get(id_key)}).error(reason)
 
 
 def _hint(data: Mapping[str, Any]) -> str:
@@ -140,7 +155,7 @@ def _id(value: Any) -> str:
         return str(value)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    raise InputError(f'"id" must be a text or a whole number, got {_SHORT.repr(value)}: name the question')
+    raise InputError(f'"id" must be a text or a whole number, got {shown(value)}: name the question')
 
 
 def _question(value: Any, data: Mapping[str, Any], key: str) -> str:
@@ -148,7 +163,7 @@ def _question(value: Any, data: Mapping[str, Any], key: str) -> str:
         raise InputError(f'no question: give it as "{key}"{_hint(data)}')
     text = clean_text(value) if isinstance(value, str) else ""
     if not text:
-        raise InputError(f'"{key}" must be a text that is not empty, got {_SHORT.repr(value)}')
+        raise InputError(f'"{key}" must be a text that is not empty, got {shown(value)}')
     return text
 
 
@@ -157,17 +172,17 @@ def _context(value: Any, key: str) -> str | None:
         return None
     if isinstance(value, str):
         return value
-    raise InputError(f'"{key}" must be the passage as a text, or null, got {_SHORT.repr(value)}')
+    raise InputError(f'"{key}" must be the passage as a text, or null, got {shown(value)}')
 
 
 def _answers(value: Any, key: str) -> tuple[str, ...]:
     """References without blanks around them, empty ones, doublets, and Wikipedia's "(disambiguation)"."""
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
-        raise InputError(f'"{key}" must be a text or a list of texts, got {_SHORT.repr(value)}')
+        raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
     for text in texts:
         if not isinstance(text, str):
-            raise InputError(f'"{key}" must hold texts only, got {_SHORT.repr(text)}: write it in quotes')
+            raise InputError(f'"{key}" must hold texts only, got {shown(text)}: write it in quotes')
     cleaned = (clean_text(text) for text in texts)
     return tuple(dict.fromkeys(text for text in (_DISAMBIGUATION.sub("", t) or t for t in cleaned) if text))
 
@@ -194,7 +209,7 @@ def _listed(text: str) -> list[Any]:
         return [text]
     try:
         return list(json.loads(text))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         pass
     try:
         found = ast.literal_eval(text)
@@ -202,24 +217,7 @@ def _listed(text: str) -> list[Any]:
         found = None
     if isinstance(found, list) and repr(found) == text:  # "['a' 'b']" would be read as one text "ab"
         return found
-    raise InputError(f'expected a list of texts like ["a", "b"], got {_SHORT.repr(text)}')
-
-
-def _check_unicode(value: Any) -> None:
-    """Refuse half characters, which could be read but never be written again."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            shown = _SHORT.repr(value[max(0, error.start - 10) : error.start + 10])
-            raise InputError(f"broken character in {shown}: save the file as UTF-8") from None
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            _check_unicode(key)
-            _check_unicode(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _check_unicode(item)
+    raise InputError(f'expected a list of texts like ["a", "b"], got {shown(text)}')
 
 
 def read_questions(
@@ -230,6 +228,7 @@ def read_questions(
     split: str | None = None,
     columns: Mapping[str, str] = _NO_COLUMNS,
     answers_needed: bool = False,
+    tell: Tell | None = None,
 ) -> Iterator[Question | RowError]:
     """Yield the questions of a data set, each bad row as the `RowError` that it is.
 
@@ -244,9 +243,13 @@ def read_questions(
     subset, split : str, optional
         Which part of a data set on the hub (split "train" by default).
     columns : mapping of str to str
-        Where the source calls "id", "question", "answers" or "context" something else: our name → its.
+        Where the source calls "id", "question", "answers" or "context" something else: our name → its. Case
+        plays no part ("Question"), and "query" is understood; so is "answer" where answers are needed and
+        there are no "answers", unless the rows hold samples or a prediction.
     answers_needed : bool
         Whether a question without answers is a bad row.
+    tell : callable, optional
+        Is told what was found out about the source: its delimiter, what its columns are called.
 
     Yields
     ------
@@ -260,19 +263,29 @@ def read_questions(
     InputError
         If the source as a whole cannot be read: no such file or data set, damaged, hub out of reach.
     UsageError
-        If an option does not go with the source.
+        If an option does not go with the source, or `columns` names one that it does not have.
     MissingExtraError
         For Parquet without pyarrow, for the hub without datasets.
+
+    Warns
+    -----
+    SemcalWarning
+        If most cells of answers hold several that are no list ("A;B").
     """
+    names = {*_KNOWN, *(name for others in _KNOWN.values() for name in others), "title"}
+    names |= {"answer"} if answers_needed else set()
     place = _hub_dataset(str(source), subset)
     if place is None:
         if split is not None or subset is not None:
             raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
-        return _questions(read_source_rows(source, format=format), columns, answers_needed)
+        names |= {theirs.lower() for theirs in columns.values()}
+        rows = read_source_rows(source, format=format, names=names, tell=tell)
+        return _questions(rows, columns, answers_needed, tell)
     if format is not None:
         raise UsageError(f"{source} is a data set on the hub: a format is for local files")
-    rows = read_hub_rows(place if not columns else replace(place, columns=columns), split=split or "train")
-    return _questions(rows, columns or place.columns, answers_needed)
+    place = replace(place, columns=columns) if columns else place
+    rows = read_hub_rows(place, split=split or "train", names=names)
+    return _questions(rows, place.columns, answers_needed, tell)
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
@@ -286,9 +299,10 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
 
 
 def _questions(
-    rows: Iterator[Row | RowError], columns: Mapping[str, str], answers_needed: bool
+    rows: Iterator[Row | RowError], columns: Mapping[str, str], answers_needed: bool, tell: Tell | None
 ) -> Iterator[Question | RowError]:
     lines: dict[str, int] = {}
+    columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed, tell=tell)
     id_key, has_ids = columns.get("id", "id"), False
     for row in rows:
         if isinstance(row, RowError):
@@ -307,10 +321,8 @@ def _questions(
         if first == row.line:
             yield question
         else:
-            shown = _SHORT.repr(question.id)
-            yield RowError(
-                row.line, f'"{id_key}" {shown} was used in line {first}: give each question its own'
-            )
+            reason = f'"{id_key}" {shown(question.id)} was used in line {first}: give each question its own'
+            yield _refused(row, id_key, reason)
 
 
 def load_questions(
@@ -352,6 +364,9 @@ def load_questions(
 
 
 def data_hash(questions: Sequence[Question]) -> str:
-    """Hash of ids, questions, passages and reference answers, in order."""
-    content = [[q.id, q.question, q.context, list(q.answers)] for q in questions]
+    """Hash of ids, questions, passages, reference answers and groups (where there are any), in order."""
+    content = [
+        [q.id, q.question, q.context, list(q.answers), *([q.extra[GROUP]] if GROUP in q.extra else [])]
+        for q in questions
+    ]
     return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]

@@ -6,22 +6,22 @@ source unreadable (no such file, a broken archive, a hub out of reach) is an `In
 
 from __future__ import annotations
 
-import csv
 import gzip
-import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date, time
-from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TextIO
 
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
-from semcal.records import Row, read_rows
+from semcal.qa.columns import Tell
+from semcal.qa.delimited import read_delimited
+from semcal.qa.parquet import read_parquet
+from semcal.records import Row, read_rows, row_of
+from semcal.records.kinds import check_ending, check_start
+from semcal.records.parsing import parse
 from semcal.registry import check_name
 
 __all__ = ["BUILT_IN", "FORMATS", "HubDataset", "find_format", "read_hub_rows", "read_source_rows"]
@@ -34,6 +34,9 @@ FORMATS = {
     "parquet": (".parquet",),
 }
 """Names of the formats that are read, with the file endings that mean them (.gz may follow)."""
+
+#: Characters of the longest file that is read in one piece, as a list in JSON has to be.
+LARGEST = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def find_format(path: Path) -> str:
     Raises
     ------
     InputError
-        If the ending is none of those known.
+        If the ending is none of those known, or that of a spreadsheet, an archive or the like.
 
     Examples
     --------
@@ -84,11 +87,14 @@ def find_format(path: Path) -> str:
             return form
     if not Path(name).suffix:
         return "jsonl"
+    check_ending(path)
     known = ", ".join(ending for endings in FORMATS.values() for ending in endings)
     raise InputError(f"cannot tell the format of {path} from its name: rename it (known endings: {known})")
 
 
-def read_source_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row | RowError]:
+def read_source_rows(
+    source: str | Path, *, format: str | None = None, names: Collection[str] = (), tell: Tell | None = None
+) -> Iterator[Row | RowError]:
     """Yield the rows of a local file.
 
     Parameters
@@ -97,6 +103,10 @@ def read_source_rows(source: str | Path, *, format: str | None = None) -> Iterat
         A file, or "-" for JSON Lines on standard input.
     format : str, optional
         One of `FORMATS`; by default the file's ending decides.
+    names : collection of str
+        Names of columns, in lower case, by which the delimiter of CSV is known.
+    tell : callable, optional
+        Is told what was found out about the file.
 
     Raises
     ------
@@ -114,12 +124,21 @@ def read_source_rows(source: str | Path, *, format: str | None = None) -> Iterat
         if not path.is_file():
             raise InputError(f"no such file: {path}")
         form = format or find_format(path)
-    readers = {"jsonl": read_rows, "json": _json, "csv": _csv, "tsv": _tsv, "parquet": _parquet}
-    reader = readers[check_name(form, readers, what="format")]
-    if str(source) == "-" and reader is not read_rows:
+    check_name(form, FORMATS, what="format")
+    if form == "jsonl":
+        yield from read_rows(source)
+        return
+    if str(source) == "-":
         raise UsageError(f"standard input is read as JSON Lines, not as {form}; name a file instead")
     try:
-        yield from reader(path)
+        if form == "parquet":
+            yield from read_parquet(path)
+        elif form == "json":
+            yield from _json(path)
+        else:
+            with _text(path) as handle:
+                usual = "\t" if form == "tsv" else ","
+                yield from read_delimited(handle, path, usual=usual, names=names, tell=tell)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is damaged ({error}); make or fetch it again") from error
 
@@ -127,7 +146,11 @@ def read_source_rows(source: str | Path, *, format: str | None = None) -> Iterat
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
     """Open text, gzipped or not; bytes that are not UTF-8 become lone surrogates, to be reported by row."""
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    zipped = path.suffix.lower() == ".gz"
+    with path.open("rb") as handle:
+        if not zipped:
+            check_start(handle.read(8), path)
+    opened = gzip.open if zipped else open
     with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as handle:
         yield handle
 
@@ -137,29 +160,32 @@ def _text(path: Path) -> Iterator[TextIO]:
 
 def _json(path: Path) -> Iterator[Row | RowError]:
     with _text(path) as handle:
-        text = handle.read()
+        text = handle.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise InputError(
+            f"{path} holds more than {LARGEST} characters, too many to be read in one piece: write it as "
+            "JSON Lines (.jsonl), one object a line"
+        )
     try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        data, odd = parse(text)
+    except InputError as error:
+        if not _first_line_is_an_object(text):
+            raise InputError(f"{path}: {error}") from None
         yield from read_rows(path)
         return
-    if isinstance(data, dict) and isinstance(data.get("data"), list):
-        yield from _squad(data["data"])
-    elif isinstance(data, list):
-        yield from _objects(data)
+    if type(data) is dict and isinstance(data.get("data"), list):
+        yield from _squad(data["data"], odd)
     else:
-        yield from _objects([data])
+        items = data if isinstance(data, list) else [data]
+        yield from (row_of(number, item, odd=odd) for number, item in enumerate(items, start=1))
 
 
-def _objects(items: Iterable[Any]) -> Iterator[Row | RowError]:
-    for number, item in enumerate(items, start=1):
-        if isinstance(item, dict):
-            yield Row(number, item)
-        else:
-            yield RowError(number, f"expected a JSON object, got {type(item).__name__}")
+def _first_line_is_an_object(text: str) -> bool:
+    first = text.strip().split("\n", 1)[0].strip()
+    return first.startswith("{") and first.endswith("}")
 
 
-def _squad(articles: list[Any]) -> Iterator[Row | RowError]:
+def _squad(articles: list[Any], odd: bool) -> Iterator[Row | RowError]:
     """Rows of SQuAD's own JSON, articles → paragraphs → questions, numbered through the file."""
     numbers = count(1)
     for article in articles:
@@ -167,17 +193,18 @@ def _squad(articles: list[Any]) -> Iterator[Row | RowError]:
             for entry in _children(paragraph, "qas"):
                 number = next(numbers)
                 if not isinstance(entry, dict):
-                    yield RowError(number, "expected SQuAD's data → paragraphs → qas, each a list of objects")
+                    reason = "expected SQuAD's data → paragraphs → qas, each a list of objects, no key twice"
+                    yield RowError(number, reason)
                     continue
-                row = {"title": article.get("title"), "context": paragraph.get("context"), **entry}
-                yield Row(number, row | {"answers": _squad_answers(entry.get("answers"))})
+                own = {"title": article.get("title"), "context": paragraph.get("context")}
+                answers = {"answers": _squad_answers(entry.get("answers"))}
+                row = row_of(number, entry, odd=odd)
+                yield row if isinstance(row, RowError) else row_of(number, own | entry | answers, odd=odd)
 
 
 def _children(parent: Any, key: str) -> list[Any]:
     """The list under `key`; [None] where there is none, so that it is reported as one bad row."""
-    if parent is None:
-        return [None]
-    found = parent.get(key) if isinstance(parent, dict) else None
+    found = parent.get(key) if type(parent) is dict else None  # and not one with a key twice
     return found if isinstance(found, list) else [None]
 
 
@@ -187,111 +214,12 @@ def _squad_answers(answers: Any) -> Any:
     return answers
 
 
-# CSV
-
-
-def _tsv(path: Path) -> Iterator[Row | RowError]:
-    yield from _csv(path, delimiter="\t")
-
-
-def _csv(path: Path, delimiter: str = ",") -> Iterator[Row | RowError]:
-    with _text(path) as handle:
-        records = _csv_records(handle, delimiter)
-        header = next(records, None)
-        if header is None:
-            return
-        if isinstance(header, RowError):
-            raise InputError(f"the first line of {path} must name the columns: {header.reason}")
-        names = [name.strip() for name in header[1]]
-        for record in records:
-            yield record if isinstance(record, RowError) else _csv_row(names, *record)
-
-
-def _csv_records(handle: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]] | RowError]:
-    """Cells of every record that is not blank, with the line on which it starts."""
-    reader = csv.reader(handle, delimiter=delimiter, strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            cells = _next_cells(reader)
-        except csv.Error as error:
-            yield RowError(line, f'not CSV ({error}): cells with quotes are written "like ""this"""')
-            continue
-        if cells is None:
-            return
-        if cells:
-            yield line, cells
-
-
-def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
-    """The next record. A cell may hold a whole book: the csv module's limit is lifted while it reads."""
-    limit = csv.field_size_limit(2**31 - 1)
-    try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _csv_row(names: list[str], line: int, cells: list[str]) -> Row | RowError:
-    if len(cells) != len(names):
-        return RowError(line, f"expected {len(names)} cells ({', '.join(names)}), got {len(cells)}")
-    return Row(line, dict(zip(names, cells)))
-
-
-# Parquet
-
-
-def _parquet(path: Path) -> Iterator[Row | RowError]:
-    arrow, parquet = _pyarrow()
-    numbers = count(1)
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                for index in range(batch.num_rows):
-                    yield _parquet_row(batch.slice(index, 1), next(numbers))
-    except arrow.ArrowException as error:
-        raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
-
-
-def _parquet_row(row: Any, number: int) -> Row | RowError:
-    try:
-        cells = row.to_pylist()[0]
-    except UnicodeDecodeError as error:
-        return RowError(number, f"not UTF-8 ({error.reason}): write the file with texts in UTF-8")
-    try:
-        return Row(number, {name: _json_value(cell) for name, cell in cells.items()})
-    except TypeError as error:
-        return RowError(number, f"{error}, which JSON cannot hold: leave that column out")
-
-
-def _json_value(cell: Any) -> Any:
-    """What a Parquet cell is in JSON: dates and times in ISO 8601, decimals as numbers."""
-    if isinstance(cell, (date, time)):
-        return cell.isoformat()
-    if isinstance(cell, Decimal):
-        return float(cell)
-    if isinstance(cell, dict):
-        return {str(key): _json_value(value) for key, value in cell.items()}
-    if isinstance(cell, (list, tuple)):
-        return [_json_value(value) for value in cell]
-    if cell is None or isinstance(cell, (str, int, float)):
-        return cell
-    raise TypeError(f"a cell holds {type(cell).__name__}")
-
-
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
-    return pyarrow, pyarrow.parquet
-
-
 # The Hugging Face hub
 
 
-def read_hub_rows(dataset: HubDataset, *, split: str = "train") -> Iterator[Row]:
+def read_hub_rows(
+    dataset: HubDataset, *, split: str = "train", names: Collection[str] = ()
+) -> Iterator[Row | RowError]:
     """Yield the rows of a data set on the Hugging Face hub, numbered from 1.
 
     Parameters
@@ -300,6 +228,8 @@ def read_hub_rows(dataset: HubDataset, *, split: str = "train") -> Iterator[Row]
         Which one.
     split : str
         Its split, as the hub calls it: "train", "validation".
+    names : collection of str
+        The columns that are read, in lower case; those of `dataset.columns` are read as well.
 
     Raises
     ------
@@ -309,10 +239,8 @@ def read_hub_rows(dataset: HubDataset, *, split: str = "train") -> Iterator[Row]
         If the hub cannot be reached, or has no such data set, subset or split.
     """
     rows = _load_from_hub(dataset, split)
-    wanted = {
-        ours: dataset.columns.get(ours, ours) for ours in ("id", "question", "answers", "context", "title")
-    }
-    present = [name for name in wanted.values() if name in rows.column_names]
+    wanted = {*names, *(theirs.lower() for theirs in dataset.columns.values())}
+    present = [name for name in rows.column_names if name.strip().lower() in wanted]
     for number, row in enumerate(rows.select_columns(present), start=1):
         yield Row(number, dict(row))
 
@@ -323,7 +251,7 @@ def _load_from_hub(dataset: HubDataset, split: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("datasets", "data") from error
     try:
-        return load_dataset(dataset.path, dataset.subset, split=split)
+        return load_dataset(dataset.path, dataset.subset, split=split, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"cannot load {dataset.path} (subset {dataset.subset}, split {split}) from the Hugging Face hub: "

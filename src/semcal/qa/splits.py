@@ -1,22 +1,27 @@
 """Calibration-train, validation, test and few-shot questions that share nothing (spec.md, section 9).
 
-Every question is ranked by a hash of (seed, normalised question and passage), so a split depends
-neither on the order of the rows nor on their ids, and growing one split leaves the earlier ones as
-they were. The order is few-shot, test, validation, calibration-train.
+Questions on one passage, or with one value in the field `group`, are a group, and no two parts share one.
+Every group is ranked by a hash of (seed, normalised question and passage) of its alphabetically first
+question, and every question within it by its own, so a split depends neither on the order of the rows nor
+on their ids, and growing one split leaves the earlier ones as they were. The order is few-shot, test,
+validation, calibration-train.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
 
-from semcal.errors import InputError
+from semcal.errors import InputError, SemcalWarning
 from semcal.qa.datasets import Question
+from semcal.qa.groups import group_labels, group_ties, passage_key
+from semcal.qa.near_duplicates import near_duplicates, words
 
-__all__ = ["SplitSizes", "Splits", "question_key", "split_questions"]
+__all__ = ["SplitSizes", "Splits", "question_key", "split_questions", "warn_of_near_duplicates"]
+
+Group = list[Question]
 
 FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4
 
@@ -50,7 +55,7 @@ class SplitSizes:
 
 @dataclass(frozen=True)
 class Splits:
-    """Four sets of questions, disjoint by id and by normalised question with its passage.
+    """Four sets of questions, disjoint by id, by normalised question with its passage, and by group.
 
     Parameters
     ----------
@@ -58,6 +63,12 @@ class Splits:
         The splits.
     repeated : int
         Questions left out because they ask what another one asks.
+    parted : int
+        Questions left out because the rest of their group is in a part that has no room for them; few-shot
+        examples are each of another group.
+    near : tuple of (str, str)
+        Ids of questions in different parts that ask the same in nearly the same words
+        (:mod:`semcal.qa.near_duplicates`); they are left where they are.
     """
 
     calibration_train: tuple[Question, ...]
@@ -65,6 +76,8 @@ class Splits:
     test: tuple[Question, ...]
     few_shot: tuple[Question, ...]
     repeated: int
+    parted: int = 0
+    near: tuple[tuple[str, str], ...] = ()
 
 
 def question_key(question: Question) -> str:
@@ -79,13 +92,7 @@ def question_key(question: Question) -> str:
     >>> question_key(c) == question_key(d)
     False
     """
-    passage = "" if question.context is None else " ".join(question.context.casefold().split())
-    return f"{_words(question.question) or question.question}\n{passage}"
-
-
-def _words(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(" " if unicodedata.category(c)[0] in "PSZC" else c for c in text).split())
+    return f"{' '.join(words(question.question)) or question.question}\n{passage_key(question.context)}"
 
 
 def split_questions(
@@ -103,7 +110,7 @@ def split_questions(
         The pool. Few-shot examples come from it and are used nowhere else.
     test_questions : iterable of Question, optional
         Where the data set has a test or development part of its own: the test split is drawn from it, and
-        what it asks is taken out of the pool.
+        what it asks is taken out of the pool, with all questions of the same groups.
     sizes : SplitSizes, optional
         How many of each; by default the paper's.
     seed : int
@@ -117,6 +124,11 @@ def split_questions(
     ------
     InputError
         If there are too few questions, one has no answer, or one id names two different questions.
+
+    Warns
+    -----
+    SemcalWarning
+        If near-duplicates are in different parts.
 
     Examples
     --------
@@ -132,6 +144,7 @@ def split_questions(
     ranked_test = _ranked(held_out, seed)
     ranked = {key: question for key, question in _ranked(pool, seed).items() if key not in ranked_test}
     repeated = len(pool) + len(held_out) - len(ranked) - len(ranked_test)
+    groups, test_groups = _grouped(ranked, ranked_test, seed)
     few_shot = _few_shot_size(ranked.values()) if sizes.few_shot is None else sizes.few_shot
     wanted = {"few-shot": few_shot, "validation": sizes.validation}
     wanted["calibration-train"] = sizes.calibration_train or 0
@@ -140,15 +153,86 @@ def split_questions(
     else:
         _check_enough(ranked, wanted)
         _check_enough(ranked_test, {"test": sizes.test})
-    rest = iter(ranked.values())
-    test_pool = rest if test_questions is None else iter(ranked_test.values())
+    rest = iter(groups)
+    taken = {
+        "few-shot": _taken(rest, few_shot, a_group=1),
+        "test": _taken(rest if test_questions is None else iter(test_groups), sizes.test),
+        "validation": _taken(rest, sizes.validation),
+        "calibration-train": _taken(rest, sizes.calibration_train),
+    }
+    parts = {name: part for name, (part, _) in taken.items()}
+    _check_left(parts, wanted | {"test": sizes.test})
+    near = near_duplicates(parts)
+    warn_of_near_duplicates(near)
     return Splits(
-        few_shot=tuple(islice(rest, few_shot)),
-        test=tuple(islice(test_pool, sizes.test)),
-        validation=tuple(islice(rest, sizes.validation)),
-        calibration_train=tuple(islice(rest, sizes.calibration_train)),
+        few_shot=parts["few-shot"],
+        test=parts["test"],
+        validation=parts["validation"],
+        calibration_train=parts["calibration-train"],
         repeated=repeated,
+        parted=len(ranked) - sum(map(len, groups)) + sum(cut for _, cut in taken.values()),
+        near=near,
     )
+
+
+def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int = 3) -> None:
+    """Say how many near-duplicates are in different parts, and name the first."""
+    if pairs:
+        shown = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
+        many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
+        warnings.warn(
+            f"{many} the same in nearly the same words in different parts ({shown}"
+            f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or "
+            "take one of them out",
+            SemcalWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _grouped(
+    ranked: Mapping[str, Question], ranked_test: Mapping[str, Question], seed: int
+) -> tuple[list[Group], list[Group]]:
+    """The groups of the pool, without those that the test questions have as well, and those of these."""
+    keys = [*ranked, *ranked_test]
+    questions = [*ranked.values(), *ranked_test.values()]
+    found: dict[int, list[int]] = {}
+    for place, label in enumerate(group_labels(map(group_ties, questions)).tolist()):
+        found.setdefault(label, []).append(place)
+    order = sorted(found.values(), key=lambda places: _rank(seed, min(keys[place] for place in places)))
+    own = [places for places in order if places[-1] < len(ranked)]
+    held_out = [[place for place in places if place >= len(ranked)] for places in order]
+    return (
+        [[questions[place] for place in places] for places in own],
+        [[questions[place] for place in places] for places in held_out if places],
+    )
+
+
+def _taken(
+    groups: Iterator[Group], size: int | None, *, a_group: int | None = None
+) -> tuple[tuple[Question, ...], int]:
+    """The next groups until there are `size` questions, at most so many of each, all without a size; and how
+    many of these groups' questions are left out.
+    """
+    found: Group = []
+    seen = 0
+    while size is None or len(found) < size:
+        group = next(groups, None)
+        if group is None:
+            break
+        seen += len(group)
+        found += group[:a_group]
+    return tuple(found[:size]), seen - len(found[:size])
+
+
+def _check_left(parts: Mapping[str, Sequence[Question]], wanted: Mapping[str, int]) -> None:
+    """Refuse parts that have fewer questions than were asked for, for want of groups."""
+    for name, size in wanted.items():
+        if len(parts[name]) < size:
+            raise InputError(
+                f"{len(parts[name])} questions are left for {name}, {size} are asked for: questions on one "
+                "passage or of one group stay in one part, and few-shot examples are each of another group; "
+                "ask for less with SplitSizes, or bring more"
+            )
 
 
 def _check(questions: Sequence[Question]) -> None:

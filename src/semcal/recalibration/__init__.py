@@ -11,6 +11,7 @@ from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+    from semcal.recalibration.enough import check_enough, warn_if_few
     from semcal.recalibration.exact import Certificate
     from semcal.recalibration.greedy import Greedy
     from semcal.recalibration.handover import (
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
     from semcal.recalibration.partitions import log_partitions, log_probs_at
     from semcal.recalibration.platt import Platt
-    from semcal.recalibration.saving import Fitted, Provenance, from_pretrained, save_pretrained
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
     from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
     from semcal.recalibration.sequences import inverse_temperatures
     from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
@@ -54,7 +56,7 @@ _ADDRESSES = {
     "Head": "suffixes",
     "PAPER_LOSSES": "one_pass",
     "Platt": "platt",
-    "Provenance": "saving",
+    "Provenance": "provenance",
     "Recalibrator": "temperature",
     "SE": "temperature",
     "Schedule": "schedule",
@@ -66,6 +68,7 @@ _ADDRESSES = {
     "Training": "sgd",
     "TrainingStore": "training_store",
     "Watch": "sgd",
+    "check_enough": "enough",
     "fingerprint": "identity",
     "fit_ats": "sgd",
     "fit_platt": "sgd",
@@ -84,6 +87,7 @@ _ADDRESSES = {
     "solver_of": "handover",
     "tabulate": "tables",
     "temperature_of": "handover",
+    "warn_if_few": "enough",
 }
 
 __all__ = [
@@ -111,6 +115,7 @@ __all__ = [
     "Training",
     "TrainingStore",
     "Watch",
+    "check_enough",
     "fingerprint",
     "fit_ats",
     "fit_platt",
@@ -129,6 +134,7 @@ __all__ = [
     "solver_of",
     "tabulate",
     "temperature_of",
+    "warn_if_few",
 ]
 
 

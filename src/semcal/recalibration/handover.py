@@ -15,7 +15,8 @@ from semcal.errors import FitError, UsageError
 from semcal.recalibration.attentive import ATS
 from semcal.recalibration.hub import upload
 from semcal.recalibration.platt import Platt
-from semcal.recalibration.saving import Provenance, from_pretrained
+from semcal.recalibration.provenance import Provenance
+from semcal.recalibration.saving import from_pretrained
 from semcal.recalibration.temperature import GridTemperature, Recalibrator, TemperatureScaling
 from semcal.registry import check_name
 

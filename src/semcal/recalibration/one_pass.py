@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 from torch import Tensor
 
-from semcal.errors import FitError, UndefinedWarning
+from semcal.errors import FitError, InputError, UndefinedWarning
+from semcal.recalibration.enough import check_enough
 from semcal.recalibration.exact import T_MAX, T_MIN, Certificate, Sums, certify, moments
 from semcal.recalibration.losses import check_loss
 from semcal.recalibration.suffixes import Head, Suffixes
@@ -131,14 +134,14 @@ class TemperatureFit:
     log_temperature_step : float
         How far a further Newton step would move log T: the error that is left.
     standard_error : float
-        Of T: the sandwich, clustered by question; NaN at a bound or with a single question. Below some 200
-        questions its tails are heavier than normal.
+        Of T: the sandwich, clustered by question (or group) and each cluster's slope taken with the curvature
+        of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
     resampled : tuple of float
         T of calibration sets with questions drawn with replacement.
     curve : LossCurve
         For a plot.
-    n_tokens, n_questions : int
-        What it was fitted to.
+    n_tokens, n_questions, n_clusters : int
+        What it was fitted to; clusters are the groups of questions, or the questions.
     """
 
     loss: str
@@ -150,6 +153,7 @@ class TemperatureFit:
     curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int
+    n_clusters: int
 
     @property
     def temperature(self) -> float:
@@ -157,9 +161,14 @@ class TemperatureFit:
         return self.certificate.temperature
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the percentile interval of T over resampled questions."""
-        low, high = np.quantile(self.resampled, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
+        """Return the interval of T, NaN where there is none: log T ± its standard error times the quantile of
+        Student's t with clusters − 1 degrees of freedom.
+        """
+        if math.isnan(self.standard_error):
+            return math.nan, math.nan
+        factor = float(stdtrit(self.n_clusters - 1, (1 + level) / 2))
+        away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
+        return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
 
     def recalibrator(self) -> TemperatureScaling:
         """Return it as the fitted TemperatureScaling that `TemperatureScaling.fit` would have given."""
@@ -203,21 +212,21 @@ def curve_of(suffixes: Suffixes, tables: Tables, *, loss: str, alpha: float | No
 def _exact(
     suffixes: Suffixes, tables: Tables, head: Head, curves: Sequence[Curve], betas: Sequence[float]
 ) -> tuple[list[Sums], list[Tensor]]:
-    """One pass over the logits: for each curve its sums at its β, and the slope of each question."""
+    """One pass over the logits: for each curve its sums at its β, slope and curvature of each question."""
     unique = sorted(set(betas))
     found = torch.empty(len(unique), 3, len(tables.rows), dtype=torch.float64)
     for part, logits in logit_chunks(suffixes.states, tables.rows, head):
         z = logits.double()
         for i, beta in enumerate(unique):
             found[i, :, part] = torch.stack(moments(beta, z)).cpu()
-    sums, slopes = [], []
+    sums, parts = [], []
     for curve, beta in zip(curves, betas):
         log_partition, mean, variance = found[unique.index(beta)] * curve.weight
         slope = (-curve.centre).index_add(0, curve.question, mean)
         loss = float(log_partition.sum() - beta * curve.centre.sum())
         sums.append(Sums(float(curve.n.sum()), loss, float(slope.sum()), float(variance.sum())))
-        slopes.append(slope)
-    return sums, slopes
+        parts.append(torch.stack([slope, torch.zeros_like(slope).index_add(0, curve.question, variance)]))
+    return sums, parts
 
 
 def _newton(beta: float, here: Sums) -> float:
@@ -235,6 +244,7 @@ def fit_temperatures(
     *,
     points: Sequence[Point] = PAPER_LOSSES,
     tables: Tables | None = None,
+    groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[TemperatureFit, ...]:
@@ -252,8 +262,10 @@ def fit_temperatures(
         From `tabulate`, where they are there already. Otherwise they are made of T in [1/4, 4], and if a loss
         or a resample has its optimum at an end, of all T: losses are convex in β, so one inside is that of
         all.
+    groups : array_like of int, shape (Q,), optional
+        A label for each question; those of one group are not taken as independent. Each its own by default.
     resamples : int
-        Calibration sets to resample, question by question, for the interval; they cost no pass.
+        Calibration sets to resample, question by question; they cost no pass.
     seed : int
         Of the resampling.
 
@@ -265,7 +277,8 @@ def fit_temperatures(
     Raises
     ------
     FitError
-        If there is no answer token, or exact sums do not confirm an optimum.
+        If there is no answer token, there are fewer than 5 labelled questions, or exact sums do not confirm
+        an optimum.
     InputError
         If logits, targets or a loss of −inf cannot be used.
     UsageError
@@ -274,19 +287,22 @@ def fit_temperatures(
     Warns
     -----
     UndefinedWarning
-        If a standard error is NaN: T is at its bound, or there is a single question.
+        If a standard error is NaN: T is at its bound, or all questions are of one group.
     """
     for loss, alpha in points:
         check_loss(loss, alpha)
+    if len(suffixes.targets):  # without any, the tables say so
+        check_enough(suffixes.labelled_questions())
+    cluster = _clusters(groups, len(suffixes.prompt_start), suffixes.answer_question)
     known = tables or _usual(suffixes, head)
     curves, drawn, at_end = _drawn(suffixes, known, points, resamples, seed)
     if tables is None and at_end:  # of the usual temperatures: there may be more beyond
         known = tabulate(suffixes, head)
         curves, drawn, _ = _drawn(suffixes, known, points, resamples, seed)
-    ones, betas, sums, slopes, passes = _polished(suffixes, known, head, curves)
+    ones, betas, sums, parts, passes = _polished(suffixes, known, head, curves)
     fits = []
-    for (loss, alpha), curve, resampled, beta, here, slope, one in zip(
-        points, curves, drawn, betas, sums, slopes, ones
+    for (loss, alpha), curve, resampled, beta, here, part, one in zip(
+        points, curves, drawn, betas, sums, parts, ones
     ):
         at_bound = here.slope != 0 and beta in (1 / T_MAX, 1 / T_MIN) and _newton(beta, here) == 0
         certificate = certify(beta, here, one, at_bound=at_bound, steps=passes)
@@ -296,17 +312,18 @@ def fit_temperatures(
                 alpha,
                 certificate=certificate,
                 log_temperature_step=abs(_newton(beta, here)),
-                standard_error=math.nan if at_bound else _sandwich(beta, here, slope),
+                standard_error=math.nan if at_bound else _sandwich(beta, part, cluster),
                 resampled=resampled,
                 curve=_plotted(curve),
                 n_tokens=len(suffixes.targets),
                 n_questions=len(curve.n),
+                n_clusters=int(cluster.max()) + 1,
             )
         )
     if any(math.isnan(fit.standard_error) for fit in fits):
         warnings.warn(
-            "a temperature at its bound, of a flat loss or from a single question has no standard error; it "
-            "is null",
+            "a temperature at its bound, of a flat loss or from a single group of questions has no standard "
+            "error; it is null",
             UndefinedWarning,
             stacklevel=2,
         )
@@ -332,35 +349,58 @@ def _usual(suffixes: Suffixes, head: Head) -> Tables:
 def _polished(
     suffixes: Suffixes, tables: Tables, head: Head, curves: Sequence[Curve]
 ) -> tuple[list[Sums], list[float], list[Sums], list[Tensor], int]:
-    """Sums at β = 1; then β, sums, slopes of questions and passes, once exact Newton steps confirm each β.
+    """Sums at β = 1; then β, sums, parts of questions and passes, once exact Newton steps confirm each β.
 
     The curves share their passes. A loss that does not depend on T stays at β = 1.
     """
     count, betas = len(curves), [float(curve.minimum()) for curve in curves]
-    sums, slopes = _exact(suffixes, tables, head, [*curves, *curves], [1.0] * count + betas)
-    ones, sums, slopes = sums[:count], sums[count:], slopes[count:]
+    sums, parts = _exact(suffixes, tables, head, [*curves, *curves], [1.0] * count + betas)
+    ones, sums, parts = sums[:count], sums[count:], parts[count:]
     for i, one in enumerate(ones):
         if one.slope == 0 == one.curvature:
             betas[i], sums[i] = 1.0, one
     for passes in range(1, MAX_PASSES + 1):
         steps = [_newton(beta, here) for beta, here in zip(betas, sums)]
         if max(map(abs, steps)) <= CONFIRMED:
-            return ones, betas, sums, slopes, passes
+            return ones, betas, sums, parts, passes
         betas = [max(1 / T_MAX, min(1 / T_MIN, beta * math.exp(step))) for beta, step in zip(betas, steps)]
-        sums, slopes = _exact(suffixes, tables, head, curves, betas)
+        sums, parts = _exact(suffixes, tables, head, curves, betas)
     raise FitError(
         f"exact sums did not confirm a temperature in {MAX_PASSES} passes (a step of "
         f"{max(map(abs, steps)):.1e} in log T was left); fit each loss with TemperatureScaling.fit_batches"
     )
 
 
-def _sandwich(beta: float, here: Sums, slopes: Tensor) -> float:
-    """Standard error of T = 1/β from the slopes of the questions, which are independent of each other."""
-    count = len(slopes)
-    if count < 2 or here.curvature == 0:
+def _clusters(groups: ArrayLike | None, questions: int, labelled: Tensor) -> Tensor:
+    """The number of each question's cluster: its group, or itself; questions without answers are in none.
+
+    They are numbered −1, and contribute nothing.
+    """
+    labels = np.arange(questions) if groups is None else np.asarray(groups)
+    if labels.shape != (questions,):
+        raise InputError(f"groups has shape {labels.shape}; give a label for each of {questions} questions")
+    found = np.full(questions, -1)
+    used = np.unique(labelled.numpy())
+    found[used] = np.unique(labels[used], return_inverse=True)[1]
+    return torch.from_numpy(found)
+
+
+def _sandwich(beta: float, parts: Tensor, cluster: Tensor) -> float:
+    """Standard error of T = 1/β from slope and curvature of each question (2, Q), independent by cluster.
+
+    One Newton step from β says where it would lie without a cluster, by the slope and the curvature of the
+    others: to first order the jackknife (CR3), which is not too small with few clusters as the plain sandwich
+    is.
+    """
+    count = int(cluster.max()) + 1
+    used = cluster >= 0
+    slope, curvature = torch.zeros(2, count, dtype=torch.float64).index_add(1, cluster[used], parts[:, used])
+    others = curvature.sum() - curvature
+    if count < 2 or not bool((others > 0).all()):
         return math.nan
-    spread = float(slopes.square().sum()) * count / (count - 1)
-    return math.sqrt(spread) / here.curvature / beta**2
+    moved = slope / others
+    spread = float((moved - moved.mean()).square().sum()) * (count - 1) / count
+    return math.sqrt(spread) / beta**2
 
 
 def _resampled(curve: Curve, resamples: int, seed: int) -> tuple[float, ...]:

@@ -7,85 +7,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor
 
-from semcal.errors import StoreError, UsageError
-from semcal.recalibration.attentive import ATS, BlockShape
-from semcal.recalibration.exact import Certificate
+from semcal.errors import StoreError, UsageError, shown
+from semcal.recalibration.attentive import ATS
+from semcal.recalibration.contents import WEIGHTS, Contents, OfATS, OfGrid, OfPlatt, OfTS, check_contents
 from semcal.recalibration.hub import FILES, snapshot
 from semcal.recalibration.places import RECALIBRATOR, place_of
 from semcal.recalibration.platt import Platt
-from semcal.recalibration.schedule import GradientSteps, Schedule
+from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
 from semcal.recalibration.tensor_files import file_checksum, write_tensors
-from semcal.records import canonical, dumps, writing
+from semcal.records import canonical, dumps, read_object, writing
 
 __all__ = ["FILE", "WEIGHTS", "Fitted", "Provenance", "from_pretrained", "save_pretrained"]
 
 Fitted = TemperatureScaling | GridTemperature | ATS | Platt
 
 FILE = "calibration.json"
-WEIGHTS = "model.safetensors"
 SCHEMA = 1
-_REMEDY = "fit it again here, or use --force to apply it all the same"
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What a recalibrator was fitted on; it is valid there and nowhere else.
-
-    Attributes
-    ----------
-    model, revision : str
-        Name of the language model and the revision of its weights.
-    prompt : mapping
-        The system message and the few-shot examples; whoever samples must use the same.
-    prompt_hash : str
-        Hash of the token ids that stand before every question.
-    data : str
-        Where the labelled questions came from.
-    data_hash : str
-        Hash of the questions and answers.
-    n_questions : int
-        How many questions were used.
-    seed : int
-        Seed of the fit (the exact solver uses none).
-    versions : mapping of str to str
-        Package versions.
-    validation : mapping
-        The scores on validation by which it was chosen; empty for one that was not chosen among several.
-    """
-
-    model: str
-    revision: str
-    prompt: Mapping[str, Any]
-    prompt_hash: str
-    data: str
-    data_hash: str
-    n_questions: int
-    seed: int = 0
-    versions: Mapping[str, str | None] = field(default_factory=dict)
-    validation: Mapping[str, Any] = field(default_factory=dict)
-
-    def check(self, *, model: str, revision: str, prompt_hash: str | None = None) -> None:
-        """Raise UsageError unless this is what was fitted on: these weights (and this prompt, if given)."""
-        if self.revision != revision:
-            raise UsageError(
-                f"the recalibrator was fitted on {self.model} (revision {self.revision[:12]}), "
-                f"not on {model} (revision {revision[:12]}); {_REMEDY}"
-            )
-        if prompt_hash is not None and self.prompt_hash != prompt_hash:
-            raise UsageError(
-                "the recalibrator was fitted with another prompt (system message, few-shot examples "
-                f"or template); {_REMEDY}"
-            )
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
@@ -162,15 +110,6 @@ def _trained(recalibrator: Fitted) -> dict[str, Any]:
     return {"solver": "sgd", "sgd": asdict(recalibrator.sgd_)}
 
 
-def _steps(content: Mapping[str, Any]) -> GradientSteps | None:
-    """Read what `_trained` wrote; older files have no such entry."""
-    kept = content.get("sgd")
-    if kept is None:
-        return None
-    schedule = Schedule(**kept["schedule"])
-    return GradientSteps(**{**kept, "schedule": schedule, "losses": tuple(kept["losses"])})
-
-
 def _shape(recalibrator: ATS | Platt) -> dict[str, Any]:
     if isinstance(recalibrator, ATS):
         return asdict(recalibrator.shape)
@@ -180,22 +119,23 @@ def _shape(recalibrator: ATS | Platt) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError(f"no recalibrator there: {path} does not exist; make one with `semcal fit`")
+    content = read_object(path, remedy="it is not the JSON that `semcal fit` writes; fit again")
+    claimed, schema = content.pop("sha256", None), content.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise StoreError(f"{path} has schema {shown(schema)}, this version reads {SCHEMA}; fit again")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        claimed = content.pop("sha256")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is damaged (not the JSON that `semcal fit` writes); fit again") from error
-    if content.get("schema") != SCHEMA:
-        raise StoreError(
-            f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; fit again"
-        )
-    if claimed != _checksum(content):
+        unchanged = claimed == _checksum(content)
+    except (ValueError, RecursionError):  # half a character, or nested too deep to be written
+        unchanged = False
+    if not unchanged:
         raise StoreError(f"{path} was changed after it was written (checksum differs); fit again")
-    return dict(content)
+    return content
 
 
 def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> tuple[Fitted, Provenance]:
-    """Read what `save_pretrained` wrote.
+    """Read what `save_pretrained` wrote; every type, range and shape is checked here, once for all users.
+
+    The checksums find damage. They are no signature: whoever edits a file can make a right one.
 
     Parameters
     ----------
@@ -215,37 +155,59 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     UsageError
         If there is no such file.
     StoreError
-        If a file is truncated, edited, missing or of another schema, the method is unknown, or the hub
-        cannot be reached.
+        If a file is truncated, edited, missing, a link to elsewhere or of another schema, a value in it
+        is wrong though its checksum is right, the method is unknown, or the hub cannot be reached.
     """
     directory = _located(path_or_id, revision)
     path = directory / FILE
-    content = _read(path)
-    provenance = Provenance(**content["provenance"])
-    loss, alpha = content["loss"], content["alpha"]
-    if content["method"] == "TS":
-        ts = TemperatureScaling(loss=loss, alpha=alpha)
-        ts.certificate_ = Certificate(**content["certificate"])
-        ts.temperature_, ts.n_tokens_ = content["temperature"], content["n_tokens"]
-        ts.sgd_ = _steps(content)
-        return ts, provenance
-    if content["method"] == "TS-grid":
-        return GridTemperature(content["temperature"], measure=content["measure"]), provenance
-    weights = directory / WEIGHTS
-    if content["method"] == "ATS":
-        ats = ATS(BlockShape(**content["shape"]), loss=loss, alpha=alpha)
-        _load_weights(ats, weights, content["weights"]["sha256"])
-        ats.sgd_ = _steps(content)
-        return ats, provenance
-    if content["method"] == "Platt":
-        platt = Platt(content["shape"]["vocabulary"], loss=loss, alpha=alpha)
-        _load_weights(platt, weights, content["weights"]["sha256"])
-        platt.sgd_ = _steps(content)
-        return platt, provenance
-    raise StoreError(
-        f"{path} holds the method {content['method']!r}, this version knows TS, TS-grid, ATS and "
-        "Platt; use the version that wrote it"
-    )
+    _refuse_links(directory)
+    found = check_contents(_read(path), path)
+    return _made(found, directory / WEIGHTS), found.provenance
+
+
+def _made(found: Contents, weights: Path) -> Fitted:
+    """The recalibrator that a file describes."""
+    if isinstance(found, OfGrid):
+        return GridTemperature(found.temperature, measure=found.measure)
+    if isinstance(found, OfTS):
+        ts = TemperatureScaling(loss=found.loss, alpha=found.alpha)
+        ts.certificate_ = found.certificate
+        ts.temperature_, ts.n_tokens_, ts.sgd_ = found.temperature, found.n_tokens, found.steps
+        return ts
+    module = _empty(found, weights)
+    _load_weights(module, weights, found.weights.sha256)
+    module.sgd_ = found.steps
+    return module
+
+
+def _empty(found: OfATS | OfPlatt, weights: Path) -> ATS | Platt:
+    """The module without its weights, so that a wrong size costs no memory."""
+    try:
+        with torch.device("meta"):
+            if isinstance(found, OfATS):
+                return ATS(found.shape, loss=found.loss, alpha=found.alpha)
+            return Platt(found.shape.vocabulary, loss=found.loss, alpha=found.alpha)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise StoreError(
+            f"{weights.with_name(FILE)}: shape: no tensors are as large as {shown(found.shape)}; fit again"
+        ) from error
+
+
+def _refuse_links(directory: Path) -> None:
+    """Refuse files that are links to elsewhere: what they lead to could be read, or sent to the hub.
+
+    In the cache of the hub's client files are links into the folder `blobs` of the same repository.
+    """
+    home = directory.resolve()
+    homes = {home} | {
+        one.parents[1] / "blobs" for one in (home, *home.parents) if one.parent.name == "snapshots"
+    }
+    for name in FILES:
+        path = directory / name
+        if path.is_symlink() and (not path.exists() or path.resolve().parent not in homes):
+            raise StoreError(
+                f"{path} is a link out of its folder (to {path.readlink()}); put the file itself there"
+            )
 
 
 def _located(path_or_id: str | Path, revision: str | None) -> Path:
@@ -260,7 +222,7 @@ def _located(path_or_id: str | Path, revision: str | None) -> Path:
     return Path(place.source)
 
 
-def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
+def _load_weights(module: ATS | Platt, path: Path, checksum: str) -> None:
     if not path.is_file():
         raise StoreError(f"{path} is missing, the weights that {FILE} beside it belongs to; fit again")
     if file_checksum(path) != checksum:
@@ -268,7 +230,23 @@ def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
             f"{path} is damaged or belongs to another fit (its checksum is not the one in {FILE}); fit again"
         )
     try:
-        module.load_state_dict(load_file(path))
+        tensors = load_file(path)
     except (SafetensorError, RuntimeError) as error:
-        raise StoreError(f"{path} does not hold the weights that {FILE} describes; fit again") from error
+        raise StoreError(f"{path} is damaged: it holds no tensors; fit again") from error
+    for problem in _misfits(tensors, module.state_dict()):
+        raise StoreError(f"{path} does not hold the weights that {FILE} describes: {problem}; fit again")
+    module.to_empty(device="cpu").load_state_dict(tensors)
     module.requires_grad_(False)
+
+
+def _misfits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
+    """What is wrong with tensors: names, shapes, dtypes, numbers that are none."""
+    for name in sorted(tensors.keys() ^ wanted.keys()):
+        yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
+    for name, tensor in wanted.items():
+        found = tensors[name]
+        if (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
+            size, expected = list(found.shape), list(tensor.shape)
+            yield f"{name} is {found.dtype} of shape {size}, not {tensor.dtype} of {expected}"
+        elif not bool(found.isfinite().all()):
+            yield f"{name} holds NaN or infinite numbers"

@@ -56,9 +56,7 @@ def tokens_of(suffixes: Suffixes, answers: Tensor) -> Tensor:
 
 def _rows(suffixes: Suffixes, answer: int) -> Tensor:
     """Rows of `states` of an answer's whole own sequence."""
-    question = suffixes.answer_question[answer]
-    start = int(suffixes.prompt_start[question])
-    prompt = torch.arange(start, start + int(suffixes.prompt_length[question]))
+    prompt = suffixes.prompt_rows(int(suffixes.answer_question[answer]))
     return torch.cat([prompt, suffixes.predicting(answer)[1:]])
 
 

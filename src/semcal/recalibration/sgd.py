@@ -20,6 +20,7 @@ from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.recalibration.attentive import ATS, BlockShape
+from semcal.recalibration.enough import check_enough
 from semcal.recalibration.exact import T_MAX, T_MIN, certify
 from semcal.recalibration.losses import check_loss, mean_loss, token_losses
 from semcal.recalibration.one_pass import curve_of
@@ -97,6 +98,7 @@ def _plan(suffixes: Suffixes, schedule: Schedule) -> list[Tensor]:
     """The answers of each step: questions in a new random order in each epoch."""
     if not len(suffixes.targets):
         raise FitError("there is no answer token to fit to; give labelled questions")
+    check_enough(suffixes.labelled_questions())
     steps: list[Tensor] = []
     for epoch in range(schedule.epochs):
         drawn = drawn_answers(suffixes, seed=schedule.seed, epoch=epoch)

@@ -34,6 +34,9 @@ class Suffixes:
         Whether `prefix` and all of each prompt are there; if not, only the last token of each prompt is.
     prompt_start, prompt_length : torch.Tensor
         (Q,) int64, rows of `states` that hold a question's own prompt tokens, one at least.
+    passage : torch.Tensor or None
+        (Q, 2) int64, first row and number of the states of an earlier question that each prompt begins with
+        as well (a passage that both ask about); None where every question has rows for all its tokens.
     answer_question : torch.Tensor
         (M,) int64, ascending, the question of each answer.
     answer_start : torch.Tensor
@@ -53,6 +56,7 @@ class Suffixes:
     answer_start: Tensor
     target_start: Tensor
     targets: Tensor
+    passage: Tensor | None = None
 
     @classmethod
     def of(
@@ -62,6 +66,7 @@ class Suffixes:
         answers: Sequence[Sequence[Sequence[int]]],
         *,
         prefix: Tensor | None = None,
+        borrowed: Sequence[tuple[int, int]] = (),
     ) -> Suffixes:
         """Index states that lie as the class says.
 
@@ -75,6 +80,9 @@ class Suffixes:
             Per question the token ids of its answers.
         prefix : torch.Tensor, optional
             (P, d), where the whole of each prompt is there.
+        borrowed : sequence of (int, int), optional
+            Per question an earlier one, and how many of its first own tokens are not counted in
+            `own_lengths`, because the earlier question's states serve for them.
         """
         whole = prefix is not None
         lengths = list(own_lengths) if whole else [1] * len(own_lengths)
@@ -96,7 +104,19 @@ class Suffixes:
             answer_start=torch.tensor(first, dtype=torch.long),
             target_start=torch.tensor([0, *accumulate(len(answer) for _, answer in flat)]),
             targets=torch.tensor([token for _, answer in flat for token in answer], dtype=torch.long),
+            passage=torch.tensor([(starts[q], count) for q, count in borrowed])
+            if any(count for _, count in borrowed)
+            else None,
         )
+
+    def prompt_rows(self, question: int) -> Tensor:
+        """Rows of `states` of a question's prompt behind the prefix, in the order of its tokens."""
+        start = int(self.prompt_start[question])
+        own = torch.arange(start, start + int(self.prompt_length[question]))
+        if self.passage is None:
+            return own
+        first, count = self.passage[question].tolist()
+        return torch.cat([torch.arange(first, first + count), own])
 
     def predicting(self, answer: int) -> Tensor:
         """Rows of `states` (A,) that predict the A tokens of an answer."""
@@ -114,6 +134,10 @@ class Suffixes:
     def token_answer(self) -> Tensor:
         """The answer (N,) that each token belongs to."""
         return torch.repeat_interleave(torch.arange(len(self.answer_question)), self.target_start.diff())
+
+    def labelled_questions(self) -> int:
+        """How many questions have an answer."""
+        return int((torch.bincount(self.answer_question) > 0).sum())
 
     def token_weights(self) -> Tensor:
         """Weight (N,) float64 of each token: the references of a question count equally and add up to one."""

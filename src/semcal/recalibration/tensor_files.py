@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from semcal.errors import StoreError
+from semcal.records import part_folder
 
 __all__ = ["file_checksum", "write_tensors"]
 
@@ -24,18 +25,21 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     StoreError
         If it cannot be written: the disk is full, say.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
-        with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        checksum = file_checksum(temporary)
-        temporary.replace(path)
+        with part_folder(
+            path
+        ) as folder:  # the library writes to a name of its own, readable by its owner alone
+            written = folder / path.name
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, written)
+            written.chmod(folder.stat().st_mode & 0o666)
+            with written.open("rb+") as handle:
+                os.fsync(handle.fileno())
+            checksum = file_checksum(written)
+            written.replace(path)
     except SafetensorError as error:
-        raise StoreError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise StoreError(
+            f"cannot write {path} ({error}); see that there is space, and run the same command again"
+        ) from error
     return checksum
 
 

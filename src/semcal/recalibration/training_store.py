@@ -1,7 +1,7 @@
 """The state of a training on disk: one that is killed goes on where it was, and ends at the same bytes.
 
-A state is a safetensors file: parameters, moments of the optimiser and the losses so far. It appears whole or
-not at all, and its name is a hash of everything that the training depends on.
+A state is a safetensors file: parameters, moments of the optimiser, the losses so far, and a seal over all of
+them. It appears whole or not at all, and its name is a hash of everything that the training depends on.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class TrainingState:
             return []
         try:
             kept = load_file(self.path)
+            if not torch.equal(kept.pop("seal"), self._seal(kept)):
+                raise ValueError("not what was written, or the state of another training")
             losses: list[float] = kept.pop("losses").tolist()
             state: dict[int, dict[str, Tensor]] = {i: {} for i in range(len(parameters))}
             for name, tensor in kept.items():
@@ -113,6 +115,15 @@ class TrainingState:
         tensors = {f"{i}.{what}": tensor for i, of_one in moments.items() for what, tensor in of_one.items()}
         tensors |= {f"{i}.parameter": parameter.detach() for i, parameter in enumerate(parameters)}
         tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
-        write_tensors(self.path, {name: tensor.cpu() for name, tensor in tensors.items()})
+        tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+        write_tensors(self.path, {**tensors, "seal": self._seal(tensors)})
         now = time.monotonic()
         self._next = now + max(self.interval, (now - start) / SHARE)
+
+    def _seal(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The hash of tensors and of whose state they are, as bytes."""
+        digest = hashlib.blake2b(self.path.stem.encode(), digest_size=32)
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"/{name}/{tensor.dtype}/{list(tensor.shape)}/".encode())
+            digest.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+        return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)

@@ -9,8 +9,6 @@ import codecs
 import gzip
 import json
 import math
-import os
-import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,22 +17,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from semcal.errors import InputError, RowError, StoreError
+from semcal.errors import InputError, RowError, StoreError, shown
+from semcal.records.atomic import atomic_write, is_stream, naming
+from semcal.records.kinds import check_ending, check_start
+from semcal.records.parsing import fault, parse
 
-__all__ = ["Row", "canonical", "dumps", "parse_float", "read_object", "read_rows", "write_rows", "writing"]
+__all__ = [
+    "Row",
+    "canonical",
+    "dumps",
+    "parse_float",
+    "read_object",
+    "read_rows",
+    "row_of",
+    "write_rows",
+    "writing",
+]
 
-#: A surrogate, which JSON can spell out alone and UTF-8 cannot hold.
-_HALF = re.compile("[\\ud800-\\udfff]")
-#: How deep lists and objects may be nested in a row.
-DEEPEST = 100
+#: Bytes of the longest line that is read: a damaged file, or a small one that unpacks to much, can have any.
+LONGEST = 100_000_000
 
 
 @dataclass(frozen=True)
 class Row:
-    """One object of a JSON Lines file with the 1-based number of its line."""
+    """One object of a file with the 1-based number of its line."""
 
     line: int
     data: dict[str, Any]
+
+    def error(self, reason: str) -> RowError:
+        """Say why the row cannot be used: the error names its line and its id."""
+        given = self.data.get("id")
+        known = isinstance(given, (str, int)) and not isinstance(given, bool)
+        return RowError(self.line, reason, given if known else None)
+
+
+def row_of(line: int, data: Any, *, odd: bool = True) -> Row | RowError:
+    """Return what was read as a row, or as the error that it is.
+
+    Parameters
+    ----------
+    line : int
+    data : object
+        What a line, or an item of a list, holds.
+    odd : bool
+        Whether it may hold what JSON cannot (see `semcal.records.parsing.fault`).
+
+    Examples
+    --------
+    >>> row_of(3, {"id": "b2", "confidence": float("nan")})
+    RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is no value of JSON: write null for ...
+    """
+    if not isinstance(data, dict):
+        return RowError(line, f"expected a JSON object, got {type(data).__name__}")
+    row = Row(line, data)
+    reason = fault(data) if odd else None
+    return row if reason is None else row.error(reason)
 
 
 def _encodable(value: Any) -> Any:
@@ -105,8 +143,8 @@ def parse_float(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            raise InputError(f"a number of {len(str(value))} digits is too large") from None
-    raise InputError(f'expected a number, null or "-inf", got {value!r}')
+            raise InputError(f"expected a number of at most 308 digits, got {shown(value)}") from None
+    raise InputError(f'expected a number, null or "-inf", got {shown(value)}')
 
 
 def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
@@ -144,6 +182,7 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         raise InputError(f"no such file: {path}")
     if path.is_dir():
         raise InputError(f"{path} is a folder: give a file of JSON Lines")
+    check_ending(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
             yield handle  # type: ignore[misc]
@@ -157,29 +196,10 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
     except UnicodeDecodeError as error:
         return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return RowError(number, f"not JSON ({error}): every line must hold one JSON object")
-    if not isinstance(data, dict):
-        return RowError(number, f"expected a JSON object, got {type(data).__name__}")
-    if raw.count(b"[") + raw.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
-        return RowError(number, f"nested more than {DEEPEST} deep: leave out the key that holds this")
-    half = _HALF.search(dumps(data)) if b"\\ud" in raw.lower() else None
-    if half:
-        return RowError(
-            number, f"{half[0]!a} is half a character and cannot be written: save the file as UTF-8"
-        )
-    return Row(number, data)
-
-
-def _depth(data: Any) -> int:
-    """How deep lists and objects are nested, counted without recursion."""
-    depth, level = 0, [data]
-    while level:
-        depth += 1
-        inside = (value.values() if isinstance(value, dict) else value for value in level)
-        level = [item for items in inside for item in items if isinstance(item, (dict, list))]
-    return depth
+        data, odd = parse(text)
+    except InputError as error:
+        return RowError(number, f"{error}; every line must hold one JSON object")
+    return row_of(number, data, odd=odd)
 
 
 def read_rows(source: str | Path) -> Iterator[Row | RowError]:
@@ -193,47 +213,56 @@ def read_rows(source: str | Path) -> Iterator[Row | RowError]:
     Raises
     ------
     InputError
-        If there is no such file, or it is a damaged gzip file.
+        If there is no such file, it holds something else by its name or its first bytes, or it is a damaged
+        gzip file.
     """
     with _opened(source) as handle:
-        for number, raw in enumerate(handle, start=1):
+        for number, raw in enumerate(_lines(handle), start=1):
+            if raw is None:
+                yield RowError(
+                    number, f"longer than {LONGEST} bytes: leave out what is so long, or cut the passage"
+                )
+                continue
             if number == 1:
+                check_start(raw, source)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             if raw.strip():
                 yield _parse(number, raw)
+
+
+def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
+    """Every line, and None for one that is too long to be held: the rest of it is passed over."""
+    while raw := handle.readline(LONGEST + 1):
+        if len(raw) <= LONGEST:
+            yield raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = handle.readline(LONGEST)
+        yield None
 
 
 @contextmanager
 def writing(target: str | Path | None) -> Iterator[TextIO]:
     """Open `target` for text so that it appears whole or not at all; None is standard output.
 
-    The text goes to a temporary name beside it, is flushed to disk and renamed; an error
-    inside the block leaves an older file as it was. What is no file but a device or a pipe
-    (/dev/null, a FIFO) is written to as it is.
+    The text goes to a temporary name beside it, is flushed to disk and renamed (`atomic_write`); an
+    error inside the block leaves an older file as it was. What is no file but a device or a pipe
+    (/dev/null, a FIFO, /dev/stdout) is written to as it is.
     """
     if target is None:
         yield sys.stdout
         sys.stdout.flush()
         return
     path = Path(target)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("w", encoding="utf-8", newline="\n") as handle:
+    if is_stream(path):
+        with naming(path), path.open("w", encoding="utf-8", newline="\n") as handle:
             yield handle
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if error.filename is None:  # a full disk says that it is full, not at which file it was noticed
-            error.filename = str(path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        atomic_write(path) as raw,
+        open(raw.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as handle,
+    ):
+        yield handle
 
 
 def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, Any]]) -> None:

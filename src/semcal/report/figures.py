@@ -21,6 +21,7 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from semcal import metrics
+from semcal.records import atomic_write
 from semcal.report.run import Run, read_run
 
 __all__ = [
@@ -420,7 +421,6 @@ def save_figures(run_dir: Path) -> list[Path]:
     """
     run = read_run(Path(run_dir))
     folder = run.folder / "figures"
-    folder.mkdir(exist_ok=True)
     drawn = {
         "scatter": scatter_figure(run),
         "selective-accuracy": selective_figure(run, measures=run.measures),
@@ -431,6 +431,7 @@ def save_figures(run_dir: Path) -> list[Path]:
         for name, figure in drawn.items():
             for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {})):
                 path = folder / f"{name}.{suffix}"
-                figure.savefig(path, dpi=200, metadata=metadata, facecolor="white")
+                with atomic_write(path) as handle:
+                    figure.savefig(handle, format=suffix, dpi=200, metadata=metadata, facecolor="white")
                 paths.append(path)
     return paths

@@ -7,26 +7,31 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.report.layout import in_order
-from semcal.report.tables import NAMES, Cell, Column, Table, mark, number
+from semcal.report.tables import NAMES, Cell, Column, Table, counted, mark, number
 
-__all__ = ["facts", "headline", "headline_table"]
+__all__ = ["facts", "headline", "headline_table", "rules_note"]
 
 Results = Mapping[str, Any]
 
 #: Which way each metric of the headline counts.
 LARGER = {"ace": False, "auroc": True, "accuracy": True}
-WORDS = {"holds": "hold", "does not": "do not", "not decidable here": "cannot be decided here"}
+#: A verdict as said of one claim and of several.
+WORDS = {
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not", "do not"),
+    "not decidable here": ("cannot be decided here", "cannot be decided here"),
+}
 
 
 def facts(run: FinishedRun, results: Results) -> str:
     """What was asked of which methods, and how often."""
     sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
-    asked = ", ".join(f"{name} ({size} test questions)" for name, size in zip(run.datasets, sizes))
+    asked = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in zip(run.datasets, sizes))
     runs = "one run" if run.runs == 1 else f"{run.runs} runs"
-    rows = "1 row" if results["problems"] == 1 else f"{results['problems']} rows"
+    rows = counted(results["problems"], "row")
     refused = f" Refused: {rows} of the data." if results["problems"] else ""
     return (
-        f"{asked}; {', '.join(run.methods)}; {runs} of {run.m} sampled answers a question; preset "
+        f"{asked}; {', '.join(run.methods)}; {runs} of {counted(run.m, 'sampled answer')} a question; preset "
         f"{run.preset}, seed {run.seed}.{refused}"
     )
 
@@ -36,12 +41,23 @@ def headline(results: Results) -> str:
 
     Examples
     --------
-    >>> headline({"claims": [{"verdict": "holds"}, {"verdict": "does not"}, {"verdict": "holds"}]})
-    'Of 3 claims of the paper 2 hold, 1 do not.'
+    >>> headline({"claims": [{"verdict": "holds"}, {"verdict": "does not hold"}, {"verdict": "holds"}]})
+    'Of 3 claims of the paper 2 hold, 1 does not.'
     """
     verdicts = [claim["verdict"] for claim in results["claims"]]
-    told = [f"{verdicts.count(name)} {words}" for name, words in WORDS.items() if name in verdicts]
+    counts = {name: verdicts.count(name) for name in WORDS}
+    told = [f"{n} {WORDS[name][n > 1]}" for name, n in counts.items() if n]
     return f"Of {len(verdicts)} claims of the paper {', '.join(told)}."
+
+
+def rules_note(results: Results) -> str:
+    """By which rules claims were judged, and that these were not all fixed before results were seen."""
+    rules = results["rules"]
+    return (
+        f"Judged by version {rules['version']} of the rules, of {rules['since']}. They were not all fixed "
+        "beforehand: as results of the embedded grid came in, a tolerance was widened and rules were made "
+        "stricter (docs/analyses.md, Versions of the rules)."
+    )
 
 
 def headline_table(results: Results) -> Table:

@@ -9,10 +9,10 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
-from semcal.report.grid_headline import facts, headline, headline_table
+from semcal.report.grid_headline import facts, headline, headline_table, rules_note
 from semcal.report.grid_tables import grid_tables
 from semcal.report.grid_tables.remedy_tables import remedy_tables
-from semcal.report.tables import Table, markdown
+from semcal.report.tables import Table, markdown, markdown_text
 
 __all__ = ["results_markdown", "write_markdown"]
 
@@ -40,9 +40,10 @@ def write_markdown(run: FinishedRun, results: Results, folder: Path) -> Path:
 def results_markdown(run: FinishedRun, results: Results) -> str:
     """Return claims with their verdicts, and the main tables without their intervals."""
     parts = [
-        f"{facts(run, results)} {headline(results)}",
+        f"{markdown_text(facts(run, results), begins=True)} {headline(results)}",
         _with_caption(headline_table(results)),
         "## What the paper claims, and what this run shows",
+        rules_note(results),
         *map(_claim, results["claims"]),
         *_beyond(results),
         "## Tables",
@@ -61,8 +62,8 @@ def _beyond(results: Results) -> list[str]:
 
 def _claim(claim: Mapping[str, Any]) -> str:
     return (
-        f"**{claim['verdict'].capitalize()}**: {claim['claim']} ({claim['source']}) {claim['because']} "
-        f"*{claim['rule']}*"
+        f"**{claim['verdict'].capitalize()}**: {claim['claim']} ({claim['source']}) "
+        f"{markdown_text(claim['because'])} *{claim['rule']}*"
     )
 
 
@@ -73,9 +74,13 @@ def _shown(results: Results) -> Iterator[Table]:
 
 
 def _with_interval(table: Table) -> str:
-    return f"{table.caption}\n\n{markdown(table)}"
+    return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
 
 
 def _with_caption(table: Table) -> str:
+    """The table without its intervals, which its caption speaks of."""
+    if not any(cell.interval for row in table.rows for cell in row):
+        return _with_interval(table)
     rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
-    return _with_interval(replace(table, rows=rows))
+    caption = f"{table.caption.removesuffix('.')}. Here without the intervals."
+    return _with_interval(replace(table, caption=caption, rows=rows))

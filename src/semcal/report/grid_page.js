@@ -146,8 +146,8 @@ function verdictTable({ cell, number, entries }, k) {
   for (let i = 0; i < stored.length; i += 3) known.set(`${stored[i]} ${stored[i + 1]}`, stored[i + 2]);
   if (!shown.some((a) => shown.some((b) => known.has(`${a} ${b}`)))) return null;
   const judged = (a, b) => {
-    const verdict = a === b ? "same" : { 1: "entails", 0: "does not" }[known.get(`${a} ${b}`)] ?? "not asked";
-    const mark = { "same": "=", "entails": "✓", "does not": "✗", "not asked": "" }[verdict];
+    const verdict = a === b ? "same" : { 1: "entails", 0: "does not entail" }[known.get(`${a} ${b}`)] ?? "not asked";
+    const mark = { "same": "=", "entails": "✓", "does not entail": "✗", "not asked": "" }[verdict];
     return el("td", { className: `verdict ${verdict === "entails" ? "right" : ""}`, title: verdict }, mark);
   };
   const names = shown.map((form, i) => `${i + 1} ${forms[form]}`);
@@ -170,7 +170,7 @@ function recordDetails(record, k) {
   const caption = `Answers sampled under ${candidate}${uses}: by meaning, each with its log-likelihood per ` +
     "token; confidence in each meaning. Only meanings that a measure selects were graded";
   const [greedy, right] = [cell.block.texts[entries[k][6]], entries[k][7]];
-  const said = el("p", { className: "note" }, `Greedy answer: ${greedy || "empty"} `,
+  const said = el("p", { className: "note" }, "Greedy answer: ", el("bdi", {}, greedy || "empty"), " ",
     el("span", { className: rightClass(right) }, rightWord(right)), " · ",
     el("a", { href: address(record, k) }, "Link to this question"));
   const parts = [said, clusterTable(row(record, k), cell.block.rules, caption), methodTable(record), verdictTable(record, k)];

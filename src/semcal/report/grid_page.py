@@ -11,7 +11,7 @@ from semcal.records import writing
 from semcal.report.explorer import script_json
 from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_explorer import Explorer
-from semcal.report.grid_headline import facts, headline, headline_table
+from semcal.report.grid_headline import facts, headline, headline_table, rules_note
 from semcal.report.grid_results import read_environment
 from semcal.report.grid_sections import Section, claims_html, sections_of
 from semcal.report.grid_tables import grid_tables
@@ -45,6 +45,7 @@ def grid_page(run: FinishedRun, results: Results, figures: Iterable[PageFigure],
     parts = {
         "headline": html_text(headline(results)),
         "summary": html_table(headline_table(results)),
+        "rules": html_text(rules_note(results)),
         "claims": claims_html(results["claims"]),
         "sections": "\n\n".join(_section(section, markup) for section, markup in sections),
         "explorer_note": html_text(_explorer_note(run, explorer)),

@@ -16,7 +16,7 @@ from semcal.report.tables import Table
 __all__ = ["SECTIONS", "Section", "claims_html", "sections_of"]
 
 #: How verdicts are coloured; others are open.
-VERDICTS = {"holds": "holds", "does not": "fails"}
+VERDICTS = {"holds": "holds", "does not hold": "fails"}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ __all__ = [
     "in_short",
 ]
 
+#: Control characters but white space, and marks that turn the text behind them round.
+UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -101,8 +103,14 @@ def _script_hash(script: str) -> str:
 
 
 def html_text(value: Any) -> str:
-    """Text for HTML; lone surrogates, which UTF-8 cannot hold, become replacement characters."""
-    return escape(str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    r"""Text for HTML; what UTF-8 cannot hold, a page cannot show or would turn round becomes �.
+
+    Examples
+    --------
+    >>> html_text("<b> \u202ea\x00")
+    '&lt;b&gt; �a�'
+    """
+    return escape(UNSHOWN.sub("�", str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")))
 
 
 def html_table(table: Table) -> str:

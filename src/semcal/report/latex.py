@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import ceil
 
-from semcal.report.tables import Cell, Table
+from semcal.report.tables import Cell, Table, one_line
 
 __all__ = ["escaped", "latex"]
 
@@ -39,18 +40,29 @@ _SPECIAL = {
     "…": r"\ldots{}",
     "²": "$^{2}$",
     "µ": r"$\mu$",
+    "[": "{[}",  # behind \\ and \midrule it would begin an option
+    "*": "{*}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    "�": "?",
 }
 
 
 def escaped(text: str) -> str:
-    r"""Text that LaTeX prints as it is.
+    r"""Text that LaTeX prints as it is, in one paragraph.
 
     Examples
     --------
     >>> print(escaped("SE_conf & 95 % of {x}"))
     SE\_conf \& 95 \% of \{x\}
     """
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return "".join(_SPECIAL.get(character, character) for character in one_line(text))
+
+
+def _label(name: str) -> str:
+    r"""A name that `\label` and `\ref` take."""
+    return re.sub(r"[^A-Za-z0-9.-]", "-", name)
 
 
 def latex(table: Table, *, intervals: bool = False) -> str:
@@ -129,7 +141,7 @@ def _float(table: Table, intervals: bool) -> str:
         r"\begin{table*}[t]",
         r"\centering",
         rf"\caption{{{escaped(table.caption)}}}",
-        rf"\label{{tab:{table.name}}}",
+        rf"\label{{tab:{_label(table.name)}}}",
         *([] if words else [FITTED]),
         rf"\begin{{tabular}}{{{_wrapped(table) if words else _centred(table)}}}",
         r"\toprule",

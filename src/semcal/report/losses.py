@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from semcal.errors import UsageError
+from semcal.records import atomic_write
 from semcal.report.figures import BAND, INK, QUIET, RULE, method_colour, style
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     Returns
     -------
     Figure
-        For print. Line: the loss on the calibration set. Band: percentile interval of T over resampled
-        questions. Rings: T = 1 and the optimum.
+        For print. Line: the loss on the calibration set. Band: interval of T. Rings: T = 1 and the optimum.
     """
     figure = Figure(figsize=(4.2, 3.1), layout="constrained")
     axes = figure.subplots()
@@ -153,9 +153,10 @@ def write_figure(figure: Figure, path: Path) -> Path:
         If the file type is not .pdf, .png or .svg.
     """
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-    check_figure_path(path).parent.mkdir(parents=True, exist_ok=True)
-    with style(), _plain_fonts():
-        figure.savefig(path, dpi=200, metadata=metadata[path.suffix], facecolor="white")
+    with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
+        figure.savefig(
+            handle, format=path.suffix[1:], dpi=200, metadata=metadata[path.suffix], facecolor="white"
+        )
     return path
 
 

@@ -23,7 +23,15 @@ from semcal.report.html import (
 )
 from semcal.report.run import Run, read_run
 from semcal.report.svg import inline_svg, line_svg, marker_svg
-from semcal.report.tables import MISSING, answer_table, deviation_table, number, set_table, summary_table
+from semcal.report.tables import (
+    MISSING,
+    answer_table,
+    counted,
+    deviation_table,
+    number,
+    set_table,
+    summary_table,
+)
 from semcal.report.words import Finding, findings, headlines
 
 __all__ = ["build", "page"]
@@ -112,7 +120,7 @@ def _version(run: Run) -> str:
 def _facts(results: Mapping[str, Any]) -> str:
     questions = sum(entry["n"] for entry in results["sets"])
     return (
-        f"{questions} test questions, {results['m']} sampled answers each under "
+        f"{counted(questions, 'test question')}, {counted(results['m'], 'sampled answer')} each under "
         f"{', '.join(results['methods'])}; equivalence by {results['equivalence']['name']}; "
         f"preset {results['preset']}, seed {results['seed']}."
     )

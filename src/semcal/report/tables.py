@@ -5,7 +5,8 @@ A table is drawn by whoever shows it: the page as HTML, the command line with ri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +16,12 @@ __all__ = [
     "Column",
     "Table",
     "answer_table",
+    "counted",
     "deviation_table",
     "mark",
     "markdown",
+    "markdown_text",
+    "one_line",
     "set_table",
     "summary_table",
 ]
@@ -39,6 +43,15 @@ NAMES = {
 LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "prr"})
 
 MISSING = "–"
+
+#: What Markdown would take for markup: its own marks, HTML, entities, the middle of a link, an address.
+_MARKUP = re.compile(
+    r"[\\`*|$~<]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])|:(?=//)|(?<=\bwww)\.|&(?=#?\w+;)", re.IGNORECASE
+)
+_ENTITIES = {"<": "&lt;", "&": "&amp;"}
+#: What begins a heading, a quotation or an item of a list, where a paragraph begins with it.
+_MARKER = re.compile(r"^(\d*)([#>+=.)-])")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Results = Mapping[str, Any]
 
@@ -130,6 +143,17 @@ def number(value: float | int | None, digits: int = 3) -> Cell:
         return Cell(MISSING)
     text = str(value) if isinstance(value, int) else f"{value:.{digits}f}"
     return Cell(text.replace("-", "−"), float(value))
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
@@ -288,7 +312,7 @@ def deviation_table(results: Results) -> Table | None:
 def _shown(value: Any) -> str:
     if value is None:
         return MISSING
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or MISSING
 
 
 def markdown(table: Table) -> str:
@@ -302,26 +326,49 @@ def markdown(table: Table) -> str:
     | :--- | ---: |
     | TS | **0.064** ±0.012 |
     """
-    titles = [f"{column.group} {column.title}".strip() for column in table.columns]
+    titles = [markdown_text(f"{column.group} {column.title}".strip()) for column in table.columns]
     rules = [":---" if i < table.heads else "---:" for i in range(len(titles))]
     body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    return "\n".join(_line(row) for row in [_each(_escaped, titles), rules, *body])
+    return "\n".join(_line(row) for row in [titles, rules, *body])
+
+
+def markdown_text(text: str, *, begins: bool = False) -> str:
+    r"""Text that Markdown shows as it is, in one line.
+
+    Parameters
+    ----------
+    text : str
+    begins : bool
+        Whether a paragraph begins with it.
+
+    Examples
+    --------
+    >>> print(markdown_text("<b>a|b</b> [x](javascript:y) https://z SE_conf"))
+    &lt;b>a\|b&lt;/b> [x\](javascript:y) https\://z SE_conf
+    >>> print(markdown_text("# one", begins=True))
+    \# one
+    """
+    text = _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text))
+    return _MARKER.sub(r"\1\\\2", text) if begins else text
+
+
+def one_line(text: str) -> str:
+    r"""Text without line breaks and without characters that no file of text should hold.
+
+    Examples
+    --------
+    >>> one_line("a\n\nb\x00")
+    'a b�'
+    """
+    return _CONTROLS.sub("�", " ".join(filter(None, text.splitlines())).replace("\t", " "))
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = _escaped(cell.text)
+    text = markdown_text(cell.text)
     text = f"<u>{text}</u>" if cell.overall else text
     text = f"**{text}**" if cell.best else text
     parts = (f"{text}{'⁼' if cell.tied else ''}", cell.error_text, cell.interval_text)
     return " ".join(part for part in parts if part)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-
-
-def _each(function: Callable[[str], str], items: Iterable[str]) -> list[str]:
-    return [function(item) for item in items]
 
 
 def _line(cells: Iterable[str]) -> str:

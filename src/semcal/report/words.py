@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from semcal.report.tables import LARGER_IS_BETTER, NAMES
+from semcal.report.tables import LARGER_IS_BETTER, NAMES, counted
 
 __all__ = ["Change", "Finding", "changes", "findings", "headlines", "in_words"]
 
@@ -157,7 +157,7 @@ def findings(results: Results) -> list[Finding]:
         fit = entry.get("fit") or {}
         method = fit["method"] if fit.get("method") in methods else methods[-1]
         against = "Base" if "Base" in methods else methods[0]
-        setting = f"{'open' if entry.get('open_book') else 'closed'} book, {entry['n']} questions"
+        setting = f"{'open' if entry.get('open_book') else 'closed'} book, {counted(entry['n'], 'question')}"
         found.append(
             Finding(
                 entry["name"],

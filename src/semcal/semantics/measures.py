@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
+from semcal.arrays import as_option, shown
 from semcal.errors import UndefinedWarning, UsageError
 from semcal.semantics.ragged import (
     Clusters,
@@ -209,12 +210,16 @@ def confidences(
     >>> {name: result.confidence.round(3).tolist() for name, result in several.items()}
     {'E-SC': [0.667], 'IC-SC': [0.859]}
     """
-    _check_options(measures, log_likelihoods is not None, t_alpha=t_alpha, g_alpha=g_alpha)
+    _check_measures(measures, log_likelihoods is not None)
+    expected = "a positive number, such as 0.5, 0.75 or 1.25"
+    alphas = {
+        "T-SC": as_option(t_alpha, "t_alpha", expected, low=0),
+        "G-SC": as_option(g_alpha, "g_alpha", expected, low=0),
+    }
     layout = lay_out(clusters, ids)
     statistics = None
     if log_likelihoods is not None:
         statistics = _statistics(layout, draws_in_cluster_order(layout, log_likelihoods, ids))
-    alphas = {"T-SC": t_alpha, "G-SC": g_alpha}
     results = {}
     for measure in measures:
         if measure == "E-SC":
@@ -222,22 +227,30 @@ def confidences(
             largest = layout.question_max(probabilities)
         else:
             assert statistics is not None
-            scores = _SCORES[measure](statistics, alphas.get(measure, 1.0))
+            scores = _scores(measure, statistics, alphas.get(measure, 1.0))
             probabilities, largest = _softmax(layout, scores)
         results[measure] = _result(measure, layout, probabilities, largest, ids)
     return results
 
 
-def _check_options(measures: Sequence[str], likelihoods: bool, **alphas: float) -> None:
-    """Refuse unknown measures, measures that need what is not there, and parameters that are not positive."""
+def _check_measures(measures: Sequence[str], likelihoods: bool) -> None:
+    """Refuse unknown measures, and measures that need what is not there."""
     for measure in measures:
-        if measure not in MEASURES:
-            raise UsageError(f"unknown measure {measure!r}; known: {', '.join(MEASURES)}")
+        if not isinstance(measure, str) or measure not in MEASURES:
+            raise UsageError(f"unknown measure {shown(measure)}; known: {', '.join(MEASURES)}")
         if measure != "E-SC" and not likelihoods:
             raise UsageError(f"{measure} needs log_likelihoods; without them only E-SC is possible")
-    for name, alpha in alphas.items():
-        if not 0 < alpha < np.inf:
-            raise UsageError(f"{name} is {alpha}; expected a positive number, such as 0.5, 0.75 or 1.25")
+
+
+def _scores(measure: str, statistics: _Statistics, alpha: float) -> Floats:
+    """Log-scores of the clusters; −inf is a likelihood of 0, and never a number that is too large to hold."""
+    with np.errstate(over="ignore"):
+        scores = _SCORES[measure](statistics, alpha)
+    if (np.isinf(scores) & np.isfinite(statistics.sum_log)).any():
+        raise UsageError(
+            f"the scores of {measure} at a = {alpha:g} are beyond what a float holds; take an a nearer to 1"
+        )
+    return scores
 
 
 def _statistics(layout: Layout, u: Floats) -> _Statistics:

@@ -5,6 +5,8 @@ Everything behind this module works on flat arrays with segment reductions; no l
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +26,8 @@ LogLikelihoods = Sequence[Sequence[float]] | NDArray[np.floating]
 
 #: A log-likelihood above zero by no more than this is a rounding error; beyond it, it is a mistake.
 ABOVE_ZERO = 1e-6
+#: The least finite log-likelihood that is taken: sums of smaller ones overflow.
+LEAST = -1e300
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
         k = _lengths(clusters)
         flat = list(chain.from_iterable(clusters))
         size = _lengths(flat)
-        numbers = np.fromiter(chain.from_iterable(flat), np.float64, int(size.sum()))
-    except (TypeError, ValueError) as error:
+        numbers = _doubles(chain.from_iterable(flat))
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"clusters must be nested three deep, question > cluster > draw index ({error}); "
             "for a single question write [clusters]"
@@ -152,9 +156,14 @@ def flat_log_likelihoods(
     """Check the log-likelihoods of Q questions and lay them flat: values [S], draws of each question [Q]."""
     values, m = flat_numbers(log_likelihoods, "log_likelihoods")
     _refuse(np.flatnonzero(m == 0), "has no log-likelihoods; leave the question out or give it a draw", ids)
-    bad = np.flatnonzero(np.isnan(values) | (values > ABOVE_ZERO))
+    bad = np.flatnonzero(np.isnan(values) | (values > ABOVE_ZERO) | ((values < LEAST) & (values > -np.inf)))
     if len(bad):
         where = name_question(int(np.repeat(np.arange(len(m)), m)[bad[0]]), ids)
+        if values[bad[0]] < LEAST:
+            raise InputError(
+                f"{where} has log-likelihood {values[bad[0]]}; below {LEAST:g} sums are beyond what a float "
+                "holds: give -inf for a draw of likelihood 0"
+            )
         raise InputError(
             f"{where} has log-likelihood {values[bad[0]]}; expected the natural logarithm of a probability, "
             "a number <= 0 or -inf: mend the value, or leave log_likelihoods out and use E-SC alone"
@@ -177,12 +186,23 @@ def flat_lengths(lengths: Sequence[Sequence[int]], m: Ints, ids: Sequence[str] |
 
 
 def flat_numbers(rows: Sequence[Sequence[float]] | NDArray[np.floating], what: str) -> tuple[Floats, Ints]:
-    """Lay a list of lists of numbers flat: values [S] and the length of each list [Q]."""
+    """Lay a list of lists of numbers flat: values [S], NaN for None, and the length of each list [Q]."""
     try:
+        if any(isinstance(row, (set, frozenset, dict)) for row in rows):
+            raise TypeError("a set or a dictionary has no order")
         lengths = _lengths(rows)
-        return np.fromiter(_chained(rows), np.float64, int(lengths.sum())), lengths
-    except (TypeError, ValueError) as error:
+        try:
+            return _doubles(_chained(rows)), lengths
+        except TypeError:  # perhaps because of None, which is looked for only then
+            return _doubles(math.nan if value is None else value for value in _chained(rows)), lengths
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be one list of numbers a question ({error})") from error
+
+
+def _doubles(values: Iterable[float]) -> Floats:
+    """Numbers as float64; unlike numpy, `array` takes no text for a number."""
+    found = array("d", values)
+    return np.frombuffer(found, dtype=np.float64) if found else np.zeros(0)
 
 
 def _same_draws(what: str, given: Ints, m: Ints, ids: Sequence[str] | None) -> None:
@@ -200,5 +220,5 @@ def _same_draws(what: str, given: Ints, m: Ints, ids: Sequence[str] | None) -> N
 
 
 def _chained(rows: Iterable[Iterable[float]]) -> Iterable[float]:
-    """All values of all rows; arrays become lists first, which numpy reads several times faster."""
-    return chain.from_iterable(row.tolist() if isinstance(row, np.ndarray) else row for row in rows)
+    """All values of all rows; arrays and tensors become lists first, which are read much faster."""
+    return chain.from_iterable(row.tolist() if hasattr(row, "tolist") else row for row in rows)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
+from semcal.arrays import as_numbers
 from semcal.errors import InputError
 
 __all__ = ["components", "greedy"]
@@ -84,7 +85,10 @@ def greedy(related: ArrayLike) -> list[list[int]]:
 
 def _checked(related: ArrayLike) -> NDArray[np.bool_]:
     """The relation as a square, symmetric array of bool."""
-    relation = np.asarray(related, dtype=bool)
+    numbers = as_numbers(related, "related")
+    if np.isnan(numbers).any():
+        raise InputError("related holds NaN or null; expected true or false for each pair of answers")
+    relation: NDArray[np.bool_] = numbers != 0
     if relation.size == 0:
         return np.zeros((0, 0), bool)
     if relation.ndim != 2 or relation.shape[0] != relation.shape[1]:

@@ -18,6 +18,7 @@ from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import ATLAS, open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     CacheOption,
+    ColumnsOption,
     DeviceOption,
     DtypeOption,
     EquivalenceOption,
@@ -31,19 +32,21 @@ from semcal.cli.options import (
     ModelOption,
     NliDeviceOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     SamplesOption,
     SeedOption,
     VerboseOption,
     WorkersOption,
 )
-from semcal.cli.streams import run_rows
+from semcal.cli.reading import open_questions
+from semcal.cli.streams import checked, run_rows
 from semcal.errors import UsageError
-from semcal.qa.datasets import Question, read_questions
+from semcal.qa.datasets import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.pipeline import Answer
+    from semcal.pipeline import Answer, Asking
     from semcal.pipeline.models import Models
     from semcal.recalibration import AnyRecalibrator
 
@@ -76,8 +79,10 @@ def command(
     few_shot: FewShotOption = None,
     force: ForceOption = False,
     cache: CacheOption = None,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     device: DeviceOption = None,
     nli_device: NliDeviceOption = None,
@@ -95,7 +100,10 @@ def command(
     if model == ATLAS:
         equivalence = equivalence or ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
-    questions, blocks = ([single], 1) if single else peeked(read_questions(question), BLOCK, limit)
+    if single and columns:
+        raise UsageError("--columns is for a file of questions; leave it out")
+    read = iter([single]) if single else open_questions(question, columns, label="ask")
+    questions, blocks = peeked(read, BLOCK, limit)
     shared = chosen(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     load = partial(
         open_models,
@@ -134,7 +142,8 @@ def command(
         )
         work = SharedRows(crew, job_of, stage="ask", then=counted, inputs=Question.row)
         if single is None:
-            code = run_rows(questions, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+            fitting = checked(questions, _checker(models, method, asking, m, max_new_tokens))
+            code = run_rows(fitting, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
             if models.judge.name != "exact":
                 say(f"ask: {nli_calls(models.judge.name, **spent)}")
             return code
@@ -183,6 +192,16 @@ def _check(models: Models, options: Mapping[str, Any]) -> None:
     from semcal.pipeline import SemanticUQ
 
     SemanticUQ(models.model, equivalence=models.judge, **options)
+
+
+def _checker(
+    models: Models, method: AnyRecalibrator, asking: Asking, m: int, max_new_tokens: int | None
+) -> Callable[[Question], None]:
+    """What refuses a question that cannot be asked under `method`, and then under no single temperature."""
+    from semcal.pipeline.sample import check_question
+
+    how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
+    return partial(check_question, models.model, recalibrators=[method], **how)
 
 
 def _job(questions: Sequence[Question], **how: Any) -> AskJob:

@@ -11,6 +11,7 @@ from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import open_models
 from semcal.cli.options import (
     CacheOption,
+    ColumnsOption,
     DeviceOption,
     EquivalenceOption,
     JsonOption,
@@ -18,16 +19,20 @@ from semcal.cli.options import (
     LinkageOption,
     MergeRefusalsOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     RowsArgument,
     VerboseOption,
     WorkersOption,
 )
-from semcal.cli.streams import checked, run_rows
-from semcal.records import Row, read_rows
+from semcal.cli.reading import open_rows
+from semcal.cli.streams import run_rows
+from semcal.records import Row
 
 __all__ = ["command"]
 
+#: The columns that are read.
+FIELDS = ("id", "question", "samples", "log_likelihoods")
 #: Rows that are clustered in one piece.
 BLOCK = 256
 
@@ -38,8 +43,10 @@ def command(
     linkage: LinkageOption = "components",
     merge_refusals: MergeRefusalsOption = False,
     cache: CacheOption = None,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     device: DeviceOption = None,
     workers: WorkersOption = None,
@@ -53,7 +60,8 @@ def command(
     """
     from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
 
-    rows, blocks = peeked(checked(read_rows(file), check_clusterable), BLOCK, limit)
+    read = open_rows(file, columns, check_clusterable, fields=FIELDS, label="cluster")
+    rows, blocks = peeked(read, BLOCK, limit)
     shared = chosen(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
     asked = {"calls": 0, "pairs": 0, "known": 0}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.console import complain, nli_calls, progress, say
+from semcal.cli.claims import Claim
+from semcal.cli.console import complain, detail, nli_calls, progress, say
 from semcal.cli.crews import chosen, crew_for
 from semcal.cli.loading import ATLAS, open_models
 from semcal.cli.options import (
@@ -25,6 +26,7 @@ from semcal.cli.options import (
     LimitOption,
     MemoryOption,
     NliDeviceOption,
+    OverwriteOption,
     QuietOption,
     SamplesOption,
     SeedOption,
@@ -32,18 +34,21 @@ from semcal.cli.options import (
     WorkersOption,
     out_path,
 )
-from semcal.records import dumps
+from semcal.errors import StoreError
+from semcal.records import clear_folder, dumps, own_files, read_object
 
-__all__ = ["command"]
+__all__ = ["claim", "command"]
 
 #: Longest generation of the embedded model, whose small vocabulary spells a date in words in many tokens.
 MAX_NEW_TOKENS = 24
+VERDICTS = "verdicts.sqlite"
 
 
 def command(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", callback=out_path, help="The run folder.")
     ] = Path("runs/demo"),
+    overwrite: OverwriteOption = False,
     m: SamplesOption = 10,
     seed: SeedOption = 0,
     limit: LimitOption = None,
@@ -72,8 +77,8 @@ def command(
     clock = Clock()
     if dry_run:
         return _plan([_limited(load_set(name), limit) for name in SETS], m, out)
-    if fresh and out.exists():
-        _forget(out)
+    if fresh and _is_run(out):
+        clear_folder(out)
     settings = Settings(
         m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
     )
@@ -86,7 +91,7 @@ def command(
         dtype=dtype,
         memory=memory,
         nli_device=nli_device,
-        cache=out / "verdicts.sqlite",
+        cache=out / VERDICTS,
     )
     with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, _):
         sets = [_limited(load_set(name), limit) for name in SETS]  # while the workers import
@@ -106,14 +111,14 @@ def command(
         if crew.hired:
             clock.add({"report": crew.seconds["report"]})
         comparison.write_costs()
-        if json or not sys.stdout.isatty():
+        if json:
             typer.echo(dumps(results))
-        if not json:
+        else:
             _show(results)
         if comparison.calls:
             say(f"demo: {nli_calls(comparison.held.equivalence, comparison.calls, comparison.pairs)}")
         for line in clock.table():
-            say(line)
+            detail(line)
         say(f"report: {page}  ({clock.elapsed:.0f} s)")
     return 0
 
@@ -124,10 +129,20 @@ def _limited(one: Any, limit: int | None) -> Any:
     return replace(one, calibration_train=one.calibration_train[:limit], test=one.test[:limit])
 
 
-def _forget(out: Path) -> None:
-    """Remove a run folder of ours, and nothing else."""
-    if (out / "settings.json").exists():
-        shutil.rmtree(out)
+def claim(options: Mapping[str, Any]) -> Claim:
+    """The run folder; the verdict file alone is of a demo that was killed before it wrote its settings."""
+    out = options["out"]
+    begun = _is_run(out) or (out.is_dir() and all(path.name.startswith(VERDICTS) for path in own_files(out)))
+    return Claim(out, is_folder=True, begun=begun, kept=out)
+
+
+def _is_run(out: Path) -> bool:
+    """Whether a folder is a run of the demo."""
+    path = out / "settings.json"
+    try:
+        return path.is_file() and "preset" in read_object(path, remedy="")
+    except StoreError:
+        return False
 
 
 def _plan(sets: list[Any], m: int, out: Path) -> int:
@@ -141,13 +156,13 @@ def _plan(sets: list[Any], m: int, out: Path) -> int:
 
 
 def _show(results: dict[str, Any]) -> None:
-    """Print the table and what happened, on stdout at a terminal and on stderr beside JSON."""
+    """Print the tables and what happened."""
     from rich.console import Console
 
     from semcal.cli.tables import comparison_table
     from semcal.report import in_words
 
-    console = Console(stderr=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 140)
     for metric in ("ace", "auroc"):
         console.print(comparison_table(results, metric))
         console.print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from json import loads
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semcal.cli.claims import Claim
 from semcal.cli.console import complain, say
 from semcal.cli.options import (
     DeviceOption,
@@ -18,22 +20,21 @@ from semcal.cli.options import (
     DtypeOption,
     ForceOption,
     JsonOption,
+    OverwriteOption,
     QuietOption,
     VerboseOption,
     out_path,
 )
 from semcal.errors import UsageError
-from semcal.records import dumps, writing
+from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from semcal.engine.checkpoint import Checkpoint
     from semcal.engine.folding import Folded
     from semcal.recalibration import Fitted, Provenance
 
-__all__ = ["command"]
+__all__ = ["claim", "command"]
 
 #: Larger temperatures are refused by many OpenAI-style servers.
 OPENAI_MAX = 2.0
@@ -69,6 +70,7 @@ def command(
             "--out", metavar="DIR", callback=out_path, help="Write into this directory instead of stdout."
         ),
     ] = None,
+    overwrite: OverwriteOption = False,
     force: ForceOption = False,
     json: JsonOption = False,
     device: DeviceOption = None,
@@ -102,7 +104,13 @@ def command(
         from semcal.engine import fold as fold_in
 
         done = fold_in(
-            checkpoint, out, temperature=temperature, origin=note, device=device, dtype=dtype or "float32"
+            checkpoint,
+            out,
+            temperature=temperature,
+            origin=note,
+            device=device,
+            dtype=dtype or "float32",
+            overwrite=overwrite,
         )
         _show(done, as_json=json or not sys.stdout.isatty())
         return 0
@@ -117,6 +125,24 @@ def command(
         _write(out / name, text)
         typer.echo(dumps({"files": [str(out / name)]}) if json else str(out / name))
     return 0
+
+
+def claim(options: Mapping[str, Any]) -> Claim | None:
+    """A folder for files of this command alone, or the copy of a checkpoint."""
+    out = options["out"]
+    if out is None:
+        return None
+    if options["fold"]:
+        from semcal.engine.checkpoint import is_folded
+
+        return Claim(
+            out, is_folder=True, inside=False, replaceable=is_folded(out), holds="a folded checkpoint already"
+        )
+    from semcal.recalibration.handover import SERVERS
+
+    own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
+    begun = out.is_dir() and all(path.name in own for path in own_files(out))
+    return Claim(out, is_folder=True, begun=begun)
 
 
 def _line(format: str, name: str, text: str) -> str:

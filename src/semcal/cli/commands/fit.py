@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from semcal.cli.choosing import keep_apart
+from semcal.cli.claims import Claim, refuse_existing, unfinished
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain
-from semcal.cli.fitting import Wanted, Work, check_options
+from semcal.cli.fitting import Wanted, Work, check_options, forget_others
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
     CacheOption,
+    ColumnsOption,
     DeviceOption,
     DryRunOption,
     DtypeOption,
@@ -26,21 +30,19 @@ from semcal.cli.options import (
     MaxNewTokensOption,
     ModelOption,
     NliDeviceOption,
+    OverwriteOption,
     QuietOption,
     SamplesOption,
     SeedOption,
     VerboseOption,
     out_path,
 )
-from semcal.cli.resuming import Resumable
-from semcal.cli.streams import BadRows
-from semcal.qa.datasets import load_questions
-from semcal.records import dumps
+from semcal.cli.reading import open_labelled
+from semcal.cli.resuming import SETTINGS, Resumable
+from semcal.errors import StoreError
+from semcal.records import dumps, read_object
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["command"]
+__all__ = ["claim", "command"]
 
 
 def command(
@@ -51,6 +53,7 @@ def command(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", callback=out_path, help="Directory of the recalibrator.")
     ],
+    overwrite: OverwriteOption = False,
     method: Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid.")] = "TS",
     loss: Annotated[str, typer.Option(help="NLL or SS.")] = "NLL",
     alpha: Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")] = None,
@@ -102,6 +105,7 @@ def command(
     max_new_tokens: MaxNewTokensOption = None,
     few_shot: FewShotOption = None,
     seed: SeedOption = 0,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
@@ -142,29 +146,54 @@ def command(
         measure,
         seed,
     )
-    check_options(wanted, validation=validation, plot=plot, out=out)
-    bad = BadRows()
-    examples = open_few_shot(few_shot) or ()
-    questions = load_questions(file, on_bad_row=bad.report, answers_needed=True, limit=limit)
-    keep_apart(questions, examples, both="a few-shot example and a question to fit on")
-    judging = load_questions(validation, on_bad_row=bad.report, answers_needed=True) if validation else []
-    keep_apart(questions, judging, both="a validation question and one to fit to")
-    language_model = open_model(model, device=device, dtype=dtype)
-    work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
-    sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
-    if dry_run:
-        _plan(work, wanted, sampling)
-        return bad.exit_code()
-    kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
-    with kept.told_when_interrupted():
+    check_options(wanted, validation=validation, plot=plot)
+    if plot is not None and not (overwrite or claim({"out": out}).begun):
+        refuse_existing("--plot", plot)
+    with BadRows() as bad:
+        examples = open_few_shot(few_shot) or ()
+        questions = open_labelled(file, columns, bad, label="fit", limit=limit)
+        keep_apart(questions, examples, both="a few-shot example and a question to fit on")
+        judging = open_labelled(validation, columns, bad, label="fit") if validation else []
+        keep_apart(questions, judging, both="a validation question and one to fit to")
+        language_model = open_model(model, device=device, dtype=dtype)
+        work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
+        sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+        if dry_run:
+            _plan(work, wanted, sampling)
+            return bad.exit_code()
+        kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
         if wanted.samples:
             judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
             result = work.sampled(wanted, judge, sampling, kept, plot)
         else:
             result = work.fitted(wanted, kept, plot)
-    kept.finish()
-    typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
-    return bad.exit_code()
+        forget_others(out, wanted)
+        kept.finish()
+        typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
+        return bad.exit_code()
+
+
+def claim(options: Mapping[str, Any]) -> Claim:
+    """The directory of the recalibrator; another one is replaced with --overwrite, and nothing else."""
+    out = options["out"]
+    kept = unfinished(out)
+    return Claim(
+        out,
+        is_folder=True,
+        begun=(kept / SETTINGS).is_file(),
+        replaceable=_is_recalibrator(out),
+        holds="a recalibrator already",
+        kept=kept,
+    )
+
+
+def _is_recalibrator(folder: Path) -> bool:
+    """Whether a folder holds a recalibrator; a damaged one is to be fitted again."""
+    path = folder / "calibration.json"
+    try:
+        return path.is_file() and read_object(path, remedy="").get("kind", "recalibrator") == "recalibrator"
+    except StoreError:
+        return True
 
 
 def _plan(work: Work, wanted: Wanted, sampling: Mapping[str, Any]) -> None:

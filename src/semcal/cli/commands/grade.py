@@ -10,20 +10,27 @@ import typer
 from semcal.cli.loading import open_grader
 from semcal.cli.options import (
     CacheOption,
+    ColumnsOption,
     DeviceOption,
     EquivalenceOption,
     JsonOption,
     LimitOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     RowsArgument,
     SeedOption,
     VerboseOption,
 )
-from semcal.cli.streams import checked, run_rows
-from semcal.records import Row, read_rows
+from semcal.cli.reading import open_rows
+from semcal.cli.streams import run_rows
+from semcal.records import Row
 
 __all__ = ["command"]
+
+#: The columns that are read.
+GRADED = ("prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
+FIELDS = ("id", "question", "answers", *GRADED)
 
 
 def command(
@@ -33,8 +40,10 @@ def command(
     equivalence: EquivalenceOption = None,
     cache: CacheOption = None,
     seed: SeedOption = 0,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     device: DeviceOption = None,
     quiet: QuietOption = False,
@@ -53,4 +62,5 @@ def command(
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
         return [grade_row(row.data, grader=judge, seed=seed) for row in rows]
 
-    return run_rows(checked(read_rows(file), check_gradable), out, work=work, label="grade", limit=limit)
+    rows = open_rows(file, columns, check_gradable, fields=FIELDS, label="grade")
+    return run_rows(rows, out, work=work, label="grade", limit=limit)

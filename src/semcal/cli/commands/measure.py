@@ -5,29 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from semcal.cli.complaints import listed
 from semcal.cli.console import complain
 from semcal.cli.options import (
+    ColumnsOption,
     GAlphaOption,
     JsonOption,
     LimitOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     RowsArgument,
     TAlphaOption,
     VerboseOption,
 )
-from semcal.cli.streams import checked, run_rows
-from semcal.records import Row, read_rows
+from semcal.cli.reading import open_rows
+from semcal.cli.streams import run_rows
+from semcal.errors import shown
+from semcal.records import Row
 
 __all__ = ["command"]
+
+#: The columns that are read.
+FIELDS = ("id", "clusters", "log_likelihoods")
 
 
 def command(
     file: RowsArgument,
     t_alpha: TAlphaOption = 0.5,
     g_alpha: GAlphaOption = 0.5,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -39,16 +49,18 @@ def command(
     """
     from semcal.pipeline.measure import check_measurable, measure_rows
 
-    counts = {"E-SC alone": 0}
+    alone: list[str] = []
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
         measured = measure_rows([row.data for row in rows], t_alpha=t_alpha, g_alpha=g_alpha)
-        counts["E-SC alone"] += sum(len(row["confidence"]) == 1 for row in measured)
+        alone.extend(shown(row["id"]) for row in measured if len(row["confidence"]) == 1)
         return measured
 
-    code = run_rows(
-        checked(read_rows(file), check_measurable), out, work=work, label="measure", block=2048, limit=limit
-    )
-    if counts["E-SC alone"]:
-        complain(f"measure: {counts['E-SC alone']} rows have no log-likelihoods and got E-SC alone")
+    rows = open_rows(file, columns, check_measurable, fields=FIELDS, label="measure")
+    code = run_rows(rows, out, work=work, label="measure", block=2048, limit=limit)
+    if alone:
+        rows_have = "row has" if len(alone) == 1 else "rows have"
+        complain(
+            f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone"
+        )
     return code

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from semcal.cli.claims import Claim
 from semcal.cli.console import complain, say
 from semcal.cli.options import JsonOption, QuietOption, VerboseOption
 from semcal.records import dumps
 
-__all__ = ["command"]
+__all__ = ["claim", "command"]
 
 
 def command(
@@ -42,3 +44,9 @@ def command(
         + (f"missing: {lacking}" if lacking else "all blocks are there: semcal run writes the rest")
     )
     return 1 if merged.refused else 0
+
+
+def claim(options: Mapping[str, Any]) -> Claim:
+    """The run folder that everything is brought into; one that is none is left alone."""
+    run = options["run"]
+    return Claim(run, is_folder=True, begun=(run / "settings.yaml").is_file(), replaceable=False)

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import say
 from semcal.cli.options import (
+    ColumnsOption,
     JsonOption,
     LimitOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     RowsArgument,
     SeedOption,
     VerboseOption,
+    countable,
 )
-from semcal.cli.streams import BadRows, checked
-from semcal.errors import InputError, RowError
-from semcal.records import Row, dumps, read_rows, writing
+from semcal.cli.reading import open_rows
+from semcal.cli.streams import good_items
+from semcal.errors import InputError
+from semcal.records import dumps, writing
 
 __all__ = ["command"]
+
+#: The columns that are read.
+FIELDS = ("id", "confidence", "correct", "semantic_entropy")
 
 
 def command(
     file: RowsArgument,
     measure: Annotated[list[str] | None, typer.Option(help="Only this measure; may be repeated.")] = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of ECE and ACE.")] = 15,
+    bins: Annotated[int, typer.Option(min=1, callback=countable, help="Bins of ECE and ACE.")] = 15,
     ci: Annotated[
         bool, typer.Option("--ci", help="Add standard errors and 95 % intervals over questions.")
     ] = False,
     seed: SeedOption = 0,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -47,9 +56,9 @@ def command(
     """
     from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
 
-    bad = BadRows()
-    rows = _good(islice(checked(read_rows(file), check_assessable), limit), bad)
-    found = scores_by_measure(rows, measure)
+    rows = islice(open_rows(file, columns, check_assessable, fields=FIELDS, label="metrics"), limit)
+    with BadRows() as bad:
+        found = scores_by_measure((row.data for row in good_items(rows, bad)), measure)
     if not found:
         raise InputError(
             f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
@@ -69,17 +78,11 @@ def command(
     return bad.exit_code()
 
 
-def _good(rows: Iterable[Row | RowError], bad: BadRows) -> Iterator[Mapping[str, Any]]:
-    for row in rows:
-        if isinstance(row, Row):
-            yield row.data
-        else:
-            bad.report(row)
-
-
 def _show(results: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
-    from semcal.cli.tables import metrics_table
+    from semcal.cli.tables import metrics_tables
 
-    Console().print(metrics_table(results))
+    console = Console()
+    for number, table in enumerate(metrics_tables(results, console.width)):
+        console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)

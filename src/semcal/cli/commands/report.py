@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.options import JsonOption, QuietOption, VerboseOption
+from semcal.cli.claims import Claim
+from semcal.cli.options import JsonOption, OverwriteOption, QuietOption, VerboseOption, out_path
 from semcal.errors import UsageError
-from semcal.records import dumps
+from semcal.records import dumps, own_files
 
-__all__ = ["command"]
+__all__ = ["claim", "command"]
+
+#: What a report of semcal run consists of.
+REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
 
 def command(
@@ -20,8 +25,14 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where to write the report of semcal run; RUN by default."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            callback=out_path,
+            help="Where to write the report of semcal run; RUN by default.",
+        ),
     ] = None,
+    overwrite: OverwriteOption = False,
     figures: Annotated[
         bool,
         typer.Option("--figures", help="For semcal demo: also write the figures as PDF and PNG."),
@@ -36,6 +47,15 @@ def command(
     paths = _grid_report(run, out) if is_grid_run(run) else _page(run, out, figures=figures)
     typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
+
+
+def claim(options: Mapping[str, Any]) -> Claim | None:
+    """The run's own folder, or one in which nothing but a report lies."""
+    run, out = options["run"], options["out"] or options["run"]
+    if not run.is_dir():
+        return None
+    own = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
+    return Claim(out, is_folder=True, begun=own)
 
 
 def _grid_report(run: Path, out: Path | None) -> list[Path]:

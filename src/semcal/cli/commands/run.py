@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from semcal.cli.console import complain, progress, say
+from semcal.cli.claims import Claim
+from semcal.cli.complaints import Complaints
+from semcal.cli.console import complain, detail, progress, say
 from semcal.cli.crews import chosen, crew_for, tell_peak
 from semcal.cli.loading import weights_of
 from semcal.cli.options import (
@@ -23,9 +24,11 @@ from semcal.cli.options import (
     JsonOption,
     MemoryOption,
     NliDeviceOption,
+    OverwriteOption,
     QuietOption,
     VerboseOption,
     WorkersOption,
+    countable,
     out_path,
 )
 from semcal.errors import UsageError
@@ -34,11 +37,12 @@ from semcal.records import dumps
 if TYPE_CHECKING:
     from semcal.experiment.grid import Grid, Outcome
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.question_sets import Problem
     from semcal.experiment.shelf import Shelf
     from semcal.experiment.stages import Shard
     from semcal.pipeline.crews import Crew
 
-__all__ = ["CLASS", "command"]
+__all__ = ["CLASS", "claim", "command"]
 
 
 class CLASS(TyperCommand):
@@ -53,10 +57,6 @@ class CLASS(TyperCommand):
         )
 
 
-#: Problems of the data that are told one by one.
-TOLD = 20
-
-
 def command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml.")],
     out: Annotated[
@@ -68,12 +68,14 @@ def command(
             help="The run folder; runs/ and CONFIG's name by default.",
         ),
     ] = None,
+    overwrite: OverwriteOption = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="A.B=C", help="Override a setting; may be given several times."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many questions in each part of a data set.")
+        int | None,
+        typer.Option(min=1, callback=countable, help="At most so many questions in each part of a data set."),
     ] = None,
     start: Annotated[
         str | None,
@@ -111,9 +113,9 @@ def command(
 
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, given, limit=limit)
-    folder = out or Path("runs") / config.stem
+    folder = _folder(out, config)
     if dry_run:
-        return _plan(settings, folder, as_json=json)
+        return _plan(settings, folder, device=device, as_json=json)
     share = _shard(shard)
     if fresh:
         _forget(folder)
@@ -122,15 +124,33 @@ def command(
 
         forget_from(folder, start)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = _carry_out(settings, folder, share, workers, ray, how, verbose=verbose)
+    outcome = _carry_out(settings, folder, share, workers, ray, how)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
 
 
-def _plan(settings: GridSettings, folder: Path, *, as_json: bool) -> int:
+def claim(options: Mapping[str, Any]) -> Claim:
+    """The run folder; shards share it, unless one of them removes what is there."""
+    folder = _folder(options["out"], options["config"])
+    share = _shard(options["shard"])
+    shared = share is not None and not (options["fresh"] or options["start"])
+    return Claim(
+        folder,
+        is_folder=True,
+        begun=(folder / "settings.yaml").is_file(),
+        kept=folder,
+        shard=f"{share.number} of {share.of}" if share is not None and shared else "",
+    )
+
+
+def _folder(out: Path | None, config: Path) -> Path:
+    return out or Path("runs") / config.stem
+
+
+def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: bool) -> int:
     from semcal.experiment.forecast import forecast
 
-    plan = forecast(settings)
+    plan = forecast(settings, device=device)
     if as_json:
         typer.echo(dumps(plan.tree()))
         return 0
@@ -172,7 +192,7 @@ def _crew(
         from semcal.experiment.ray_crew import RayCrew
 
         with RayCrew(ray, folder, dict(how), count=workers) as cluster:
-            say(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
+            detail(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
             yield cluster, None
             tell_peak(cluster)
         return
@@ -205,25 +225,25 @@ def _carry_out(
     workers: int | None,
     ray: str | None,
     how: dict[str, Any],
-    *,
-    verbose: bool,
 ) -> Outcome:
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
 
     clock = Clock()
-    told = [0]
+    complaints = Complaints()
 
-    def tell(problem: object) -> None:
-        told[0] += 1
-        if told[0] <= TOLD:
-            complain(f"left out: {problem}")
-        elif told[0] == TOLD + 1:
-            complain(f"further rows are left out; all of them are in {folder / 'problems.jsonl'}")
+    def tell(problem: Problem) -> None:
+        mark = ": " if problem.line is None else ", "
+        where = f"left out: {problem.where}{mark}"
+        complaints.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
+
+    def shown(label: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        complaints.tell()  # the data are read, and work begins
+        return progress(label, total)
 
     with _crew(settings, folder, workers, ray, how) as (crew, shelf):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, crew, progress, share, tell, clock)
+        grid = Grid(settings, folder, crew, shown, share, tell, clock, say)
         try:
             outcome = grid.run()
             if outcome.complete:
@@ -232,12 +252,12 @@ def _carry_out(
                 with clock.stage("report"):
                     _report(folder, crew)
         finally:
+            complaints.close()
             if (folder / "settings.yaml").exists():
                 _record(grid)
-    if verbose:
-        clock.add(crew.seconds)
-        for line in clock.table():
-            say(line)
+    clock.add(crew.seconds)
+    for line in clock.table():
+        detail(line)
     return outcome
 
 
@@ -265,14 +285,18 @@ def _report(folder: Path, crew: Crew[Any]) -> None:
     from semcal.pipeline.workers import Workers
     from semcal.report.grid import remake
 
-    say(f"report: {remake(folder, crew=crew if isinstance(crew, Workers) else None)}")
+    remake(folder, crew=crew if isinstance(crew, Workers) else None)
 
 
 def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
     missing = {stage: count for stage, count in outcome.missing.items() if count}
-    if as_json or not sys.stdout.isatty():
-        content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+    content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+    if as_json:
         typer.echo(dumps({**content, "missing": missing}))
+    else:
+        typer.echo(f"{folder}: {'all done' if outcome.complete else 'not all done'}")
+        for name in ("results.md", "report.html") if outcome.complete else ():
+            typer.echo(folder / name)
     if missing:
         blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
         say(

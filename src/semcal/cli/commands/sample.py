@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semcal.cli.claims import Claim, unfinished
+from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain, say
 from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
 from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
+    ColumnsOption,
     DeviceOption,
     DryRunOption,
     DtypeOption,
@@ -25,6 +28,7 @@ from semcal.cli.options import (
     MemoryOption,
     ModelOption,
     OutOption,
+    OverwriteOption,
     QuietOption,
     RowsArgument,
     SamplesOption,
@@ -32,13 +36,15 @@ from semcal.cli.options import (
     VerboseOption,
     WorkersOption,
 )
-from semcal.cli.streams import run_rows
-from semcal.qa.datasets import Question, read_questions
+from semcal.cli.reading import open_questions
+from semcal.cli.streams import checked, good_items, run_rows
+from semcal.errors import RowError
+from semcal.qa.datasets import Question
 
 if TYPE_CHECKING:
     from semcal.pipeline.processes import Job
 
-__all__ = ["RecalibratorOption", "TemperatureOption", "command"]
+__all__ = ["RecalibratorOption", "TemperatureOption", "claim", "command"]
 
 #: Questions sampled together; fixed, so that interrupting and resuming changes nothing.
 BLOCK = 64
@@ -67,8 +73,10 @@ def command(
     max_new_tokens: MaxNewTokensOption = None,
     few_shot: FewShotOption = None,
     force: ForceOption = False,
+    columns: ColumnsOption = None,
     limit: LimitOption = None,
     out: OutOption = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -87,11 +95,13 @@ def command(
     when it is interrupted, and the same command goes on from there.
     """
     from semcal.cli.resuming import Resumable
+    from semcal.pipeline.sample import check_question
     from semcal.recalibration import fingerprint
 
+    read = open_questions(file, columns, label="sample")
     if dry_run:
-        return _plan(file, m, limit)
-    questions, blocks = peeked(read_questions(file), BLOCK, limit)
+        return _plan(read, m, limit)
+    questions, blocks = peeked(read, BLOCK, limit)
     shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
     with crew_for(shared, load) as (crew, held):
@@ -115,17 +125,24 @@ def command(
         kept = Resumable(out, key, fresh=fresh)
         if verbose:
             say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
+        how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
+        fitting = checked(questions, partial(check_question, models.model, recalibrators=[method], **how))
         work = SharedRows(
             crew,
-            partial(_job, method=method, asking=asking, m=m, seed=seed, max_new_tokens=max_new_tokens),
+            partial(_job, method=method, seed=seed, **how),
             stage="sample",
             kept=kept,
             inputs=Question.row,
         )
-        with kept.told_when_interrupted():
-            code = run_rows(questions, out, work=work, label="sample", block=BLOCK, limit=limit)
+        code = run_rows(fitting, out, work=work, label="sample", block=BLOCK, limit=limit)
         kept.finish()
     return code
+
+
+def claim(options: Mapping[str, Any]) -> Claim | None:
+    """What the command writes to, and where it keeps finished blocks."""
+    out = options["out"]
+    return None if out is None else Claim(out, kept=unfinished(out))
 
 
 def _job(questions: Sequence[Question], **how: Any) -> Job:
@@ -134,7 +151,8 @@ def _job(questions: Sequence[Question], **how: Any) -> Job:
     return SampleJob(tuple(questions), **how)
 
 
-def _plan(file: str, m: int, limit: int | None) -> int:
-    questions = [q for q in islice(read_questions(file), limit) if isinstance(q, Question)]
-    complain(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
-    return 0
+def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
+    with BadRows() as bad:
+        count = sum(1 for _ in good_items(islice(read, limit), bad))
+    complain(f"would sample {m} answers to each of {count} questions: {m * count} answers")
+    return bad.exit_code()

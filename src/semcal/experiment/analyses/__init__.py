@@ -1,10 +1,11 @@
 """Every number of a report, computed from the stored samples of a finished run: no model is needed.
 
-`analyse(folder)` writes results.json (schema 2), the same bytes whenever the samples are the same::
+`analyse(folder)` writes results.json (schema 3), the same bytes whenever the samples are the same::
 
-    {"schema": 2, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
+    {"schema": 3, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
      "sources": {"models": {name: path}, "datasets": {name: source}},
-     "analyses": {name: rows}, "claims": [...], "findings": [...], "deviations": [...], "problems": n}
+     "analyses": {name: rows}, "rules": {"version", "since"}, "claims": [...], "findings": [...],
+     "deviations": [...], "problems": n}
 
 Rows are objects; what they hold stands in the docstring of the function named after them. *Over runs* means
 {mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the
@@ -45,7 +46,8 @@ remedy_scores       model, dataset, measure, metric            `remedies.remedy_
 =================== ========================================== =====================================
 
 The sheet of table 12 is no number: the report writes it (`audit.audit_sheet`). Claims are rows of
-`claims.verdicts.Claim`, and so are findings, which go beyond the paper; deviations are {setting, here, paper}
+`claims.verdicts.Claim`, and so are findings, which go beyond the paper; both are judged by the rules of
+that version; deviations are {setting, here, paper}
 in the order of the presets' table, without those in which run and paper are alike.
 """
 
@@ -56,10 +58,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from semcal.errors import StoreError, UndefinedWarning
-from semcal.experiment.analyses.claims import judge
+from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.claims import RULES, judge
 from semcal.experiment.analyses.findings import remedies_findings
 from semcal.experiment.analyses.fits import fits
 from semcal.experiment.analyses.parts import part_of
@@ -75,7 +75,7 @@ from semcal.records import dumps, writing
 __all__ = ["SCHEMA", "GridScores", "analyse", "results"]
 
 #: The schema of results.json.
-SCHEMA = 2
+SCHEMA = 3
 
 OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
     "splits": splits,
@@ -145,6 +145,7 @@ def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
             "datasets": {one["name"]: one["source"] for one in run.settings["datasets"]},
         },
         "analyses": analyses,
+        "rules": RULES,
         "claims": claims,
         "findings": findings,
         "deviations": _deviations(run),
@@ -153,12 +154,6 @@ def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
 
 
 def _deviations(run: FinishedRun) -> list[dict[str, Any]]:
-    try:
-        settings = GridSettings.model_validate(run.settings)
-    except ValidationError as error:
-        raise StoreError(
-            f"{run.folder / 'settings.yaml'} was edited or is of another version ({error}): run `semcal run` "
-            "again"
-        ) from error
+    settings = GridSettings.model_validate(run.settings)
     sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
     return [row.model_dump() for row in deviations(settings, sizes)]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semcal.experiment.analyses.cells import over_runs
 from semcal.experiment.analyses.columns import Columns, Floats
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Interval, bootstrap
+from semcal.qa.groups import several
 
 __all__ = ["answers", "base_accuracies"]
 
@@ -24,11 +26,12 @@ def base_accuracies(scores: GridScores) -> list[dict[str, Any]]:
         {
             "model": model,
             "dataset": dataset,
-            "greedy": _accuracy(scores, [one.greedy_correct for one in found]),
-            "beam": _accuracy(scores, [one.beam_correct for one in found]),
+            "greedy": _accuracy(scores, [one.greedy_correct for one in found], groups),
+            "beam": _accuracy(scores, [one.beam_correct for one in found], groups),
         }
         for model, dataset in scores.run.pairs
         for found in [scores.runs_of(model, dataset, _unscaled(scores, model, dataset))]
+        for groups in [several(found[0].ties)]
     ]
 
 
@@ -66,16 +69,23 @@ def _unscaled(scores: GridScores, model: str, dataset: str) -> str:
     return str(run.choice(model, dataset, method, run.measures[0])["candidate"])
 
 
-def _accuracy(scores: GridScores, correct: Sequence[Floats | None]) -> dict[str, Any] | None:
+def _accuracy(
+    scores: GridScores, correct: Sequence[Floats | None], groups: NDArray[np.intp] | None
+) -> dict[str, Any] | None:
     known = [one for one in correct if one is not None]
     if len(known) < len(correct):
         return None
-    return over_runs([float(one.mean()) for one in known], _interval(scores, np.stack(known)))
+    return over_runs([float(one.mean()) for one in known], _interval(scores, np.stack(known), groups))
 
 
-def _interval(scores: GridScores, correct: Floats) -> Interval:
+def _interval(scores: GridScores, correct: Floats, groups: NDArray[np.intp] | None) -> Interval:
     found = bootstrap(
-        correct, correct, metrics=["accuracy"], resamples=scores.run.resamples, seed=scores.run.seed
+        correct,
+        correct,
+        metrics=["accuracy"],
+        groups=groups,
+        resamples=scores.run.resamples,
+        seed=scores.run.seed,
     )
     return found["accuracy"]
 

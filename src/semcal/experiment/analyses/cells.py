@@ -20,10 +20,23 @@ from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.columns import Columns
 from semcal.metrics import CommonResamples, Interval
 
-__all__ = ["BOOTSTRAPPED", "Cell", "Key", "PairScores", "Rules", "cells_of", "over_runs", "vanilla_correct"]
+__all__ = [
+    "BOOTSTRAPPED",
+    "VARIANTS",
+    "Cell",
+    "Key",
+    "PairScores",
+    "Rules",
+    "cells_of",
+    "over_runs",
+    "vanilla_correct",
+]
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]
+#: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
+#: be right; of one of these members; of a greedy answer.
+VARIANTS = ("SE_conf", "SE_conf_one_member", "SE_vanilla")
 #: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
 FITTED = ("mcb", "dsc")
 FITTED_RESAMPLES = 200
@@ -45,12 +58,21 @@ class Cell:
         Correctness, of the selected answer, is 0 or 1.
     vanilla_correct : ndarray of float64, shape (R, N)
         Correctness of the answer of SE_vanilla, which the candidate gives by greedy decoding (or beams).
+    one_member_correct : ndarray of float64, shape (R, N), optional
+        Correctness of one member of the selected meaning; `correct` is that of any of several.
     """
 
     confidence: Floats
     correct: Floats
     entropy: Floats
     vanilla_correct: Floats
+    one_member_correct: Floats | None = None
+
+    @property
+    def by_variant(self) -> dict[str, Floats]:
+        """What tells right from wrong for each variant of semantic entropy (`VARIANTS`)."""
+        judged = (self.correct, self.one_member_correct, self.vanilla_correct)
+        return {variant: one for variant, one in zip(VARIANTS, judged) if one is not None}
 
 
 @dataclass(frozen=True)
@@ -101,12 +123,15 @@ class PairScores:
         Questions that do not, because a measure is null under some method.
     rules : Rules
         How they are measured.
+    groups : ndarray of int, shape (N,), or None
+        The group of each question, which resamples draw as a whole; None where each is its own.
     """
 
     cells: dict[Key, Cell]
     n: int
     undefined: int
     rules: Rules
+    groups: NDArray[np.intp] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process is sent: all that was computed, from which contrasts can be made.
@@ -170,6 +195,7 @@ class PairScores:
         return metrics.common_resamples(
             {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
             metrics=names,
+            groups=self.groups,
             bins=self.rules.bins,
             resamples=resamples,
             seed=self.rules.seed,
@@ -177,14 +203,15 @@ class PairScores:
 
     @cached_property
     def entropies(self) -> CommonResamples[tuple[str, str, str]]:
-        """AUROC of −entropy, of the selected ("SE_conf") and of the greedy answer ("SE_vanilla")."""
+        """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
         return metrics.common_resamples(
             {
                 (*key, variant): (-cell.entropy, correct)
                 for key, cell in self.cells.items()
-                for variant, correct in (("SE_conf", cell.correct), ("SE_vanilla", cell.vanilla_correct))
+                for variant, correct in cell.by_variant.items()
             },
             metrics=("auroc",),
+            groups=self.groups,
             resamples=self.rules.resamples,
             seed=self.rules.seed,
         )

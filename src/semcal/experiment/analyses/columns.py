@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun
+from semcal.qa.groups import Ties, ties_of
 from semcal.qa.refusals import is_refusal
 
 __all__ = ["Columns", "read_columns"]
@@ -32,6 +33,8 @@ class Columns:
     Attributes
     ----------
     ids : tuple of N str
+    ties : tuple of N tuples
+        What each question shares with others of its group: a passage, a value in the field `group`.
     confidence, correct, entropy : dict of str to ndarray of float64, shape (N,)
         By measure; NaN where the measure is null. Correctness is 0 or 1, entropies are in nats.
     greedy : tuple of N str
@@ -50,6 +53,7 @@ class Columns:
     """
 
     ids: tuple[str, ...]
+    ties: tuple[Ties, ...]
     confidence: dict[str, Floats]
     correct: dict[str, Floats]
     entropy: dict[str, Floats]
@@ -100,6 +104,8 @@ class _Needed(TypedDict):
     greedy_correct: bool
     beam_correct: NotRequired[bool]
     correct_nli: NotRequired[dict[str, bool | None]]
+    context: NotRequired[str]
+    group: NotRequired[str | int | float]
 
 
 _NEEDED = TypeAdapter(_Needed)
@@ -122,6 +128,7 @@ def _columns(rows: Rows, measures: Sequence[str]) -> Columns:
     draws = Counter(chain.from_iterable(samples))
     return Columns(
         ids=tuple(str(row["id"]) for row in rows),
+        ties=tuple(map(ties_of, rows)),
         confidence=_by_measure(rows, "confidence", measures),
         correct=_by_measure(rows, "correct", measures),
         entropy=_by_measure(rows, "semantic_entropy", measures),

@@ -17,7 +17,17 @@ from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
-__all__ = ["QUANTITIES", "Quantity", "benefit", "paired_tests", "pooled_benefit", "tested", "told"]
+__all__ = [
+    "QUANTITIES",
+    "Quantity",
+    "benefit",
+    "entropy_contrast",
+    "paired_tests",
+    "pooled_benefit",
+    "signed",
+    "tested",
+    "told",
+]
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,12 @@ def _metric(name: str) -> Callable[[PairScores, str, str], Contrast]:
 
 
 def _entropy(variant: str) -> Callable[[PairScores, str, str], Contrast]:
-    return lambda pair, method, measure: pair.entropies.contrast((method, measure, variant), "auroc")
+    return lambda pair, method, measure: entropy_contrast(pair, method, measure, variant)
+
+
+def entropy_contrast(pair: PairScores, method: str, measure: str, variant: str) -> Contrast:
+    """AUROC of −entropy for one of `VARIANTS`, with its resamples."""
+    return pair.entropies.contrast((method, measure, variant), "auroc")
 
 
 def _gain(pair: PairScores, method: str, measure: str) -> Contrast:
@@ -114,7 +129,18 @@ def told(found: Mapping[str, Any]) -> str:
     '+0.013 [-0.001, +0.025]'
     """
     low, high = found["interval"]
-    return f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{signed(found['value'])} [{signed(low)}, {signed(high)}]"
+
+
+def signed(value: float) -> str:
+    """A number with its sign; what rounds to 0 is no negative zero.
+
+    Examples
+    --------
+    >>> signed(0.0125), signed(-0.0004)
+    ('+0.013', '+0.000')
+    """
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def tested(contrast: Contrast) -> dict[str, Any]:

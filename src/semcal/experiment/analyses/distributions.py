@@ -98,7 +98,7 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
         return None
     values = np.stack(cells)
     values = values - values.mean(axis=(1, 2), keepdims=True)
-    drawn = drawn_weights(pair.n, pair.rules.resamples, np.random.default_rng(pair.rules.seed))
+    drawn = drawn_weights(pair.n, pair.rules.resamples, np.random.default_rng(pair.rules.seed), pair.groups)
     found = _mean_pearson(values, np.concatenate([np.ones((1, pair.n)), *drawn]).T)
     return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.cells import PairScores, over_runs
+from semcal.experiment.analyses.cells import VARIANTS, PairScores, over_runs
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import auroc
 
-__all__ = ["SHORT", "VARIANTS", "entropy"]
+__all__ = ["SHORT", "entropy"]
 
-VARIANTS = ("SE_conf", "SE_vanilla")
 #: The measures of the short table.
 SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")
 
@@ -23,9 +22,11 @@ def entropy(scores: GridScores) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        {model, dataset, method, measure, SE_conf, SE_vanilla, vanilla, greedy_differs}: each variant as
-        `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the share of
-        questions whose greedy answer is another than Base's (null without Base).
+        {model, dataset, method, measure, SE_conf, SE_conf_one_member, SE_vanilla, vanilla, greedy_differs}:
+        each variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the
+        share of questions whose greedy answer is another than Base's (null without Base). SE_conf calls a
+        meaning right where any of the members is that were graded (`grading.members`), SE_conf_one_member
+        where the first of these is.
     """
     run = scores.run
     rows = []
@@ -51,8 +52,9 @@ def _auroc(pair: PairScores, key: tuple[str, str], variant: str) -> dict[str, An
     if key not in pair.cells:
         return None
     cell = pair.cells[key]
-    correct = cell.correct if variant == "SE_conf" else cell.vanilla_correct
-    found = [auroc(-entropies, outcomes) for entropies, outcomes in zip(cell.entropy, correct)]
+    found = [
+        auroc(-entropies, outcomes) for entropies, outcomes in zip(cell.entropy, cell.by_variant[variant])
+    ]
     return over_runs(pair.rules.auroc(found), pair.entropies.interval((*key, variant), "auroc"))
 
 

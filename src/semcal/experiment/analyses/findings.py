@@ -12,6 +12,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     MARGIN,
     OPEN,
     Claim,
+    of_enough,
     positive,
     undecidable,
 )
@@ -46,14 +47,17 @@ WORDS = {"accuracy": "accuracy", "ace": "ACE", "auroc": "AUROC"}
 
 def remedies_findings(found: Sequence[Compared]) -> list[Claim]:
     """Judge what normal forms are good for; nothing where no answers were clustered in both ways."""
-    return [_clusters_finding(found), _scores_finding(found)] if found else []
+    if not found:
+        return []
+    questions = min(one.n for one in found)
+    return [of_enough(one, questions) for one in (_clusters_finding(found), _scores_finding(found))]
 
 
 def _clusters_finding(found: Sequence[Compared]) -> Claim:
     labelled = [one for one in found if one.fewer_errors() is not None]
     saved = _pooled([one.fewer_errors() for one in labelled])
     if saved is None:
-        return undecidable(*CLUSTERS, lacking="data set with labelled pairs")
+        return undecidable(*CLUSTERS, because="Of no data set of the run are pairs of answers labelled.")
     errors = {arm: sum(int(one.pairs[arm].errors.sum()) for one in labelled if one.pairs) for arm in ARMS}
     pairs = sum(int(one.pairs["with"].pairs.sum()) for one in labelled if one.pairs)
     because = (
@@ -72,7 +76,7 @@ def _scores_finding(found: Sequence[Compared]) -> Claim:
     }
     known = {metric: one for metric, one in benefits.items() if one is not None}
     if not known:
-        return undecidable(*SCORES, lacking="measure that is defined in both ways")
+        return undecidable(*SCORES, because="No measure is defined both ways.")
     evidence = {metric: tested(one) for metric, one in known.items()}
     better = "; ".join(f"{WORDS[metric]} {told(one)}" for metric, one in evidence.items())
     return Claim(*SCORES, any_of(list(known.values())), f"Better by: {better}.", evidence)
@@ -86,7 +90,7 @@ def any_of(benefits: Sequence[Contrast]) -> str:
     >>> drawn = np.linspace(-0.01, 0.01, 100)
     >>> gain, open_, none, loss = (Contrast(x, x + drawn) for x in (0.02, 0.004, -0.006, -0.02))
     >>> [any_of(given) for given in ([gain, none], [gain, loss], [none], [none, open_], [open_, loss])]
-    ['holds', 'not decidable here', 'does not', 'not decidable here', 'does not']
+    ['holds', 'not decidable here', 'does not hold', 'not decidable here', 'does not hold']
     """
     ends = [(found.low, found.high) for found in (one.interval() for one in benefits)]
     gains, loses = any(low > 0 for low, _ in ends), any(high < 0 for _, high in ends)

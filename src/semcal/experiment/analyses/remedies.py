@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semcal.experiment.analyses.cells import PairScores
 from semcal.experiment.analyses.contrasts import tested
 from semcal.experiment.analyses.labelled_pairs import PairErrors, SameMeaning, labels_of, pair_errors
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Contrast
+from semcal.metrics.resampling import drawn_weights
+from semcal.qa.groups import several, ties_of
 
 __all__ = ["ARMS", "METRICS", "Compared", "compared", "remedies", "remedy_scores"]
 
@@ -44,6 +47,8 @@ class Compared:
         By (arm, measure).
     seed : tuple of int
         Of the resamples, which models share.
+    groups : ndarray of int, shape (n,), or None
+        The group of each question, as in `PairScores`.
     """
 
     model: str
@@ -55,6 +60,7 @@ class Compared:
     pairs: Mapping[str, PairErrors] | None
     scores: PairScores
     seed: tuple[int, ...]
+    groups: NDArray[np.intp] | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -67,10 +73,10 @@ class Compared:
             return None
         pairs = self.pairs["with"].pairs
         saved = self.pairs["without"].errors - self.pairs["with"].errors
-        n, times = len(saved), self.scores.rules.resamples
-        drawn = np.random.default_rng(self.seed).integers(n, size=(times, n))
-        total = pairs[drawn].sum(1)
-        share = np.divide(saved[drawn].sum(1), total, out=np.full(times, np.nan), where=total > 0)
+        times, rng = self.scores.rules.resamples, np.random.default_rng(self.seed)
+        drawn = np.concatenate(list(drawn_weights(len(saved), times, rng, self.groups)))
+        total = drawn @ pairs
+        share = np.divide(drawn @ saved, total, out=np.full(times, np.nan), where=total > 0)
         return Contrast(float(saved.sum() / pairs.sum()), share)
 
     def benefit(self, metric: str, measure: str) -> Contrast:
@@ -113,6 +119,7 @@ def compared(
                 runs=1,
             ),
             (run.seed, run.datasets.index(dataset)),
+            several(map(ties_of, rows["with"])),
         )
 
 

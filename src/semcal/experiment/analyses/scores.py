@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from semcal.errors import StoreError
 from semcal.experiment.analyses.cells import BOOTSTRAPPED, Key, PairScores, Rules, cells_of
 from semcal.experiment.analyses.columns import Columns, read_columns
+from semcal.experiment.analyses.one_member import one_member_correct
 from semcal.experiment.finished import FinishedRun, Pair
+from semcal.qa.groups import several
 
 __all__ = ["GridScores"]
 
@@ -46,7 +49,8 @@ class GridScores:
     def pair(self, model: str, dataset: str) -> PairScores:
         """The scores of one model on one data set."""
         if (model, dataset) not in self._pairs:
-            self._pairs[model, dataset] = self.scored(model, dataset, self.chosen(model, dataset))
+            chosen = self.chosen(model, dataset)
+            self._pairs[model, dataset] = self.scored(model, dataset, chosen, one_member=True)
         return self._pairs[model, dataset]
 
     def by_draws(self, model: str, dataset: str, *, resamples: int) -> dict[int, PairScores]:
@@ -107,11 +111,13 @@ class GridScores:
         resamples: int | None = None,
         bootstrapped: tuple[str, ...] = BOOTSTRAPPED,
         runs: int | None = None,
+        one_member: bool = False,
     ) -> PairScores:
         """Score some (label, measure) → candidate on the questions that all have in common.
 
         With `draws` at another number of draws than m, with `runs` on so many of the runs alone; `resamples`
-        is at most what the settings say.
+        is at most what the settings say. With `one_member`, at m draws and of all runs, cells have
+        `one_member_correct`.
         """
         columns = {
             key: self.runs_of(model, dataset, name, draws=draws, first=runs)
@@ -120,7 +126,21 @@ class GridScores:
         _check_same_questions(self.run, model, dataset, list(columns.values()))
         rules = self._rules(dataset, resamples, bootstrapped)
         cells, counts = cells_of(columns, rules.vanilla)
-        return PairScores(cells=cells, n=int(counts.sum()), undefined=int((~counts).sum()), rules=rules)
+        if one_member:
+            names = {candidates[key] for key in cells}
+            judged = {name: one_member_correct(self.run, model, dataset, name) for name in sorted(names)}
+            cells = {
+                key: replace(cell, one_member_correct=judged[candidates[key]][key[1]][:, counts])
+                for key, cell in cells.items()
+            }
+        ties = next(iter(columns.values()))[0].ties if cells else ()
+        return PairScores(
+            cells=cells,
+            n=int(counts.sum()),
+            undefined=int((~counts).sum()),
+            rules=rules,
+            groups=several(tie for tie, counted in zip(ties, counts) if counted),
+        )
 
     def _rules(self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...]) -> Rules:
         """The data set's place is part of the seed: resamples of different questions are independent."""

@@ -13,14 +13,20 @@ PARTS = ("calibration_train", "validation", "test")
 
 
 def splits(run: FinishedRun) -> list[dict[str, Any]]:
-    """{dataset, open_book, calibration_train, validation, test}; all models are asked the same questions."""
+    """{dataset, open_book, calibration_train, validation, test}; all models are asked the same questions.
+
+    Where test questions share a passage or a value in the field `group` also `test_groups`, of which there
+    are so many: intervals resample these.
+    """
     return [
         {
             "dataset": dataset,
             "open_book": run.open_book(dataset),
-            **{part: run.selections[run.models[0], dataset]["sizes"][part] for part in PARTS},
+            **{part: found["sizes"][part] for part in PARTS},
+            **({"test_groups": found["test_groups"]} if "test_groups" in found else {}),
         }
         for dataset in run.datasets
+        for found in [run.selections[run.models[0], dataset]]
     ]
 
 

@@ -28,18 +28,19 @@ Entry = Mapping[str, Any]
 
 CAPTIONS = {
     "1": "One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and whether it is "
-    "right (✓) or wrong (✗). It was picked because the fitted temperature helps it much.",
-    "2": "How the seven measures come from the answers to one question of this run, sampled under Base.",
-    "3": "ACE against AUROC of every method (colour) and measure (marker): mean and standard error over "
-    "runs. Closer to the top left is better.",
-    "4": "Accuracy of the rest when the least confident questions are rejected: mean and standard error over "
-    "runs.",
+    "right (✓) or wrong (✗). It was picked as one that the fitted temperature does most for.",
+    "2": "How the seven measures come from the answers to one question of this run, under Base or else the "
+    "first method.",
+    "3": "ACE against AUROC of every method (colour) and measure (marker): mean and, of several runs, its "
+    "standard error. Closer to the top left is better.",
+    "4": "Accuracy of the rest when the least confident questions are rejected: mean and, of several runs, "
+    "its standard error.",
     "5": "The same for all measures.",
     "6": "ACE and AUROC against the number of sampled answers, all cut from one sampling of the largest "
-    "number; what was fitted and chosen stays as it was. Bars: standard error over runs, where there are "
-    "several.",
-    "7a": "As figure 3, with every method fitted by NLL and chosen anew: mean and standard deviation over "
-    "runs.",
+    "number; fits stay as they were, and so do choices unless sampling.reselect is on. Bars: standard error "
+    "over runs, where there are several.",
+    "7a": "As figure 3, with every method fitted by NLL and chosen anew: mean and, of several runs, "
+    "standard deviation.",
     "7b": "The same with every method fitted by selective smoothing.",
     "8": "The exact prompts of the first test questions.",
     "9": "Confidence in the top meaning of each question, all runs together; the line is the median.",
@@ -149,7 +150,8 @@ def _planned(
         if counted := _of(analyses["generations"], *pair):
             yield "6", "generations", pair, partial(count_figure, counted, measures)
     for number, loss in (("7a", "NLL"), ("7b", "SS")):
-        if points := [entry for entry in analyses["losses"] if entry["loss"] == loss]:
+        points = [entry for entry in analyses["losses"] if entry["loss"] == loss]
+        if any(entry["method"] not in ("Base", "SE") for entry in points):  # nothing is fitted for these
             yield number, loss, (), partial(scatter_figure, points, models, datasets, error="sd")
     if prompts := prompts_of(analyses["prompts"]):
         yield "8", "prompts", (), partial(prompt_figure, prompts)

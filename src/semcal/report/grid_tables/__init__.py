@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from semcal.report.grid_tables.further_tables import further_tables
@@ -22,7 +23,7 @@ def grid_tables(results: Mapping[str, Any]) -> list[Table]:
     Parameters
     ----------
     results : mapping
-        The content of results.json (schema 2).
+        The content of results.json (schema 3).
     """
     deviations = deviation_table(results)
     beyond = [
@@ -32,4 +33,20 @@ def grid_tables(results: Mapping[str, Any]) -> list[Table]:
         *growth_tables(results),
         *([deviations] if deviations else []),
     ]
-    return [*paper_tables(results), *published_tables(results), *beyond]
+    tables = [*paper_tables(results), *published_tables(results), *beyond]
+    note = clusters_in_words(results)
+    return [_noted(table, note) if "over questions" in table.caption else table for table in tables]
+
+
+def _noted(table: Table, note: str) -> Table:
+    return replace(table, caption=f"{table.caption}. {note}") if note else table
+
+
+def clusters_in_words(results: Mapping[str, Any]) -> str:
+    """Of which data sets intervals resample groups of questions, and how many; "" where none do."""
+    of = [
+        f"{row['dataset']} ({row['test_groups']} groups)"
+        for row in results["analyses"]["splits"]
+        if "test_groups" in row
+    ]
+    return f"Questions of one passage or group are resampled together: {', '.join(of)}" if of else ""

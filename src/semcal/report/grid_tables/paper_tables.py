@@ -22,7 +22,6 @@ from semcal.report.tables import NAMES, Cell, Column, Table, number
 __all__ = ["paper_tables"]
 
 Results = Mapping[str, Any]
-SPREAD = "mean ± standard error over runs, and the 95 % interval over questions"
 BOLD = "Best of each measure and data set in bold, ⁼ where several show the same digits"
 
 
@@ -108,7 +107,7 @@ def _of_methods(
         return method_table(
             results["analyses"][analysis],
             name=f"{name}-{slug(model)}",
-            caption=f"{caption} for {model}: {SPREAD}. {BOLD}{under}.",
+            caption=f"{caption} for {model}: {_spread(results)}. {BOLD}{under}.",
             model=model,
             datasets=results["datasets"],
             methods=in_order(results["methods"]),
@@ -121,9 +120,17 @@ def _of_methods(
     return made
 
 
+def _spread(results: Results) -> str:
+    """What stands beside a number."""
+    if results["runs"] == 1:
+        return "of one run, with the 95 % interval over questions"
+    return "mean ± standard error over runs, and the 95 % interval over questions"
+
+
 ACE = _metric("ace", False)
 CONF = _metric("SE_conf", True, "(a) SE_conf")
 VANILLA = _metric("SE_vanilla", True, "(b) SE_vanilla")
+ONE_MEMBER = _metric("SE_conf_one_member", True, "(c) SE_conf (one member)")
 DIFFERS = Block("Greedy answer unlike Base's", lambda row: row["greedy_differs"], None)
 DECOMPOSED = ("brier", "reliability", "resolution", "uncertainty", "refinement")
 
@@ -143,9 +150,11 @@ BY_MODEL = (
         "04-entropy-short",
         _of_methods(
             "entropy",
-            "AUROC of −entropy, judged by (a) the most confident meaning and (b) a greedy answer,",
+            "AUROC of −entropy, judged by (a) the most confident meaning, right where any of several of its "
+            "members is, (b) one greedy answer, and (c) one member of the most confident meaning,",
             CONF,
             VANILLA,
+            ONE_MEMBER,
             measures=SHORT,
             underline=True,
         ),
@@ -153,14 +162,18 @@ BY_MODEL = (
     (
         "05-entropy-conf",
         _of_methods(
-            "entropy", "AUROC of −entropy, judged by the most confident meaning,", CONF, underline=True
+            "entropy",
+            "AUROC of −entropy, judged by the most confident meaning, right where any of several of its "
+            "members is,",
+            CONF,
+            underline=True,
         ),
     ),
     (
         "06-entropy-vanilla",
         _of_methods(
             "entropy",
-            "AUROC of −entropy, judged by a greedy answer of the method,",
+            "AUROC of −entropy, judged by one greedy answer of the method,",
             VANILLA,
             underline=True,
             extra=DIFFERS,
@@ -222,9 +235,9 @@ def _temperature(row: Row | None) -> Cell:
 
 
 def volatility_table(results: Results, metrics: list[str]) -> Table | None:
-    """Table 11: mean |change of rank| of each method, models × data sets as columns, the means in bold."""
+    """Table 11: mean |change of rank| by method, model and data set; None where there is nothing to rank."""
     rows = [row for row in results["analyses"]["volatility"] if row["metrics"] == metrics]
-    if not rows:
+    if not rows or len(results["methods"]) < 2:
         return None
     first, second = (NAMES[key] for key in metrics)
     body = [

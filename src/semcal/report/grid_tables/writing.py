@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,15 @@ from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_results import read_environment
 from semcal.report.grid_tables import grid_tables
 from semcal.report.latex import latex
-from semcal.report.tables import Cell, Table, markdown
+from semcal.report.tables import Cell, Table, markdown, markdown_text, one_line
 
 __all__ = ["csv_text", "write_tables"]
+
+_NUMBER = r"[-+−]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+−]?\d+)?\s?%?"
+#: A number, or numbers that make an interval or carry an error: "−0.061", "-.1 to .2", "+.030 ± .012".
+_NUMBERS = re.compile(rf"{_NUMBER}(?:\s*(?:to|[–…±,;])\s*{_NUMBER})*", re.IGNORECASE)
+#: What a spreadsheet takes for a formula; it skips white space and knows full-width characters too.
+_FORMULA = re.compile(r"[\s\ufeff\u200b]*[=+\-@＝＋－＠]")
 
 
 def write_tables(run: FinishedRun, results: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -41,7 +48,7 @@ def write_tables(run: FinishedRun, results: Mapping[str, Any], folder: Path) -> 
     written = []
     for table in [*grid_tables(results), *cost_tables(results, read_environment(run.folder))]:
         texts = {
-            "md": f"{table.caption}\n\n{markdown(table)}\n",
+            "md": f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}\n",
             "csv": csv_text(table),
             "tex": f"{_latex(table)}\n",
         }
@@ -52,6 +59,10 @@ def write_tables(run: FinishedRun, results: Mapping[str, Any], folder: Path) -> 
 
 def csv_text(table: Table) -> str:
     r"""The table in its layout, every number unrounded, with error and interval in columns of their own.
+
+    Text stands in one line. Where it begins with =, +, - or @, behind white space too, a spreadsheet takes it
+    for a formula: it gets an apostrophe before it, unless all of it is numbers: one, or an interval such as
+    "-.1 to .2".
 
     Examples
     --------
@@ -109,8 +120,16 @@ def _audit(run: FinishedRun) -> str:
 
 def _lines(rows: Sequence[Sequence[Any]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([*map(_defused, row)] for row in rows)
     return text.getvalue()
+
+
+def _defused(cell: Any) -> Any:
+    """What no spreadsheet computes, in one line: see `csv_text`."""
+    if not isinstance(cell, str):
+        return cell
+    text = one_line(cell)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBERS.fullmatch(text) else text
 
 
 def _written(path: Path, text: str) -> Path:

@@ -13,11 +13,18 @@ from semcal.experiment.analyses.claims.methods import METHOD_CLAIMS, method_clai
 from semcal.experiment.analyses.claims.metrics_agree import independence_claim, metrics_claim
 from semcal.experiment.analyses.claims.open_book import open_book_claim
 from semcal.experiment.analyses.claims.tokens import filler_claim, order_claim
-from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, Claim
+from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, RULES, Claim, of_enough
 from semcal.experiment.analyses.generations import by_draws
 from semcal.experiment.analyses.scores import GridScores
 
-__all__ = ["FAILS", "HOLDS", "OPEN", "Claim", "judge"]
+__all__ = ["FAILS", "HOLDS", "OPEN", "RULES", "Claim", "judge"]
+
+#: The paper's order.
+IN_ORDER = (
+    *(claim.key for claim in METHOD_CLAIMS),
+    *("SE_conf", "number of generations", "method against measure", "open book", "filler tokens"),
+    *("order of tokens", "metrics agree", "independence", "measures differ under TS", "grading"),
+)
 
 
 def judge(scores: GridScores, analyses: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Claim]:
@@ -34,16 +41,21 @@ def judge(scores: GridScores, analyses: Mapping[str, Sequence[Mapping[str, Any]]
     list of Claim
         In the paper's order.
     """
-    return [
+    questions = min((scores.pair(*pair).n for pair in scores.run.pairs), default=0)
+    by_scores = [
         *(method_claim(scores, claim, analyses["selective"]) for claim in METHOD_CLAIMS),
         variants_claim(scores),
         draws_claim(by_draws(scores)),
         components_claim(scores),
         open_book_claim(scores),
         filler_claim(scores),
-        order_claim(scores),
         metrics_claim(scores, analyses["volatility"]),
-        independence_claim(scores),
         correlations_claim(scores),
+    ]
+    judged = [
+        *(of_enough(claim, questions) for claim in by_scores),
+        order_claim(scores),
+        independence_claim(scores),
         grading_claim(analyses["agreement"]),
     ]
+    return sorted(judged, key=lambda claim: IN_ORDER.index(claim.key))

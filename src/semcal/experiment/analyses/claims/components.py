@@ -64,7 +64,7 @@ def components_claim(scores: GridScores) -> Claim:
     metrics = ("ace", "auroc")
     found = {metric: _differences(scores, metric) for metric in metrics}
     if not all(found.values()):
-        return undecidable(*TOLD, lacking="two methods and two measures with right and wrong answers")
+        return undecidable(*TOLD, because=_why_open(scores))
     pooled = {metric: Contrast.mean(one for one, _ in parts) for metric, parts in found.items()}
     evidence: dict[str, Any] = {
         metric: {
@@ -82,6 +82,17 @@ def components_claim(scores: GridScores) -> Claim:
     )
     verdict = all_of([positive(one, margin=0.0, parts=len(pooled)) for one in pooled.values()])
     return Claim(*TOLD, verdict, f"{because}.", evidence)
+
+
+def _why_open(scores: GridScores) -> str:
+    if len(scores.run.methods) < 2:
+        return "The run has one method; it takes two."
+    if all(len(measures_of(scores.pair(*pair), scores)) < 2 for pair in scores.run.pairs):
+        return "Fewer than two measures are defined; it takes two."
+    return (
+        "On no model and data set are ACE and AUROC defined for every method and measure: AUROC takes right "
+        "and wrong answers."
+    )
 
 
 def _differences(scores: GridScores, metric: str) -> list[tuple[Contrast, dict[str, Any]]]:

@@ -45,10 +45,16 @@ def draws_claim(by_draws: Mapping[Pair, Mapping[int, PairScores]]) -> Claim:
     """Judge the claim from the scores at each number of draws, by (model, data set)."""
     numbers = sorted(set.intersection(*(set(found) for found in by_draws.values()))) if by_draws else []
     if not numbers or numbers[0] >= 10 or numbers[-1] <= 15 or not any(10 <= k <= 15 for k in numbers):
-        return undecidable(*TOLD, lacking="rows at fewer than 10 draws, at 10 to 15 and at more")
+        shown = f"rows at {', '.join(map(str, numbers))}" if numbers else "one number of draws"
+        return undecidable(
+            *TOLD, because=f"The run has {shown}; it takes fewer than 10 draws, 10 to 15, and more."
+        )
     ace, auroc = (_means(by_draws, numbers, metric) for metric in ("ace", "auroc"))
     if not ace or not auroc:
-        return undecidable(*TOLD, lacking="right and wrong answers at every number of draws")
+        return undecidable(
+            *TOLD,
+            because="Under no method and measure are there right and wrong answers at every number of draws.",
+        )
     pooled = {k: Contrast.mean([of[k] for of in ace.values()]) for k in numbers}
     gain = pooled[numbers[0]] - pooled[numbers[-1]]
     early = pooled[numbers[0]] - pooled[max(k for k in numbers if k <= 15)]
@@ -86,10 +92,11 @@ def _because(evidence: Mapping[str, Any], numbers: Sequence[int]) -> str:
         (method, k, step) for method, of in evidence["change_of_auroc"].items() for k, step in of.items()
     ]
     method, k, most = max(moves, key=lambda move: abs(move[2]["value"]))
+    gain = evidence["gain"]["value"]
+    share = f", {evidence['share_of_gain_by_15']:.0%} of that by 15 draws" if gain > 0 else ""
     return (
-        f"ACE falls by {told(evidence['gain'])} from {first} to {last} draws, "
-        f"{evidence['share_of_gain_by_15']:.0%} of it by 15 ({by_method}); from 10 draws on AUROC moves most "
-        f"under {method}, at {k} draws {told(most)} above that at {last}."
+        f"ACE at {first} draws less that at {last}: {told(evidence['gain'])}{share} ({by_method}). AUROC at "
+        f"10 draws or more less that at {last} is furthest from 0 under {method}, at {k} draws: {told(most)}."
     )
 
 

@@ -13,6 +13,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     HOLDS,
     OPEN,
     Claim,
+    absent,
     all_of,
     positive,
     undecidable,
@@ -45,6 +46,9 @@ GRADING = (
     " and data set: pooled over them, Wilson's 95 % interval (of as many answers as there are questions, for"
     " models answer the same ones) lies above 0.85 (below it, the claim does not hold). Published: 0.91.",
 )
+CONSTANT = (
+    "On no model and data set do two measures and more vary over questions under each of Base, SE and TS."
+)
 
 
 def correlations_claim(scores: GridScores) -> Claim:
@@ -55,7 +59,8 @@ def correlations_claim(scores: GridScores) -> Claim:
     ]
     whole = [parts for parts in known if len(parts) == len(SHOWN)]
     if not whole:
-        return undecidable(*DIFFER, lacking="Base, SE and TS with measures that vary")
+        missing = absent(SHOWN, scores.run.methods)
+        return undecidable(*DIFFER, because=missing or CONSTANT)
     return judged_correlations({name: Contrast.mean(of) for name, of in zip(SHOWN, zip(*whole))})
 
 
@@ -83,7 +88,7 @@ def grading_claim(rows: Sequence[Mapping[str, Any]]) -> Claim:
     """Judge from the rows of `agreement`."""
     known = [row for row in rows if row["n"]]
     if not known:
-        return undecidable(*GRADING, lacking="answers that were graded by entailment as well")
+        return undecidable(*GRADING, because="No answers of Base were graded by entailment as well.")
     pairs = {(row["model"], row["dataset"]): row["n"] for row in known}
     by_pair = {
         pair: float(np.mean([row["agreement"] for row in known if (row["model"], row["dataset"]) == pair]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.claims.verdicts import OPEN, Claim, all_of, positive, undecidable
+from semcal.experiment.analyses.claims.verdicts import OPEN, Claim, absent, all_of, positive, undecidable
 from semcal.experiment.analyses.contrasts import benefit, measures_of, pooled_benefit, tested, told
 from semcal.experiment.analyses.scores import GridScores
 
@@ -26,6 +26,10 @@ WORDS = {
     "SE_conf": "higher AUROC of −entropy, SE_conf",
     "gain": "larger AURAC − accuracy",
 }
+_NO_AUROC = "AUROC is undefined on every model and data set: all answers are right, or all are wrong."
+_NO_QUESTION = "No question counts: some measure gives each of them no confidence under some method."
+#: Why methods that were run cannot be compared.
+UNDEFINED = {"ace": _NO_QUESTION, "auroc": _NO_AUROC, "SE_conf": _NO_AUROC, "gain": _NO_QUESTION}
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,10 @@ def method_claim(
         for found in [pooled_benefit(scores, claim.quantity, "TS", other)]
         if found is not None
     }
+    missing = absent(("TS", *claim.others), scores.run.methods)
     if not pooled:
-        return undecidable(*told, lacking="TS, or none of the methods to compare it with")
+        comparable = others and "TS" in scores.run.methods
+        return undecidable(*told, because=UNDEFINED[claim.quantity] if comparable else missing)
     evidence = {
         "pooled": {other: tested(contrast) for other, contrast in pooled.items()},
         "by_dataset": _by_dataset(scores, claim.quantity, list(pooled)),
@@ -113,7 +119,8 @@ def method_claim(
         evidence["slope"] = _slopes(selective, ["TS", *pooled])
     parts = len(claim.others)
     verdicts = [positive(pooled[o], parts=parts) if o in pooled else OPEN for o in claim.others]
-    return Claim(*told, all_of(verdicts), _because(evidence, claim.quantity), evidence)
+    because = " ".join(filter(None, [_because(evidence, claim.quantity), missing]))
+    return Claim(*told, all_of(verdicts), because, evidence)
 
 
 def _accuracy(scores: GridScores, others: Sequence[str]) -> dict[str, Any]:
@@ -166,10 +173,12 @@ def _because(evidence: dict[str, Any], quantity: str) -> str:
             f"against {other} {told(found)}, better in {cells['better']}"
             f" and worse in {cells['worse']} of {sum(cells.values())} cells{_where_worse(evidence, other)}"
         )
-    accuracy = ", ".join(f"{other} {told(one)}" for other, one in evidence["accuracy"].items())
-    slopes = ", ".join(f"{value:.3f} under {name}" for name, value in evidence.get("slope", {}).items())
+    accuracy = ", ".join(f"under {other} {told(one)}" for other, one in evidence["accuracy"].items())
+    slopes = ", ".join(
+        f"{round(value, 3) + 0.0:.3f} under {name}" for name, value in evidence.get("slope", {}).items()
+    )
     return (
         f"Benefit of TS ({WORDS[quantity]}): {'; '.join(parts)}."
         f"{f' Slope from 0 to 50 % rejected: {slopes}.' if slopes else ''}"
-        f" Accuracy of the selected answers under TS less that under {accuracy}."
+        f" Accuracy of the selected answers under TS less that {accuracy}."
     )

@@ -40,8 +40,13 @@ EXAMPLES = {
 def metrics_claim(scores: GridScores, volatility: Sequence[Mapping[str, Any]]) -> Claim:
     """Judge from the rows of `volatility`."""
     known = [row for row in volatility if not np.isnan(row["mean"])]
-    if len(scores.run.methods) < 3 or not known:
-        return undecidable(*AGREE, lacking="three methods to rank")
+    if len(scores.run.methods) < 3:
+        few = "one method" if len(scores.run.methods) == 1 else "two methods"
+        return undecidable(*AGREE, because=f"The run has {few}; ranking takes three.")
+    if not known:
+        return undecidable(
+            *AGREE, because="No measure gives every method a confidence, so none can be ranked."
+        )
     half = known[0]["chance"] / 2
     means = {
         " to ".join(metric.upper() for metric in metrics): float(
@@ -68,12 +73,17 @@ def independence_claim(scores: GridScores) -> Claim:
         HOLDS if sharp["auroc"] == 1.0 and sharp["ece"] > 0.4 else FAILS,
     ]
     correlation = _correlation(scores)
-    shown = "undefined" if correlation is None else f"{correlation:+.2f}"
     because = (
         f"Examples: ECE {calm['ece']:.3f} with AUROC {calm['auroc']:.1f}, ECE {sharp['ece']:.3f} with AUROC "
-        f"{sharp['auroc']:.1f}. Within models and data sets of this run ACE and AUROC correlate at {shown}."
+        f"{sharp['auroc']:.1f}. {_correlation_told(correlation)}"
     )
     return Claim(*INDEPENDENT, all_of(parts), because, {"examples": found, "correlation": correlation})
+
+
+def _correlation_told(value: float | None) -> str:
+    if value is None:
+        return "In this run the correlation of ACE and AUROC is undefined: it takes three cells that differ."
+    return f"Within models and data sets of this run the correlation of ACE and AUROC is {value:+.2f}."
 
 
 def _correlation(scores: GridScores) -> float | None:

@@ -10,6 +10,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     MARGIN,
     OPEN,
     Claim,
+    absent,
     all_of,
     positive,
     refuting,
@@ -39,20 +40,34 @@ TOLD = (
 def open_book_claim(scores: GridScores, *, calibrated_at: float = CALIBRATED) -> Claim:
     """Judge TS on open-book data sets on which Base has an ACE of at most `calibrated_at`."""
     run = scores.run
-    if not {"Base", "TS"} <= set(run.methods):
-        return undecidable(*TOLD, lacking="TS or Base")
+    if missing := absent(("Base", "TS"), run.methods):
+        return undecidable(*TOLD, because=missing)
     base = {pair: _base_ace(scores, pair) for pair in run.pairs if run.open_book(pair[1])}
     calibrated = [pair for pair, value in base.items() if value <= calibrated_at]
     found = {name: pooled_benefit(scores, name, "TS", "Base", pairs=calibrated) for name in ("auroc", "ace")}
-    shown = ", ".join(_base_told(pair, value, calibrated_at) for pair, value in base.items()) or "none there"
+    shown = ", ".join(
+        _base_told(pair, value, bool(calibrated) and value > calibrated_at) for pair, value in base.items()
+    )
+    if not base:
+        return undecidable(*TOLD, because="The run has no open-book data set.")
     if not calibrated:
-        return undecidable(*TOLD, lacking=f"open-book set on which Base is calibrated (its ACE: {shown})")
+        return undecidable(
+            *TOLD,
+            because=f"On no open-book data set is Base calibrated (ACE at most {calibrated_at}): {shown}.",
+        )
     if found["auroc"] is None or found["ace"] is None:
-        return undecidable(*TOLD, lacking=f"wrong answers where Base is calibrated (its ACE: {shown})")
+        return undecidable(
+            *TOLD, because=f"Where Base is calibrated all answers are right, or all wrong; its ACE: {shown}."
+        )
     evidence = {name: tested(one) for name, one in found.items() if one is not None}
     verdict = all_of([positive(found["auroc"], parts=2), _not_positive(found["ace"])])
-    because = "; ".join(f"benefit in {name.upper()} {told(one)}" for name, one in evidence.items())
-    return Claim(*TOLD, verdict, f"{because}; ACE of Base: {shown}.", {**evidence, "pairs": calibrated})
+    because = ", ".join(f"in {name.upper()} {told(one)}" for name, one in evidence.items())
+    return Claim(
+        *TOLD,
+        verdict,
+        f"Benefit of TS over Base {because}. ACE of Base: {shown}.",
+        {**evidence, "pairs": calibrated},
+    )
 
 
 def _not_positive(contrast: Contrast) -> str:
@@ -61,9 +76,10 @@ def _not_positive(contrast: Contrast) -> str:
     return FAILS if refuting(contrast, 2).low > 0 else OPEN
 
 
-def _base_told(pair: Pair, value: float, calibrated_at: float) -> str:
-    """The ACE of Base, and whether the pair counts."""
-    return f"{' on '.join(pair)} {value:.3f}{'' if value <= calibrated_at else ' (does not count)'}"
+def _base_told(pair: Pair, value: float, left_out: bool) -> str:
+    """The ACE of Base, and that the pair does not count where others do."""
+    shown = "undefined" if np.isinf(value) else f"{value:.3f}"
+    return f"{' on '.join(pair)} {shown}{' (does not count)' if left_out else ''}"
 
 
 def _base_ace(scores: GridScores, pair: Pair) -> float:

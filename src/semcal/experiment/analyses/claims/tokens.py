@@ -12,6 +12,7 @@ from semcal.experiment.analyses.claims.verdicts import (
     HOLDS,
     OPEN,
     Claim,
+    absent,
     all_of,
     positive,
     undecidable,
@@ -50,8 +51,8 @@ def filler_claim(scores: GridScores) -> Claim:
     """Judge whether ATS overfits filler tokens."""
     run = scores.run
     fits = {method: _fits(run, method, loss="NLL") for method in ("TS", "ATS")}
-    if not all(fits.values()) or not {"TS", "ATS"} <= set(run.methods):
-        return undecidable(*OVERFITS, lacking="fits of TS and ATS by NLL")
+    if missing := absent(tuple(fits), run.methods) or _unfitted(fits, " by NLL"):
+        return undecidable(*OVERFITS, because=missing)
     by_pair = [_differences(run, pair) for pair in run.pairs]
     train = {method: _mean(found, "train_nll") for method, found in fits.items()}
     validation = {method: _mean(found, "validation_nll") for method, found in fits.items()}
@@ -60,8 +61,10 @@ def filler_claim(scores: GridScores) -> Claim:
         for kind, names in (("filler", FILLER), ("content", ("content",)))
     }
     semantic = pooled_benefit(scores, "brier", "TS", "ATS")
-    if semantic is None or np.isnan([*train.values(), *saved.values()]).any():
-        return undecidable(*OVERFITS, lacking="losses by token class")
+    if semantic is None:
+        return undecidable(*OVERFITS, because="No question counts, so there is no semantic Brier score.")
+    if np.isnan([*train.values(), *saved.values()]).any():
+        return undecidable(*OVERFITS, because="The fits of TS and ATS hold no losses by class of token.")
     parts = [
         _everywhere([one["saved in training"] for one in by_pair]),
         _everywhere([one["saved on filler less content"] for one in by_pair]),
@@ -109,13 +112,17 @@ def _everywhere(differences: Sequence[float]) -> str:
 def order_claim(scores: GridScores) -> Claim:
     """Judge who changes the order of tokens, and what that does to greedy answers."""
     run = scores.run
+    fits = {method: _fits(run, method) for method in ("TS", "ATS", "Platt")}
     changed = {
         method: {key: [fit[key] for fit in found if fit.get(key) is not None] for key in CHANGES}
-        for method in ("TS", "ATS", "Platt")
-        if (found := _fits(run, method))
+        for method, found in fits.items()
     }
-    if len(changed) < 3 or not all(all(by.values()) for by in changed.values()):
-        return undecidable(*ORDER, lacking="fits of TS, ATS and Platt with the changes that they make")
+    if missing := absent(tuple(fits), run.methods) or _unfitted(fits):
+        return undecidable(*ORDER, because=missing)
+    if not all(all(by.values()) for by in changed.values()):
+        return undecidable(
+            *ORDER, because="The fits of TS, ATS and Platt do not all say which tokens change."
+        )
     most = {method: max(max(values) for values in by.values()) for method, by in changed.items()}
     parts = [
         HOLDS if most["TS"] == 0 else FAILS,
@@ -139,6 +146,12 @@ def order_claim(scores: GridScores) -> Claim:
 
 
 CHANGES = ("top_changed", "order_changed")
+
+
+def _unfitted(fits: Mapping[str, Sequence[Fit]], how: str = "") -> str:
+    """Which methods have no fit, as a sentence; "" where all have."""
+    missing = [method for method, found in fits.items() if not found]
+    return f"There is no fit of {' and none of '.join(missing)}{how}." if missing else ""
 
 
 def _both(run: FinishedRun, *methods: str) -> bool:

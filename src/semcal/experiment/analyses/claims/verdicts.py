@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from semcal.metrics import Contrast, Interval
 
-__all__ = ["FAILS", "HOLDS", "MARGIN", "OPEN", "Claim", "all_of", "positive", "refuting", "undecidable"]
+__all__ = [
+    "FAILS",
+    "FEWEST",
+    "HOLDS",
+    "MARGIN",
+    "OPEN",
+    "RULES",
+    "Claim",
+    "absent",
+    "all_of",
+    "of_enough",
+    "positive",
+    "refuting",
+    "undecidable",
+]
 
-HOLDS, FAILS, OPEN = "holds", "does not", "not decidable here"
+#: The rules of claims and findings: their version, and since when it holds. docs/analyses.md tells of every
+#: version and of what had been seen when it was made; tests/experiment/test_frozen_rules.py holds this one.
+RULES = {"version": 5, "since": "2026-11-22"}
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable here"
 #: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
 MARGIN = 0.005
+#: With fewer questions than this in a data set no interval over questions is believed.
+FEWEST = 20
 
 
 @dataclass(frozen=True)
@@ -32,7 +52,7 @@ class Claim:
     rule : str
         When the claim holds, when it does not, and when that cannot be decided.
     verdict : str
-        "holds", "does not" or "not decidable here".
+        "holds", "does not hold" or "not decidable here".
     because : str
         The figures that decided, in a sentence.
     evidence : dict
@@ -71,9 +91,9 @@ def positive(contrast: Contrast, *, margin: float = MARGIN, parts: int = 1) -> s
     --------
     >>> drawn = np.linspace(-0.01, 0.01, 100)
     >>> [positive(Contrast(value, value + drawn)) for value in (0.02, 0.004, -0.006, -0.02)]
-    ['holds', 'not decidable here', 'does not', 'does not']
+    ['holds', 'not decidable here', 'does not hold', 'does not hold']
     >>> positive(Contrast(0.002, 0.002 + drawn / 10))
-    'does not'
+    'does not hold'
     """
     found = contrast.interval()
     if np.isnan(found.low):
@@ -84,18 +104,45 @@ def positive(contrast: Contrast, *, margin: float = MARGIN, parts: int = 1) -> s
 
 
 def all_of(verdicts: Sequence[str]) -> str:
-    """A claim of several parts holds when all do, and does not when one does not.
+    """A claim of several parts holds when all of them do, and does not hold when one does not.
 
     Examples
     --------
-    >>> all_of(["holds", "not decidable here"]), all_of(["holds", "does not", "not decidable here"])
-    ('not decidable here', 'does not')
+    >>> all_of(["holds", "not decidable here"]), all_of(["holds", "does not hold", "not decidable here"])
+    ('not decidable here', 'does not hold')
     """
     if FAILS in verdicts:
         return FAILS
     return OPEN if OPEN in verdicts or not verdicts else HOLDS
 
 
-def undecidable(key: str, claim: str, source: str, rule: str, *, lacking: str) -> Claim:
-    """A claim that this run says nothing about, and what would be needed."""
-    return Claim(key, claim, source, rule, OPEN, f"The run has no {lacking}.")
+def undecidable(key: str, claim: str, source: str, rule: str, *, because: str) -> Claim:
+    """A claim that this run says nothing about, and why: a sentence."""
+    return Claim(key, claim, source, rule, OPEN, because)
+
+
+def of_enough(claim: Claim, questions: int) -> Claim:
+    """The claim as it was judged; left open where some data set has too few questions for intervals.
+
+    Resamples of a handful of questions are too much alike: of one question the interval has no width.
+    """
+    if questions >= FEWEST or claim.verdict == OPEN:
+        return claim
+    few = "1 question counts" if questions == 1 else f"{questions} questions count"
+    because = f"{claim.because} Not decided: of a data set {few}, and intervals take {FEWEST} or more."
+    return replace(claim, verdict=OPEN, because=because)
+
+
+def absent(wanted: Sequence[str], methods: Collection[str]) -> str:
+    """Which of some methods were not run, as a sentence; "" where all were.
+
+    Examples
+    --------
+    >>> absent(["Base", "SE"], ["Base", "TS"]), absent(["Base", "SE"], ["TS"]), absent(["TS"], ["TS"])
+    ('SE was not run.', 'Base and SE were not run.', '')
+    """
+    missing = [name for name in wanted if name not in methods]
+    if not missing:
+        return ""
+    names = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+    return f"{names} {'was' if len(missing) == 1 else 'were'} not run."

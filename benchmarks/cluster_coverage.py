@@ -1,0 +1,114 @@
+"""How often 95 % intervals hold the truth where questions come in groups, or are few.
+
+    python -m benchmarks.cluster_coverage
+
+Simulated, 200 data sets a line. Metrics: groups of 1 to 9 questions that share their chance of being correct
+and with probability 0.9 also its outcome; confidences are these chances, or 0.2 too high; 200 resamples.
+Temperatures: questions of 4 answer tokens from 20, each with a temperature of its own around the one that a
+fit to 20 000 of them finds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from semcal.metrics import common_resamples, summary
+from semcal.recalibration import Suffixes, TemperatureFit, fit_temperatures
+
+DATA_SETS, RESAMPLES = 200, 200
+NAMES = ("accuracy", "brier", "auroc", "ace")
+TOKENS, VOCABULARY = 4, 20
+
+
+def grouped(seed: int, groups: int, flattery: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Confidences, outcomes and groups."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(groups), rng.integers(1, 10, groups))
+    chance = rng.uniform(0.1, 0.8, groups)[group]
+    drawn = np.where(rng.random(len(group)) < 0.9, rng.random(groups)[group], rng.random(len(group)))
+    return chance + flattery, (drawn < chance).astype(float), group
+
+
+@cache
+def truth(flattery: float) -> dict[str, float]:
+    """Accuracy, Brier score and AUROC of very many questions; ACE is the flattery by design."""
+    p, c, _ = grouped(0, 60_000, flattery)
+    return {**summary(p, c), "ace": flattery}
+
+
+def metrics_held() -> list[dict[str, Any]]:
+    """Shares of data sets whose plain and clustered intervals hold the truth."""
+    rows = []
+    for groups in (10, 20, 30, 60, 200):
+        for flattery in (0.0, 0.2):
+            hits = {name: np.zeros(2) for name in NAMES}
+            for seed in range(1, DATA_SETS + 1):
+                p, c, label = grouped(seed, groups, flattery)
+                for place, given in enumerate((None, label)):
+                    how = {"metrics": NAMES, "groups": given, "resamples": RESAMPLES, "seed": seed}
+                    drawn = common_resamples({0: (p, c)}, **how)
+                    for name in NAMES:
+                        one = drawn.interval(0, name)
+                        hits[name][place] += one.low <= truth(flattery)[name] <= one.high
+            rows += [
+                {"groups": groups, "true ACE": flattery, "metric": name}
+                | dict(zip(("questions drawn", "groups drawn"), (count / DATA_SETS).tolist()))
+                for name, count in hits.items()
+            ]
+    return rows
+
+
+def fitted(seed: int, questions: int) -> TemperatureFit:
+    """The temperature of questions that differ in theirs."""
+    rng = np.random.default_rng([seed, questions])
+    z = torch.tensor(rng.standard_normal((questions * TOKENS, VOCABULARY), dtype=np.float32) * 2.5)
+    heat = torch.tensor(1.6 * np.exp(0.4 * rng.standard_normal(questions))).repeat_interleave(TOKENS)
+    chances = torch.softmax(z.double() / heat[:, None], 1).numpy().cumsum(1)
+    index = torch.arange(questions)
+    suffixes = Suffixes(
+        prefix=z[:0],
+        states=z,
+        whole=False,
+        prompt_start=index * TOKENS,
+        prompt_length=torch.ones(questions, dtype=torch.long),
+        answer_question=index,
+        answer_start=index * TOKENS + 1,
+        target_start=torch.arange(questions + 1) * TOKENS,
+        targets=torch.tensor((chances > rng.random((len(z), 1))).argmax(1)),
+    )
+    resamples = RESAMPLES if questions < 1000 else 1
+    return fit_temperatures(suffixes, lambda s: s, points=[("NLL", None)], resamples=resamples, seed=seed)[0]
+
+
+def temperatures_held() -> list[dict[str, Any]]:
+    """Shares of calibration sets whose interval of T holds it: as stated, and quantiles of resampled sets."""
+    right = fitted(0, 20_000).temperature
+    rows = []
+    for questions in (5, 10, 20, 50, 200):
+        found = [fitted(seed, questions) for seed in range(DATA_SETS)]
+        ends = [(one.interval(), np.quantile(one.resampled, [0.025, 0.975])) for one in found]
+        hits = np.mean([[low <= right <= high for low, high in pair] for pair in ends], axis=0)
+        width = float(np.median([high / low for (low, high), _ in ends]))
+        rows.append(
+            {"questions": questions, "stated": hits[0], "resampled": hits[1], "high / low (median)": width}
+        )
+    return rows
+
+
+def main() -> int:
+    from benchmarks.__main__ import table
+
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        print(table(metrics_held()), table(temperatures_held()), sep="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

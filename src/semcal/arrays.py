@@ -1,0 +1,160 @@
+"""Numbers at the door of the formulas: arrays, tensors, tables and options, taken as float64 or refused.
+
+A tensor is known by what it can do (`detach`), so nothing but numpy is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.errors import InputError, UsageError
+
+__all__ = ["as_generator", "as_numbers", "as_option", "shown"]
+
+#: Kinds of dtype that hold numbers: truth values, whole numbers, floats.
+NUMERIC = "biuf"
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it, cut to 60 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
+    """Return an array of float64 of any shape.
+
+    Parameters
+    ----------
+    values : array_like
+        Numbers or truth values: nested lists, arrays, tensors on any device (those that require grad and
+        bfloat16 as well), what pandas holds. None becomes NaN.
+    what : str
+        The argument's name, for messages.
+
+    Raises
+    ------
+    InputError
+        Texts, complex numbers, dates, masked values, numbers beyond float64, rows of different lengths.
+
+    Examples
+    --------
+    >>> as_numbers([[True, 0.5], [1, None]], "confidence")
+    array([[1. , 0.5],
+           [1. , nan]])
+    >>> as_numbers(["0.5"], "confidence")
+    Traceback (most recent call last):
+    semcal.errors.InputError: confidence holds texts (str), got ['0.5']; expected numbers
+    """
+    found = _plain(values, what)
+    try:
+        array = np.asarray(found)
+        if array.dtype.kind == "O" or (array.dtype.kind == "V" and "float" in array.dtype.name):
+            _check_objects(array, what)
+        elif array.dtype.kind not in NUMERIC:
+            raise InputError(
+                f"{what} holds {_KINDS.get(array.dtype.kind, 'something else')} ({_type_in(array)}), "
+                f"got {shown(values)}; expected numbers"
+            )
+        return np.asarray(array, dtype=np.float64)
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        if "inhomogeneous" in str(error):
+            raise InputError(
+                f"{what} holds rows of different lengths; expected as many numbers in each"
+            ) from error
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{what} holds something that is no number ({reason}); expected numbers") from error
+
+
+_KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m": "spans of time"}
+
+
+def _type_in(array: NDArray[Any]) -> str:
+    """The type of what an array holds, in Python's words."""
+    return (
+        type(array.ravel()[0].item()).__name__
+        if array.size and array.dtype.kind in "US"
+        else str(array.dtype)
+    )
+
+
+def _plain(values: Any, what: str) -> Any:
+    """Tensors as arrays, masked arrays without masks as plain ones, both also in lists; all else as it is."""
+    if np.ma.is_masked(values):
+        raise InputError(
+            f"{what} holds masked values; leave these questions out (values.compressed()), or fill them"
+        )
+    if hasattr(values, "detach"):
+        tensor = values.detach().cpu()
+        wide = tensor if tensor.is_complex() else tensor.double()
+        return wide.numpy()
+    if isinstance(values, (list, tuple)) and any(
+        hasattr(item, "detach") or isinstance(item, (list, tuple, np.ma.MaskedArray)) for item in values
+    ):
+        return [_plain(item, what) for item in values]
+    return values
+
+
+def _check_objects(array: NDArray[Any], what: str) -> None:
+    """Refuse what is no number among objects, which numpy would read a number out of if it could."""
+    for value in array.ravel():
+        if not (value is None or isinstance(value, (numbers.Real, np.bool_)) or _is_decimal(value)):
+            raise InputError(f"{what} holds {shown(value)}, a {type(value).__name__}; expected numbers")
+
+
+def _is_decimal(value: object) -> bool:
+    """Whether it is a number of another kind: a decimal, or a float of fewer bits."""
+    return type(value).__name__ in ("Decimal", "bfloat16")
+
+
+def as_option(
+    value: Any,
+    name: str,
+    expected: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    whole: bool = False,
+) -> float:
+    """Return an option that is one number strictly between two others.
+
+    Raises
+    ------
+    UsageError
+        If it is no number, not whole where it must be, or outside; `expected` says what is.
+
+    Examples
+    --------
+    >>> as_option("ten", "bins", "a positive whole number, such as 15", low=0, whole=True)
+    Traceback (most recent call last):
+    semcal.errors.UsageError: bins is 'ten'; expected a positive whole number, such as 15
+    """
+    number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    real = isinstance(number, numbers.Real) and not isinstance(number, bool)
+    found = float(number) if real else math.nan
+    if not low < found < high or (whole and not found.is_integer()):
+        raise UsageError(f"{name} is {shown(value)}; expected {expected}")
+    return found
+
+
+def as_generator(seed: Any) -> np.random.Generator:
+    """Return the generator that a seed stands for.
+
+    Raises
+    ------
+    UsageError
+        If it is no seed.
+    """
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"seed is {shown(seed)}; expected a whole number from 0 on, or a numpy.random.Generator"
+        ) from error

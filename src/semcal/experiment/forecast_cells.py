@@ -1,0 +1,293 @@
+"""What one model on one data set will take: jobs, tokens, bytes and seconds, from sizes and shapes alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from semcal.errors import SemcalError
+from semcal.experiment.expected import expected_blocks
+from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of
+from semcal.experiment.grid_settings import DataSet, GridSettings, Model
+from semcal.experiment.machines import Machine
+from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
+from semcal.pipeline.sharing import on_disk
+from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
+
+__all__ = ["ASSUMED", "REFERENCES", "CellForecast", "nli_parameters", "parts_here", "shape_of"]
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What the settings do not say.
+
+    Attributes
+    ----------
+    question, passage, answer : int
+        Tokens, of a question with what the prompt puts around it.
+    characters : int
+        Of a token.
+    references : int
+        Answers to a calibration question, of a data set that is neither here nor in `REFERENCES`.
+    sharing : float
+        Calibration questions about one passage.
+    chosen, used : int
+        Candidates of a method that are chosen for some measure or loss, and for some measure.
+    distinct : float
+        Share of the drawn tokens that the model runs for: draws of a question share their beginnings.
+    asked : float
+        Share of the ordered pairs of answers that the NLI model is asked about.
+    parameters, nli_parameters : float
+        Of a model whose name says nothing.
+    width, vocabulary, layers : int
+        Of a model that is not here.
+    row : int
+        Bytes of a finished row.
+    """
+
+    question: int = 25
+    passage: int = 160
+    answer: int = 6
+    characters: int = 4
+    references: int = 3
+    sharing: float = 3.0
+    chosen: int = 5
+    used: int = 4
+    distinct: float = 0.15
+    asked: float = 0.03
+    parameters: float = 7.5e9
+    nli_parameters: float = 1.5e9
+    width: int = 4096
+    vocabulary: int = 128_000
+    layers: int = 32
+    row: int = 2500
+
+
+ASSUMED = Assumed()
+#: Answers to a calibration question in public data sets (tests/experiment/test_forecast.py counts them).
+REFERENCES = {"triviaqa": 14, "nq-open": 1, "squad": 1}
+
+
+def parts_here(dataset: DataSet) -> Parts | None:
+    """The questions of a data set that need not be fetched."""
+    sources = [dataset.source, dataset.test_source or dataset.source]
+    built_in = sizes_of_built_in(dataset.source) is not None
+    return load_parts(dataset) if built_in or all(Path(one).exists() for one in sources) else None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a language model: parameters, widths of states and vocabulary, layers, bytes of a number."""
+
+    parameters: float = ASSUMED.parameters
+    width: int = ASSUMED.width
+    vocabulary: int = ASSUMED.vocabulary
+    layers: int = ASSUMED.layers
+    bytes: int = 2
+
+    @property
+    def block(self) -> float:
+        """Parameters of one layer, which is what ATS has."""
+        return (self.parameters - 2 * self.width * self.vocabulary) / self.layers
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    settings: GridSettings
+    dataset: DataSet
+    parts: Parts | None
+    shape: Shape
+
+    def size(self, part: str) -> int:
+        if self.parts is not None:
+            return len(self.parts.part(part))
+        return int(getattr(self.dataset, part) or 60_000)
+
+    @property
+    def removes(self) -> bool:
+        """Whether features and recalibrators go when they are done with."""
+        return self.settings.keep == "chosen"
+
+    @cached_property
+    def passage(self) -> int:
+        """Tokens of a passage."""
+        if self.parts is None:
+            return ASSUMED.passage * ("squad" in self.dataset.source.lower())
+        contexts = [len(question.context or "") for question in self.parts.calibration_train]
+        return sum(contexts) // ASSUMED.characters // max(1, len(contexts))
+
+    @property
+    def own(self) -> int:
+        """Tokens of a prompt that are a question's own."""
+        return ASSUMED.question + self.passage
+
+    @cached_property
+    def references(self) -> float:
+        """Answers to a calibration question."""
+        if self.parts is None:
+            return REFERENCES.get(self.dataset.source.lower(), ASSUMED.references)
+        questions = self.parts.calibration_train
+        return sum(len(question.answers) for question in questions) / max(1, len(questions))
+
+    @cached_property
+    def sharing(self) -> float:
+        """Calibration questions about one passage."""
+        if self.parts is None:
+            return ASSUMED.sharing
+        questions = self.parts.calibration_train
+        return len(questions) / max(1, len({question.context for question in questions}))
+
+    def jobs(self) -> Counter[str]:
+        sizes = {part: self.size(part) for part in PARTS}
+        found = expected_blocks(self.settings, sizes)
+        if self.settings.runs.refit:
+            found["fit"] += (self.settings.runs.count - 1) * self._chosen(fitted=True)
+        return found
+
+    def _chosen(self, *, fitted: bool = False) -> int:
+        """Candidates that are asked the test questions."""
+        given = candidates_of(self.settings)
+        counts = {m: min(len(of), ASSUMED.chosen) for m, of in given.items() if m in FITTED or not fitted}
+        return sum(counts.values()) + (0 if fitted else len(self.settings.datasets) - 1)
+
+    def _answers(self) -> dict[str, int]:
+        """Answers that are drawn to all questions of a part."""
+        settings, sampling = self.settings, self.settings.sampling
+        tried = len({one.name for given in candidates_of(settings).values() for one in given})
+        more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
+        test = self._chosen() * (settings.runs.count * sampling.m + more)
+        return {
+            "validation": self.size("validation") * tried * max([sampling.m, *settings.chosen_at]),
+            "test": self.size("test") * test,
+        }
+
+    def read(self) -> Counter[str]:
+        fitted = bool(set(self.settings.methods) & set(FITTED))
+        calibration = self.size("calibration_train") * (self.own + self.references * ASSUMED.answer)
+        twice = self.removes and "TS" in self.settings.methods and self.dataset != self.settings.datasets[0]
+        asked = (self.size("validation") + 2 * self.size("test")) * self.own
+        return Counter({"features": round(calibration) * fitted * (1 + twice), "prompts": asked})
+
+    def drawn(self) -> Counter[str]:
+        answers = sum(self._answers().values())
+        return Counter({"draw": round(answers * ASSUMED.answer * ASSUMED.distinct)})
+
+    def pairs(self) -> int:
+        m = self.settings.sampling.m
+        twice = self.size("test") * m  # clustered without number and date forms as well
+        return (sum(self._answers().values()) + twice) * (m - 1)
+
+    def seconds(self, machine: Machine) -> Counter[str]:
+        """By stage, the NLI model's left out."""
+        per_token = 2 * self.shape.parameters / machine.peak
+        found: Counter[str] = Counter(
+            {stage: per_token * count / machine.reading for stage, count in self.read().items()}
+        )
+        drawn, answers = self.drawn()["draw"], sum(self._answers().values())
+        found["draw"] = per_token * drawn / machine.drawing + answers * machine.per_answer  # type: ignore[assignment]
+        found["fit"] = self.fitting(machine)  # type: ignore[assignment]
+        return found
+
+    def features(self) -> Counter[str]:
+        """Bytes of the states of calibration questions: whole sequences for ATS, passages once."""
+        own = self.own - self.passage + self.passage / self.sharing if "ATS" in self.settings.methods else 1
+        states = self.size("calibration_train") * (own + self.references * (ASSUMED.answer - 1))
+        fitted = bool(set(self.settings.methods) & set(FITTED))
+        return Counter({"features": round(states * self.shape.width * self.shape.bytes) * fitted})
+
+    def _vectors(self) -> dict[str, float]:
+        """Bytes of a recalibrator of each method."""
+        every = {"TS": 500, "ATS": 4 * self.shape.block, "Platt": 8 * self.shape.vocabulary}
+        return {method: size for method, size in every.items() if method in self.settings.methods}
+
+    def recalibrators(self, at_most: int | None = None, runs: int = 1) -> Counter[str]:
+        """Bytes of the candidates of each method, or of so many of them, fitted in so many runs."""
+        count = {method: len(given) for method, given in candidates_of(self.settings).items()}
+        sizes = [
+            size * min(count[method], at_most or count[method]) for method, size in self._vectors().items()
+        ]
+        return Counter({"recalibrators": round(sum(sizes) * runs)})
+
+    @property
+    def _fits(self) -> int:
+        """Runs that have fits of their own."""
+        return self.settings.runs.count if self.settings.runs.refit else 1
+
+    def training(self) -> Counter[str]:
+        """Bytes of the state of a training of the largest method while it takes the place of the last."""
+        return Counter({"trainings": round(6 * max(self._vectors().values(), default=0))})
+
+    def blocks(self) -> Counter[str]:
+        """Bytes of finished rows, in blocks and in files."""
+        rows = self._answers()["test"] // self.settings.sampling.m * ASSUMED.row
+        return Counter({"blocks": sum(self._answers().values()) * 60 + rows, "samples": rows})
+
+    def left(self) -> Counter[str]:
+        """Bytes on disk when it is done."""
+        if self.removes:
+            return self.recalibrators(ASSUMED.used) + self.blocks()
+        refits = self.recalibrators(ASSUMED.chosen, self._fits - 1)
+        return self.features() + self.recalibrators() + refits + self.blocks()
+
+    def moments(self) -> Iterator[Counter[str]]:
+        """Bytes on disk while its candidates are fitted, while the chosen ones are, and while it is asked."""
+        yield self.features() + self.recalibrators() + self.training()
+        chosen = self.recalibrators(ASSUMED.chosen, self._fits)
+        yield self.features() + chosen + self.training()
+        yield chosen + self.blocks()
+
+    def fitting(self, machine: Machine) -> float:
+        """Seconds of the fits: ATS is a block of the model at every token, Platt and TS the head alone."""
+        questions, epochs = self.size("calibration_train"), 2
+        head = self.shape.width * self.shape.vocabulary
+        answer = ASSUMED.answer * questions * epochs
+        works = {
+            "TS": 2 * head * answer,
+            "ATS": 6 * self.shape.block * (self.own + ASSUMED.answer) * questions * epochs,
+            "Platt": 6 * head * answer,
+        }
+        methods = [one.method for one in fits_of(self.settings, FITTED)]
+        if self.settings.runs.refit:
+            methods += (self._fits - 1) * ASSUMED.chosen * [one for one in works if one in methods]
+        flops = sum(works[method] for method in methods)
+        each = machine.per_step * questions * epochs
+        return flops / (machine.peak * machine.training) + each * len(methods)
+
+
+def shape_of(model: Model) -> Shape:
+    """From the model's directory if it is here, or else from a name such as "7B", or assumed."""
+    named = re.search(r"(\d+(?:\.\d+)?)B\b", model.path)
+    shape = Shape(parameters=float(named[1]) * 1e9) if named else Shape()
+    try:
+        place = place_of(model.path, LANGUAGE_MODEL)
+    except SemcalError:
+        return shape
+    if place.on_hub:
+        return shape
+    try:
+        config = json.loads((Path(place.source) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # a run says what is wrong with it
+        return shape
+    size = on_disk(Path(place.source)) / 4
+    given = config if isinstance(config, dict) else {}
+    width, vocabulary, layers = (
+        found if type(found := given.get(key)) is int and found > 0 else 0
+        for key in ("hidden_size", "vocab_size", "num_hidden_layers")
+    )
+    return Shape(size, width, vocabulary, layers, 4) if size and width and vocabulary and layers else shape
+
+
+def nli_parameters(equivalence: str) -> float:
+    """Of the NLI model, where it is here, or assumed."""
+    if equivalence == "exact":
+        return 0.0
+    try:
+        place = place_of(equivalence, NLI_MODEL)
+    except SemcalError:
+        return ASSUMED.nli_parameters
+    return ASSUMED.nli_parameters if place.on_hub else on_disk(Path(place.source)) / 4

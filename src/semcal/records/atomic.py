@@ -1,0 +1,255 @@
+"""Files and folders that appear whole or not at all, and locks on what two processes must not write at once.
+
+What is being written has a random name, opened exclusively, and an advisory lock (flock) until it is done.
+Who can take that lock knows that the writer has ended, in another container too, where process numbers mean
+nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from semcal.errors import UsageError
+
+__all__ = [
+    "LOCK",
+    "atomic_folder",
+    "atomic_write",
+    "clear_folder",
+    "file_lock",
+    "is_stream",
+    "naming",
+    "own_files",
+    "part_folder",
+    "remove_leftovers",
+]
+
+PART, LOCK = ".semcal.part", ".semcal.lock"
+#: Names of files and folders that a process leaves behind when it is killed.
+_LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)
+#: Folders of the names of open files, which are written to as they are.
+_OPEN_FILES = ("/dev", "/dev/fd", "/proc/self/fd")
+#: Seconds to wait for a lock; one that is only looked at is free again sooner.
+PATIENCE = 0.5
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path names a device, a pipe or an open file: it is written to as it is, never replaced.
+
+    Examples
+    --------
+    >>> is_stream(Path("/dev/null")), is_stream(Path("rows.jsonl"))
+    (True, False)
+    """
+    if not path.exists() or path.is_dir():
+        return False
+    return not path.is_file() or str(path.parent) in _OPEN_FILES
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for bytes so that it appears whole, flushed to disk, when the block ends, or not at all.
+
+    A symbolic link at `path` is replaced, not followed. What processes that were killed have left in the
+    folder is removed.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; it names `path`.
+    """
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clean(path.parent.absolute())
+        with _opened(path) as handle:
+            temporary = Path(handle.name)
+            try:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the system inside name `path`: a full disk does not say at which file it was noticed."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or str(error.filename).endswith(PART):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def part_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, for what is to get that name; it is removed when the block ends."""
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clean(path.parent.absolute())
+        folder, handle = _new_folder(path)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(handle)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that gets the name `path` when the block ends, in place of what is there.
+
+    An interruption or an error leaves what was there.
+    """
+    with part_folder(path) as folder, part_folder(path) as old:
+        yield folder
+        if path.exists():
+            path.replace(old)
+        try:
+            folder.rename(path)
+        except BaseException:
+            if not path.exists():
+                old.rename(path)
+            raise
+
+
+@contextmanager
+def file_lock(path: Path, busy: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs; it is removed by whoever holds it last.
+
+    Parameters
+    ----------
+    path : Path
+        Its name ends in `LOCK`.
+    busy : str
+        What is said if another process holds it.
+    shared : bool
+        Others may share it, but none may hold it alone.
+
+    Raises
+    ------
+    UsageError
+        If another process holds it. The lock of a process ends with it, however it ends.
+    """
+    handle = _locked(path, busy, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if _flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path, *, deep: bool = False) -> None:
+    """Remove what processes that were killed have left in a folder, and in those below it if `deep`."""
+    for path in folder.rglob(".*") if deep else folder.glob(".*"):
+        if _LEFTOVER.fullmatch(path.name):
+            _remove_if_dead(path)
+
+
+def own_files(folder: Path) -> list[Path]:
+    """What a folder holds, without what is being written and locks."""
+    return sorted(path for path in folder.iterdir() if not _LEFTOVER.fullmatch(path.name))
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove everything in a folder but its lock."""
+    for path in own_files(folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+#: Removes leftovers from a folder once in each process: looking at all names for each file would take long.
+_clean = cache(remove_leftovers)
+
+
+def _random_name(path: Path) -> Path:
+    return path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A new file beside `path`, locked."""
+    while True:
+        handle = _random_name(path).open("xb")
+        _flock(handle.fileno(), fcntl.LOCK_EX)
+        if _is_at(Path(handle.name), handle.fileno()):  # else it was taken for a leftover before the lock
+            return handle
+        handle.close()
+
+
+def _new_folder(path: Path) -> tuple[Path, int]:
+    """A new folder beside `path`, and what holds its lock."""
+    while True:
+        temporary = _random_name(path)
+        temporary.mkdir()
+        try:
+            handle = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        _flock(handle, fcntl.LOCK_EX)
+        if _is_at(temporary, handle):
+            return temporary, handle
+        os.close(handle)
+
+
+def _locked(path: Path, busy: str, kind: int) -> int:
+    """The open lock file."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        if _flock(handle, kind | fcntl.LOCK_NB) and _is_at(path, handle):
+            return handle
+        os.close(handle)
+        if time.monotonic() > deadline:
+            raise UsageError(busy)
+        time.sleep(PATIENCE / 20)
+
+
+def _flock(handle: int, kind: int) -> bool:
+    """Whether a lock could be had; a file system without locks gives it always."""
+    try:
+        fcntl.flock(handle, kind)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+    return True
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_dead(path: Path) -> None:
+    """Remove a leftover unless a process holds it, or it is no file or folder of ours."""
+    is_folder = path.is_dir()
+    with suppress(OSError):  # gone meanwhile, a symbolic link, or somebody else's: it stays
+        handle = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_folder:
+                shutil.rmtree(path)
+            elif stat.S_ISREG(os.fstat(handle).st_mode):
+                path.unlink()
+        finally:
+            os.close(handle)

@@ -1,0 +1,355 @@
+"""--out: what is refused or replaced, what a signal or a full disk leaves, and two processes at once."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoking import semcal, write
+
+from semcal.cli.claims import kept_in_words
+from semcal.cli.commands import demo, export, fit, report, run
+from semcal.errors import UsageError
+from semcal.records import LOCK, file_lock
+
+ROWS = [{"id": str(i), "question": "Who?", "samples": ["a", "b", "a"]} for i in range(5)]
+GRID = """
+models: [{name: none, path: no-such-model}]
+datasets: [{name: d, source: atlas-trivia, calibration_train: 24, validation: 8, test: 12}]
+equivalence: exact
+"""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    return write(tmp_path / "rows.jsonl", ROWS)
+
+
+def started(*arguments: Any, **how: Any) -> subprocess.Popen[str]:
+    """A command as a process, which waits for rows on its stdin."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "semcal", *map(str, arguments)]
+    return subprocess.Popen(command, text=True, **pipes, **how)
+
+
+def wait_for(there: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(".*")]
+
+
+@pytest.mark.parametrize(
+    "command", ["cluster", "measure", "grade", "metrics", ("sample", "--model", "no-such-model"), "ask"]
+)
+def test_a_file_that_is_there_is_refused_before_anything_is_read_or_loaded(
+    command: str | tuple[str, ...], tmp_path: Path
+) -> None:
+    name, *options = (command,) if isinstance(command, str) else command
+    out = tmp_path / "out.jsonl"
+    out.write_text("forty rows\n")
+    code, printed, stderr = semcal(name, tmp_path / "no-such-file.jsonl", *options, "--out", out)
+    assert (code, printed) == (2, [])
+    assert stderr == (
+        f"error: --out {out} is there already; name another file, or give --overwrite to replace it\n"
+    )
+    assert out.read_text() == "forty rows\n"
+    assert hidden(tmp_path) == []
+
+
+def test_overwrite_replaces_a_file_and_no_folder(rows: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("forty rows\n")
+    assert semcal("cluster", rows, "--out", out, "--overwrite", "-q")[0] == 0
+    assert [json.loads(line)["clusters"] for line in out.read_text().splitlines()] == [[[0, 2], [1]]] * 5
+    code, _, stderr = semcal("cluster", rows, "--out", tmp_path, "--overwrite")
+    assert (code, stderr) == (2, f"error: --out {tmp_path} is a folder; name a file\n")
+
+
+def test_a_link_is_refused_and_with_overwrite_replaced_not_followed(rows: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    for target in (rows, "nowhere"):
+        out.symlink_to(target)
+        assert semcal("cluster", rows, "--out", out)[0] == 2
+        assert semcal("cluster", rows, "--out", out, "--overwrite", "-q")[0] == 0
+        assert not out.is_symlink()
+        assert len(Path(rows).read_text().splitlines()) == 5
+        out.unlink()
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_devices_and_pipes_stay_what_they_are(rows: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert semcal("cluster", rows, "--out", pipe, "-q")[0] == 0
+    assert len(os.read(reader, 10_000).splitlines()) == 5
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert semcal("cluster", rows, "--out", "/dev/null", "-q")[0] == 0
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)  # noqa: PTH116
+    for out in ("/dev/full", "/dev/stdout"):
+        command = [sys.executable, "-m", "semcal", "cluster", rows, "-q", "--out", out]
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"error: No space left on device: {out}; free some space there and run the same command again\n",
+        )
+
+
+@pytest.mark.parametrize("stopped", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind_and_says_so(stopped: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out.jsonl"
+    process = started("cluster", "-", "--out", out, "-q")
+    wait_for(lambda: hidden(tmp_path), process)
+    time.sleep(0.5)  # until it waits for rows
+    process.send_signal(stopped)
+    stderr = process.communicate()[1]
+    word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)
+    assert (process.returncode, stderr) == (code, f"{word}; nothing is kept, and {out} was not written\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_without_out_ends_the_command_too(tmp_path: Path) -> None:
+    process = started("cluster", "-", "-q", cwd=tmp_path)
+    time.sleep(2)
+    process.terminate()
+    out, stderr = process.communicate()
+    if process.returncode == -signal.SIGTERM:  # it came before Python had come to the command
+        return
+    assert (process.returncode, out) == (143, "")
+    assert stderr == "terminated; nothing is kept but what was printed\n"
+
+
+def test_a_second_process_on_one_out_is_refused_until_the_first_has_ended(rows: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    first = started("cluster", "-", "--out", out, "-q")
+    wait_for(lambda: hidden(tmp_path), first)
+    code, _, stderr = semcal("cluster", rows, "--out", out)
+    assert (code, stderr) == (
+        2,
+        f"error: another process is writing to {out}; wait until it has ended, or name another --out\n",
+    )
+    first.communicate("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
+    assert first.returncode == 0
+    assert len(out.read_text().splitlines()) == 2
+    assert hidden(tmp_path) == []
+
+
+def test_what_a_killed_command_leaves_is_gone_after_the_next_one(rows: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    process = started("cluster", "-", "--out", out, "--workers", "1", "-q")
+    many = "".join(json.dumps(row) + "\n" for row in ROWS * 120)
+    assert process.stdin is not None
+    process.stdin.write(many)
+    process.stdin.flush()
+    wait_for(lambda: [name for name in hidden(tmp_path) if name.endswith(".part")], process)
+    process.kill()
+    process.communicate()
+    assert len(hidden(tmp_path)) == 2
+    assert not out.exists()
+    command = [sys.executable, "-m", "semcal", "cluster", rows, "--out", str(out), "-q"]
+    subprocess.run(command, check=True)
+    assert hidden(tmp_path) == []
+
+
+def unprivileged() -> None:
+    """Let the permissions of files hold for this process, though root started it."""
+    drop, overrides = 24, (1, 2)  # PR_CAPBSET_DROP; CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    for capability in overrides if os.geteuid() == 0 else ():
+        if ctypes.CDLL(None).prctl(drop, capability, 0, 0, 0):
+            raise OSError
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="root gives up its rights by a call of Linux")
+def test_a_folder_that_cannot_be_written_to_is_an_error_before_any_work(tmp_path: Path) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    folder.chmod(0o555)
+    command = [sys.executable, "-m", "semcal", "sample", "no-questions.jsonl", "--model", "none", "--out"]
+    for out in (folder / "out.jsonl", folder / "new" / "out.jsonl"):
+        try:
+            done = subprocess.run(
+                [*command, str(out)],
+                preexec_fn=unprivileged,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except subprocess.SubprocessError:
+            pytest.skip("root may not give up its rights here")
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"error: Permission denied: {out}; check who may write there, or name another place\n",
+        )
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path / "many.jsonl", ROWS * 300)
+    out = tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "semcal", "cluster", file, "--out", str(out), "-q"]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+
+    done = subprocess.run(command, preexec_fn=limit, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"error: File too large: {out}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["many.jsonl"]
+
+
+def refused(claim: Any, *, overwrite: bool = False) -> str:
+    """Why a claim is refused, or "" if it is not."""
+    try:
+        claim.check(overwrite=overwrite)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "fit"
+    assert refused(fit.claim({"out": out})) == ""
+    out.mkdir()
+    assert refused(fit.claim({"out": out})) == ""
+    (out / "calibration.json").write_text('{"method": "TS"}')
+    assert "holds a recalibrator already; name another folder, or give --overwrite" in refused(
+        fit.claim({"out": out})
+    )
+    assert refused(fit.claim({"out": out}), overwrite=True) == ""
+    (out / "calibration.json").write_text('{"kind": "calibration"}')
+    assert "this command did not write what it holds" in refused(fit.claim({"out": out}), overwrite=True)
+    write(tmp_path / "thesis.tex", [])
+    assert "is a file; name a folder" in refused(fit.claim({"out": tmp_path / "thesis.tex"}), overwrite=True)
+    (tmp_path / "fit.unfinished").mkdir()
+    (tmp_path / "fit.unfinished" / "settings.json").write_text("{}")
+    assert refused(fit.claim({"out": out})) == ""  # it was begun, and goes on
+
+
+def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
+    (tmp_path / "fit").mkdir()
+    (tmp_path / "fit" / "notes.txt").write_text("mine")
+    for more in ((), ("--overwrite",), ("--fresh",)):
+        code, _, stderr = semcal("fit", "none.jsonl", "--model", "none", "--out", tmp_path / "fit", *more)
+        assert (code, "is not empty, and this command did not write" in stderr) == (2, True)
+    assert hidden(tmp_path) == []
+
+
+def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    assert refused(demo.claim({"out": out})) == ""
+    out.mkdir()
+    (out / "verdicts.sqlite").write_text("")  # it was killed while it loaded its models
+    assert refused(demo.claim({"out": out})) == ""
+    (out / "settings.json").write_text('{"preset": "sound"}')
+    (out / "results.json").write_text("{}")
+    assert refused(demo.claim({"out": out})) == ""
+    (out / "settings.json").write_text('{"editor.fontSize": 12}')
+    assert "give --overwrite" in refused(demo.claim({"out": out}))
+    code, _, _ = semcal("demo", "--out", out, "--fresh")
+    assert code == 2
+    assert (out / "results.json").exists()
+
+
+def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
+    config = tmp_path / "grid.yaml"
+    config.write_text(GRID)
+    taken = tmp_path / "thesis"
+    taken.mkdir()
+    (taken / "chapter.tex").write_text("mine")
+    for more in ((), ("--dry-run",), ("--fresh", "--overwrite")):
+        code, _, stderr = semcal("run", config, "--out", taken, *more)
+        assert (code, "thesis" in stderr) == (2, True)
+    assert [path.name for path in taken.iterdir()] == ["chapter.tex"]
+    code, _, stderr = semcal("merge", taken, tmp_path)
+    assert (code, "this command did not write what it holds" in stderr) == (2, True)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "settings.yaml").write_text("")
+    options = {"out": own, "config": config, "shard": None, "fresh": False, "start": None}
+    assert refused(run.claim(options)) == ""
+
+
+def test_a_second_process_on_a_run_is_refused_and_another_shard_is_not(tmp_path: Path) -> None:
+    config = tmp_path / "grid.yaml"
+    config.write_text(GRID)
+    folder = tmp_path / "run"
+    options = {"out": folder, "config": config, "shard": None, "fresh": False, "start": None}
+    with run.claim(options).locked():
+        for more in ((), ("--shard", "1/2")):
+            code, _, stderr = semcal("run", config, "--out", folder, *more)
+            assert (code, f"another process is writing to {folder}" in stderr) == (2, True)
+    with run.claim({**options, "shard": "1/2"}).locked():
+        for shard, busy in (("1/2", True), ("2/2", False), (None, True)):
+            claim = run.claim({**options, "shard": shard})
+            if busy:
+                with pytest.raises(UsageError, match="another process is writing"), claim.locked():
+                    pass
+            else:
+                with claim.locked():
+                    pass
+    assert not folder.exists()
+
+
+def test_a_report_is_written_to_a_folder_of_reports_alone(tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    for path in (folder, out):
+        path.mkdir()
+    (folder / "samples").mkdir()
+    (out / "results.json").write_text("{}")
+    for target, free in ((None, True), (folder, True), (out, True), (tmp_path, False)):
+        claim = report.claim({"run": folder, "out": target})
+        assert claim is not None
+        assert (refused(claim) == "") == free
+
+
+def test_export_writes_beside_its_own_files_alone(tmp_path: Path) -> None:
+    options = {"out": tmp_path / "settings", "fold": False}
+    options["out"].mkdir()
+    (options["out"] / "vllm.json").write_text("{}")
+    assert refused(export.claim(options)) == ""
+    (options["out"] / "model.safetensors").write_text("")
+    assert "give --overwrite" in refused(export.claim(options))
+    assert "did not write" in refused(export.claim({**options, "fold": True}), overwrite=True)
+
+
+def test_what_is_kept_is_said_with_how_to_go_on(tmp_path: Path) -> None:
+    blocks = tmp_path / "fit.unfinished" / "blocks" / "rows"
+    options: dict[str, Any] = {"out": tmp_path / "fit"}
+    claim = fit.claim(options)
+    assert kept_in_words(claim, options) == ""
+    blocks.mkdir(parents=True)
+    assert kept_in_words(claim, options) == ""
+    (blocks / "a.jsonl").write_text("")
+    (tmp_path / "cache").write_text("")
+    options |= {"cache": tmp_path / "cache", "fresh": True}
+    assert kept_in_words(claim, options) == (
+        f"what is finished is kept in {tmp_path}/fit.unfinished and {tmp_path}/cache; the same command "
+        "without --fresh goes on from there"
+    )
+
+
+def test_a_lock_that_a_killed_process_left_is_no_hindrance(rows: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    (tmp_path / f".out.jsonl{LOCK}").write_text("")
+    assert semcal("cluster", rows, "--out", out, "-q")[0] == 0
+    assert hidden(tmp_path) == []
+    with file_lock(tmp_path / f".out.jsonl{LOCK}", "busy"):
+        assert semcal("cluster", rows, "--out", out, "--overwrite")[0] == 2

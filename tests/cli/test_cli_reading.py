@@ -1,0 +1,176 @@
+"""What commands say of rows: their columns, unknown likelihoods, and many bad ones in few lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from invoking import semcal, write
+
+from semcal.cli.complaints import BadRows
+from semcal.errors import InputError, QuestionError, RowError
+
+ROW = {"id": "a", "question": "Who?", "samples": ["Ada", "Bo"], "log_likelihoods": [-0.1, -0.2]}
+CLUSTERED = {**ROW, "clusters": [[0], [1]]}
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+GRADABLE = {**CLUSTERED, "answers": ["Ada"], "top_cluster": {"E-SC": 0}}
+ASSESSED = {"id": "a", "confidence": 0.5, "correct": True, "log_likelihoods": [-0.1]}
+COMMANDS = {"cluster": ROW, "measure": CLUSTERED, "grade": GRADABLE, "metrics": ASSESSED}
+
+
+def lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nan_is_an_error_with_line_and_id_wherever_rows_are_read(command: str) -> None:
+    good = COMMANDS[command]
+    bad = {**good, "id": "b7", "log_likelihoods": [float("nan"), -0.2]}
+    code, rows, stderr = semcal(command, "-", stdin=lines(good, bad, {**good, "id": "c"}))
+    assert code == 1
+    assert "line 2 (id 'b7'): 'log_likelihoods' holds NaN" in stderr
+    assert "1 bad row was left out" in stderr
+    assert (rows[0]["n"] == 2) if command == "metrics" else ([row["id"] for row in rows] == ["a", "c"])
+
+
+@pytest.mark.parametrize("command", ["cluster", "measure", "grade"])
+@pytest.mark.parametrize(
+    ("likelihoods", "reason"),
+    [
+        ([0.5, -1], "must be natural logarithms of probabilities, at most 0, got 0.5"),
+        ([float("inf"), -1], "at most 0, got inf"),
+        (["-inf", "-inf"], "are all -inf"),
+        ([None, 0.1], "at most 0, got 0.1"),
+        ([-1], "must hold 2 numbers"),
+        ([10**400, -1], "expected a number of at most 308 digits, got a whole number of about 400 digits"),
+    ],
+)
+def test_a_likelihood_that_cannot_be_is_a_bad_row(command: str, likelihoods: list, reason: str) -> None:
+    bad = {**COMMANDS[command], "id": "b7", "log_likelihoods": likelihoods}
+    code, rows, stderr = semcal(command, "-", stdin=lines(COMMANDS[command], bad))
+    assert (code, len(rows)) == (1, 1)
+    assert "line 2 (id 'b7'): 'log_likelihoods'" in stderr
+    assert reason in stderr
+
+
+def test_a_likelihood_barely_above_zero_is_rounding() -> None:
+    code, rows, _ = semcal("measure", "-", stdin=lines({**CLUSTERED, "log_likelihoods": [1e-7, -1]}))
+    assert (code, len(rows[0]["confidence"])) == (0, 7)
+
+
+@pytest.mark.parametrize("command", ["cluster", "measure", "grade"])
+def test_one_unknown_likelihood_makes_all_of_the_row_null_and_is_said(command: str) -> None:
+    unknown = {**COMMANDS[command], "id": "b7", "log_likelihoods": [None, -0.2]}
+    code, rows, stderr = semcal(command, "-", stdin=lines(COMMANDS[command], unknown))
+    assert (code, [row["log_likelihoods"] for row in rows]) == (0, [[-0.1, -0.2], None])
+    assert f"{command}: line 2 (id 'b7'): 1 of 2 log-likelihoods unknown (null): all become null" in stderr
+    if command == "measure":
+        assert list(rows[1]["confidence"]) == ["E-SC"]
+        assert "1 row has no log-likelihoods (ids 'b7') and got E-SC alone" in stderr
+
+
+def test_responses_and_other_cases_of_our_names_are_understood() -> None:
+    row = {"ID": "a", "Question": "Who?", "Responses": ["Ada", "Bo"], "note": 1}
+    code, rows, stderr = semcal("cluster", "-", stdin=lines(row))
+    assert code == 0
+    assert list(rows[0]) == ["id", "question", "samples", "note", "normal_forms", "clusters"]
+    assert "cluster: columns: 'ID' as id, 'Question' as question, 'Responses' as samples" in stderr
+    code, rows, _ = semcal("cluster", "-", stdin=lines({"id": 1, "query": "Who?", "completions": ["Ada"]}))
+    assert (code, rows[0]["samples"]) == (0, ["Ada"])
+
+
+def test_generations_are_not_taken_for_samples() -> None:
+    code, _, stderr = semcal(
+        "cluster", "-", stdin=lines({"id": 1, "question": "Who?", "generations": ["Ada.\nQ"]})
+    )
+    assert code == 1
+    assert "no 'samples'" in stderr
+
+
+def test_the_models_answer_is_never_taken_for_the_reference() -> None:
+    row = {"id": 1, "question": "Who?", "prediction": "Ada", "answer": "Ada"}
+    code, rows, stderr = semcal("grade", "-", stdin=lines(row))
+    assert (code, rows) == (1, [])
+    assert "give --columns answers=answer" in stderr
+    code, rows, _ = semcal("grade", "-", "--columns", "answers=answer", stdin=lines(row))
+    assert (code, rows[0]["correct"]) == (0, True)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_columns_of_rows_are_mapped_by_option(command: str) -> None:
+    row = {{"id": "Nummer"}.get(key, key): value for key, value in COMMANDS[command].items()}
+    code, rows, _ = semcal(command, "-", "--columns", "id=Nummer", stdin=lines(row))
+    assert (code, len(rows)) == (0, 1)
+    code, rows, stderr = semcal(command, "-", "--columns", "id=Numer", stdin=lines(row))
+    assert (code, rows) == (2, [])
+    assert "unknown column 'Numer'; did you mean 'Nummer'?" in stderr
+
+
+def test_300_bad_rows_of_one_kind_are_one_line(tmp_path: Path) -> None:
+    rows = [{"id": f"r{n}", "question": "Who?", "samples": n} for n in range(300)]
+    code, _, stderr = semcal("cluster", write(tmp_path / "rows.jsonl", [ROW, *rows]))
+    assert code == 1
+    told = [line for line in stderr.splitlines() if "samples" in line]
+    assert told == [
+        "lines 2-301 (300 rows, ids 'r0', 'r1', 'r2', …): 'samples' must be a list of strings, got 0"
+    ]
+    assert "300 bad rows were left out" in stderr
+
+
+def test_a_kind_of_complaint_is_told_at_once_and_the_rest_of_it_at_the_end(capsys) -> None:
+    with BadRows() as bad:
+        bad.report(RowError(2, "'samples' must be a list, got 5", "a"))
+        bad.report(RowError(3, "'samples' must be a list, got 'x y'", "b"))
+        assert capsys.readouterr().err == ""
+        bad.pause()
+        assert (
+            capsys.readouterr().err == "lines 2-3 (2 rows, ids 'a', 'b'): 'samples' must be a list, got 5\n"
+        )
+        for line in (5, 6, 9, 11, 13):
+            bad.report(RowError(line, f"'samples' must be a list, got {line}"))
+            bad.pause()
+        bad.report(RowError(20, "'answers' must be a list, got 5", last=23))
+        bad.report(QuestionError("q1", "its prompt has 900 tokens"))
+        bad.report(QuestionError("q2", "its prompt has 901 tokens"))
+        bad.report(InputError("no memory"))
+    assert capsys.readouterr().err.splitlines() == [
+        "lines 20-23: 'answers' must be a list, got 5",
+        "2 rows, ids 'q1', 'q2': its prompt has 900 tokens",
+        "no memory",
+        "lines 5-6, 9, 11, … (5 more rows): 'samples' must be a list, got 5",
+    ]
+    assert (bad.count, bad.exit_code()) == (11, 1)
+
+
+def test_what_is_held_back_is_told_when_the_command_fails(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("Frage;Antwort\n" + "Wer?;Ada\n" * 300)
+    code, _, stderr = semcal("fit", tmp_path / "q.csv", "--model", "no-such", "--out", tmp_path / "out")
+    assert code == 1
+    first, second, third = stderr.splitlines()
+    assert first == f"fit: {tmp_path / 'q.csv'}: cells are separated by semicolons"
+    assert second.startswith(
+        'lines 2-301 (300 rows): no question: give it as "question" (the row\'s keys: Frage'
+    )
+    assert third.startswith("error: no questions in ")
+
+
+def test_a_dry_run_of_sample_names_bad_rows_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", [{"id": 1, "question": "Who?"}, {"id": 2}])
+    code, _, stderr = semcal("sample", path, "--model", "none", "--dry-run")
+    assert code == 1
+    assert "line 2 (id 2): no question" in stderr
+    assert "would sample 10 answers to each of 1 questions" in stderr
+
+
+def test_a_table_where_rows_are_read_gets_the_way_to_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,samples\n1,Ada\n")
+    code, _, stderr = semcal("cluster", tmp_path / "rows.csv")
+    assert code == 1
+    assert "read_csv('rows.csv').to_json('rows.jsonl', orient='records', lines=True)" in stderr
+
+
+def test_columns_beside_a_single_question_are_wrong_usage() -> None:
+    code, _, stderr = semcal("ask", "Who built it?", "--columns", "question=Frage")
+    assert (code, "--columns is for a file of questions" in stderr) == (2, True)

@@ -1,0 +1,212 @@
+"""What commands print where: tables for people, details on request, nothing of other libraries."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny_models
+import transformers
+import typer
+from invoking import write
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from semcal.cli import console
+from semcal.cli.app import app
+from semcal.cli.commands import demo
+from semcal.cli.tables import metrics_tables
+from semcal.engine import load_model
+from semcal.semantics import MEASURES
+
+QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
+
+
+def semcal(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with a tensor that belongs to nothing, which transformers reports when it is loaded."""
+    folder = tiny_models.save(tmp_path_factory.mktemp("model"))
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file({**tensors, "left.over": next(iter(tensors.values())).clone()}, path, {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("option", [(), ("-v",)])
+def test_processes_and_memory_are_told_with_v_alone(
+    option: tuple[str, ...], model: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, _, stderr = semcal("sample", file, "--model", model, "--m", 2, "--workers", 1, *option)
+    told = ["sample: 1 process of 1 thread" in stderr, "peak memory: " in stderr]
+    assert (code, told) == (0, [bool(option)] * 2)
+
+
+def test_loading_a_model_prints_nothing_and_leaves_the_settings_of_transformers(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library = transformers.utils.logging
+    before = library.get_verbosity()
+    library.set_verbosity_info()
+    library.enable_progress_bar()
+    try:
+        load_model(model)
+        assert (library.get_verbosity(), library.is_progress_bar_enabled()) == (library.INFO, True)
+    finally:
+        library.set_verbosity(before)
+    assert "".join(capfd.readouterr()) == ""
+
+
+RESULT = {
+    "n": 40,
+    "accuracy": 0.5,
+    "auroc": 0.71234,
+    "mean_confidence": 0.6,
+    "gain": -0.0123,
+    "ace_p": None,
+    "selective_accuracy": {"0.0": 0.5, "0.9": 0.75},
+}
+
+
+def printed(results: list[dict], width: int) -> list[str]:
+    stream = io.StringIO()
+    for table in metrics_tables(results, width):
+        Console(file=stream, width=width).print(table)
+    return stream.getvalue().splitlines()
+
+
+def test_metrics_with_intervals_fit_80_columns_each_value_on_a_line_with_its_error() -> None:
+    spread = {
+        "se": {"auroc": 0.05, "gain": 0.0456},
+        "interval": {"auroc": [0.61, 1.0], "gain": [-0.1, 0.08]},
+    }
+    results = [{"measure": name, **RESULT, **spread} for name in MEASURES]
+    lines = printed(results, 80)
+    assert max(map(len, lines)) <= 80
+    assert next(line for line in lines if line.startswith("auroc")).split()[1:6] == [
+        *("0.7123", "±", ".050", "[.610,", "1.000]")
+    ]
+    gains = [line for line in lines if line.startswith("gain")]
+    assert sum(line.count("-0.0123 ± .046 [-.100, .080]") for line in gains) == len(MEASURES)
+    heads = [name for line in lines if line.startswith("metric") for name in line.split()[1:]]
+    assert heads == list(MEASURES)
+
+
+def test_metrics_without_intervals_stand_in_one_table() -> None:
+    lines = printed([{"measure": name, **RESULT} for name in MEASURES], 80)
+    assert sum(line.startswith("metric") for line in lines) == 1
+    assert len(lines) == 1 + 6 + 2
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_the_demo_prints_tables_into_a_pipe_and_json_on_demand(
+    json_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work itself is left out: what counts is where its results go."""
+    monkeypatch.setattr("semcal.experiment.comparison.Comparison.run", lambda *_: {"made": "up"})
+    monkeypatch.setattr("semcal.experiment.comparison.Comparison.write_costs", lambda *_: None)
+    monkeypatch.setattr("semcal.report.build", lambda out, **_: out / "report.html")
+    monkeypatch.setattr(demo, "_show", lambda results: typer.echo(f"tables of {results}"))
+    monkeypatch.setattr(demo, "open_models", lambda *_, **__: None)
+    options = ("--json",) if json_too else ()
+    code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", "--workers", 1, *options)
+    assert code == 0
+    assert stdout == ('{"made": "up"}\n' if json_too else "tables of {'made': 'up'}\n")
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == ["report"]
+
+
+def child(code: str, **more: str) -> str:
+    """What a clean process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **more}, check=True
+    )
+    return done.stdout
+
+
+def test_env_tells_versions_without_loading_pytorch() -> None:
+    printing = (
+        "import sys; from semcal.cli.app import app\n"
+        "try: app(['env', '--json'])\n"
+        "except SystemExit: print('torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    first, loaded = child(printing).splitlines()
+    found = json.loads(first)
+    assert found["versions"]["torch"].startswith("2.")
+    assert found["cuda"] == "not looked up; see semcal env -v"
+    assert loaded == "False False"
+
+
+def test_env_asks_pytorch_with_v() -> None:
+    code, stdout, _ = semcal("env", "--json", "-v")
+    found = json.loads(stdout)
+    assert (code, isinstance(found["threads"], int), isinstance(found["cuda"], list)) == (0, True, True)
+
+
+def test_the_shell_completes_commands() -> None:
+    _, stdout, _ = semcal("--help")
+    assert "--install-completion" in stdout
+    words = child(
+        "from semcal.cli import main; main()",
+        _SEMCAL_COMPLETE="complete_bash",
+        COMP_WORDS="semcal me",
+        COMP_CWORD="1",
+    )
+    assert words.split() == ["merge", "measure", "metrics"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """A terminal to take the place of stderr, with nothing piped."""
+    stream = Terminal()
+    monkeypatch.setattr(console, "_in_a_pipe", lambda: False)
+    monkeypatch.setenv("TERM", "xterm")
+    yield stream
+    console.set_quiet(False)
+
+
+def test_a_terminal_shows_that_something_is_loading(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with console.loading(), console.loading():
+        pass
+    assert "loading" in terminal.getvalue()
+    assert console._running == []
+
+
+def test_nothing_is_shown_of_loading_when_it_is_quiet_piped_or_inside_a_bar(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
+    console.set_quiet(True)
+    with console.loading():
+        pass
+    console.set_quiet(False)
+    monkeypatch.setattr(console, "_in_a_pipe", lambda: True)
+    with console.loading():
+        pass
+    monkeypatch.setattr(console, "_in_a_pipe", lambda: False)
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    with console.loading():
+        pass
+    assert terminal.getvalue() == ""

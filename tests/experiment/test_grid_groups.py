@@ -1,0 +1,71 @@
+"""A run on questions in groups: parts that share none, rows that name theirs, intervals that draw them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mill_grid as mills
+import pytest
+
+from semcal.errors import FitError
+from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.splits import splits
+from semcal.experiment.finished import read_finished
+from semcal.experiment.question_sets import load_parts
+from semcal.metrics import bootstrap
+from semcal.report.grid_tables import clusters_in_words
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+SMALL = ("methods=[Base, SE]", "sampling.counts=[]", "runs.count=1")
+
+
+def grouped(folder: Path, *overrides: str):
+    """Settings of a grid whose data set `mill` has groups of three questions."""
+    chosen = mills.settings(folder, *SMALL, *overrides)
+    path = Path(chosen.datasets[0].source)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row | {"group": n // 3}) + "\n" for n, row in enumerate(rows)))
+    return chosen
+
+
+def test_a_run_keeps_groups_apart_and_its_intervals_draw_them(tmp_path: Path) -> None:
+    chosen = grouped(tmp_path)
+    parts = load_parts(chosen.datasets[0])
+    groups = [
+        {q.extra["group"] for q in part} for part in (parts.calibration_train, parts.validation, parts.test)
+    ]
+    assert sum(map(len, groups)) == len(set.union(*groups))
+    mills.run(tmp_path, chosen)
+    run = read_finished(tmp_path)
+    rows = run.rows("one", "mill", "Base", 0)
+    assert [row["group"] for row in rows] == [q.extra["group"] for q in parts.test]
+    assert all("group" not in row for row in run.rows("one", "barn", "Base", 0))
+    pair, other = (GridScores(run).pair("one", name) for name in ("mill", "barn"))
+    assert other.groups is None
+    cell = pair.cells["Base", "E-SC"]
+    expected = bootstrap(
+        cell.confidence,
+        cell.correct,
+        metrics=["brier"],
+        groups=[row["group"] for row in rows],
+        resamples=run.resamples,
+        seed=pair.rules.seed,  # type: ignore[arg-type]
+    )["brier"]
+    found = pair.over_runs(("Base", "E-SC"), "brier")["interval"]
+    assert found == pytest.approx([expected.low, expected.high], abs=1e-9)
+    (mill, barn) = splits(run)
+    assert (mill["test_groups"], "test_groups" in barn) == (len(groups[2]), False)
+    assert clusters_in_words({"analyses": {"splits": [mill, barn]}}) == (
+        f"Questions of one passage or group are resampled together: mill ({len(groups[2])} groups)"
+    )
+    assert clusters_in_words({"analyses": {"splits": [barn]}}) == ""
+
+
+def test_a_run_with_too_few_questions_to_fit_to_is_refused_before_a_model_is_loaded(
+    tmp_path: Path,
+) -> None:
+    chosen = mills.settings(tmp_path, "methods=[Base, TS]", "datasets.0.calibration_train=4")
+    with pytest.raises(FitError, match=r"4 labelled questions to fit to in mill \(calibration_train\)"):
+        mills.run(tmp_path, chosen)
+    assert not (tmp_path / "blocks").exists()

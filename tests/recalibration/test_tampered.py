@@ -1,0 +1,311 @@
+"""A recalibrator that was edited, its checksums made right again, is an error that names file and key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from semcal.errors import SemcalError, StoreError
+from semcal.pipeline import Asking
+from semcal.recalibration import (
+    ATS,
+    BlockShape,
+    GradientSteps,
+    GridTemperature,
+    Platt,
+    Provenance,
+    Schedule,
+    TemperatureScaling,
+    from_pretrained,
+    push_to_hub,
+    save_pretrained,
+    solver_of,
+    temperature_of,
+)
+from semcal.recalibration.saving import _checksum
+from semcal.recalibration.tensor_files import file_checksum
+
+PROMPT = {
+    "system": "Answer.",
+    "few_shot": [{"question": "Which?", "answer": "That.", "context": "This or that."}],
+}
+PROVENANCE = Provenance("tiny", "abc", PROMPT, "p", "made-up", "d", 3, 0, {"torch": "2"}, {"brier": 0.1})
+STEPS = GradientSteps(Schedule(1e-3, 0.01, max_norm=1.0), 12, 0.01, (2.0, 1.5), 1.25)
+#: What is put in the place of every value in turn.
+STRANGE = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2.5,
+    10**400,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    "",
+    "x" * 999,
+    [],
+    [[1]],
+]
+STRANGE += [{}, {"a": None}, "NaN", 2**64, 1e-320]
+
+
+def recalibrator(kind: str) -> Any:
+    if kind == "TS-grid":
+        return GridTemperature(0.8, measure="E-SC")
+    if kind in ("TS", "TS by steps"):
+        logits = np.random.default_rng(0).standard_normal((50, 6)) * 3
+        made: Any = TemperatureScaling("SS", 0.25).fit(logits, logits.argmax(1) % 5)
+    else:
+        made = Platt(6) if kind == "Platt" else ATS(BlockShape(8, 12, 2, 1, 4), loss="SS", alpha=0.5)
+        made.requires_grad_(False)
+    if kind != "TS":
+        made.sgd_ = STEPS
+    return made
+
+
+KINDS = ("TS", "TS by steps", "TS-grid", "ATS", "Platt")
+
+
+def written(kind: str, folder: Path) -> dict[str, Any]:
+    """The content of a recalibrator's file, without its checksum."""
+    content = json.loads(save_pretrained(recalibrator(kind), folder, provenance=PROVENANCE).read_text())
+    del content["sha256"]
+    return content
+
+
+def sealed(content: dict[str, Any], folder: Path) -> None:
+    """Write a content with the checksum that belongs to it."""
+    text = json.dumps({**content, "sha256": _checksum(content)})
+    (folder / "calibration.json").write_text(text)
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a tree."""
+    if before:
+        yield before
+    if isinstance(value, (dict, list)):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(one, (*before, key))
+
+
+def changed(content: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    own = deepcopy(content)
+    inside: Any = own
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    return own
+
+
+def used(folder: Path) -> None:
+    """Read a recalibrator and do with it what commands do."""
+    found, provenance = from_pretrained(folder)
+    temperature = temperature_of(found)
+    if temperature is not None:
+        assert 0 < temperature < float("inf")
+        assert isinstance(temperature, float)
+    steps = getattr(found, "sgd_", None)
+    if steps is not None:
+        assert isinstance(steps.schedule, Schedule)
+        if temperature is not None:
+            f"{steps.distance(temperature):.3g} {steps.exact_temperature:g}"
+    repr(found)
+    solver_of(found)
+    f"{provenance.revision[:12]}{provenance.n_questions:d}"
+    assert all(
+        question.question and question.answers
+        for question in Asking.from_description(provenance.prompt).few_shot
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_value_in_the_file_can_be_anything_but_what_it_is_meant_to_be(kind: str, tmp_path: Path) -> None:
+    content = written(kind, tmp_path)
+    told: list[tuple[Any, Any, SemcalError]] = []
+    for place in places(content):
+        for value in STRANGE:
+            sealed(changed(content, place, value), tmp_path)
+            try:
+                used(tmp_path)
+            except SemcalError as error:
+                told.append((place, value, error))
+    for place, value, error in told:
+        assert type(error) is StoreError, (place, value)
+        assert str(error).startswith(f"{tmp_path / 'calibration.json'}"), (place, value)
+        assert len(str(error)) < 900, (place, value)
+    assert len(told) > 10 * len(list(places(content)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
+    content = written(kind, tmp_path)
+    for key in content.keys() - {"solver", "sgd", "schema", "method"}:
+        sealed({name: value for name, value in content.items() if name != key}, tmp_path)
+        with pytest.raises(StoreError, match=rf"calibration\.json: {key} is missing"):
+            from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0, "Input should be greater than 0, got 0"),
+        (-1.5, "Input should be greater than 0, got -1.5"),
+        (float("nan"), "a finite number is expected, got nan"),
+        (float("inf"), "a finite number is expected, got inf"),
+        (-float("inf"), "a finite number is expected, got -inf"),
+        (True, "Input should be a valid number, got True"),
+        ("1.2", "Input should be a valid number, got '1.2'"),
+        (10**400, "a finite number is expected, got a whole number of about 400 digits"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["TS", "TS-grid"])
+def test_a_temperature_that_is_none_is_named_with_what_is_expected(
+    kind: str, value: Any, told: str, tmp_path: Path
+) -> None:
+    sealed({**written(kind, tmp_path), "temperature": value}, tmp_path)
+    with pytest.raises(StoreError) as raised:
+        from_pretrained(tmp_path)
+    where = tmp_path / "calibration.json"
+    assert str(raised.value) == f"{where}: temperature: {told}; it was not written by `semcal fit`, fit again"
+
+
+@pytest.mark.parametrize("schema", [True, 1.0, "1", None, 2, 10**400])
+def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
+    sealed({**written("TS", tmp_path), "schema": schema}, tmp_path)
+    with pytest.raises(StoreError, match=r"has schema .*, this version reads 1; fit again"):
+        from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "1",
+        '"x"',
+        "{",
+        '{"sha256": 1}',
+        "[" * 100000,
+        '{"schema": 1, "a": ' * 900 + "1" + "}" * 900,
+        f'{{"a": {"9" * 5000}}}',
+        '{"schema": 1, "a": "\\ud800"}',
+        "\x00",
+        "\ufeff{}",
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_a_file_of_anything_else_is_one_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "calibration.json").write_text(text, encoding="utf-8")
+    with pytest.raises(StoreError, match=r"calibration\.json .*fit again"):
+        from_pretrained(tmp_path)
+
+
+def tampered_weights(kind: str, folder: Path, change: Any) -> None:
+    content = written(kind, folder)
+    weights = folder / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(weights).items()}
+    change(tensors)
+    save_file(tensors, weights)
+    content["weights"]["sha256"] = file_checksum(weights)
+    sealed(content, folder)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(("kind", "name"), [("ATS", "down.weight"), ("Platt", "bias")])
+def test_weights_that_are_no_numbers_are_named(kind: str, name: str, bad: float, tmp_path: Path) -> None:
+    tampered_weights(kind, tmp_path, lambda tensors: tensors[name].view(-1)[1:2].fill_(bad))
+    with pytest.raises(
+        StoreError, match=rf"model\.safetensors .*: {name} holds NaN or infinite numbers; fit again"
+    ):
+        from_pretrained(tmp_path)
+
+
+def test_weights_of_another_dtype_name_or_shape_are_named(tmp_path: Path) -> None:
+    for change, told in (
+        (
+            lambda t: t.update(bias=t["bias"].double()),
+            r"bias is torch.float64 of shape \[6\], not torch.float32 of \[6\]",
+        ),
+        (
+            lambda t: t.update(bias=t["bias"][:1]),
+            r"bias is torch.float32 of shape \[1\], not torch.float32 of \[6\]",
+        ),
+        (lambda t: t.update(more=torch.ones(1)), "'more' is not expected"),
+        (lambda t: t.pop("bias"), "'bias' is missing"),
+    ):
+        tampered_weights("Platt", tmp_path, change)
+        with pytest.raises(StoreError, match=told):
+            from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**40, 10**30])
+def test_a_size_beyond_memory_is_refused_before_memory_is_asked_for(size: int, tmp_path: Path) -> None:
+    content = written("Platt", tmp_path)
+    sealed(changed(content, ("shape", "vocabulary"), size), tmp_path)
+    with pytest.raises(
+        StoreError, match=r"weight is .*not .*of \[2147483647\]|shape.vocabulary: Input should be less"
+    ):
+        from_pretrained(tmp_path)
+    content = written("ATS", tmp_path)
+    for name in ("hidden_size", "intermediate_size", "heads"):
+        sealed(changed(content, ("shape", name), size), tmp_path)
+        with pytest.raises(StoreError, match=r"shape|not torch\.float32 of"):
+            from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "file", ["../../etc/passwd", "/etc/passwd", "weights/../model.safetensors", "", None, 3]
+)
+def test_no_other_file_of_weights_can_be_named(file: Any, tmp_path: Path) -> None:
+    content = written("Platt", tmp_path)
+    sealed(changed(content, ("weights", "file"), file), tmp_path)
+    with pytest.raises(StoreError, match=r"weights.file: Input should be 'model\.safetensors', got"):
+        from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["calibration.json", "model.safetensors"])
+def test_a_link_to_a_file_elsewhere_is_neither_read_nor_sent(kind: str, name: str, tmp_path: Path) -> None:
+    """A stray link beside TS, which has no weights, would go to the hub with it."""
+    folder = tmp_path / "one"
+    written(kind, folder)
+    elsewhere = tmp_path / "elsewhere"
+    path = folder / name
+    if path.exists():
+        path.rename(elsewhere)
+    else:
+        elsewhere.write_text("a secret")
+    path.symlink_to(elsewhere)
+    for act in (lambda: from_pretrained(folder), lambda: push_to_hub(folder, "me/mine")):
+        with pytest.raises(StoreError, match=rf"{name} is a link out of its folder \(to .*elsewhere\)"):
+            act()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_links_into_the_blobs_of_the_same_hub_repository_are_read(kind: str, tmp_path: Path) -> None:
+    repository = tmp_path / "models--me--mine"
+    folder = repository / "snapshots" / "0123abc"
+    written(kind, folder)
+    (repository / "blobs").mkdir()
+    for number, path in enumerate(sorted(folder.iterdir())):
+        path.rename(repository / "blobs" / str(number))
+        path.symlink_to(Path("../../blobs", str(number)))
+    used(folder)
+    (tmp_path / "own").symlink_to(folder)  # the whole folder may be a link
+    used(tmp_path / "own")
+    other = tmp_path / "models--you--yours" / "snapshots" / "0123abc"
+    other.mkdir(parents=True)
+    (other / "calibration.json").symlink_to(repository / "blobs" / "0")
+    with pytest.raises(StoreError, match="is a link out of its folder"):
+        from_pretrained(other)
