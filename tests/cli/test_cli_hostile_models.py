@@ -87,10 +87,11 @@ def test_a_question_too_long_for_the_model_leaves_all_other_rows_as_they_are(
     assert code == 1
     assert rows == alone  # to the last bit
     assert all(map(math.isfinite, (u for row in rows for u in row["log_likelihoods"])))
-    reports = stderr.splitlines()
-    assert [line.split(":")[0] for line in reports[:2]] == ["question 'long'", "question 'last'"]
-    assert "but the model holds 512; shorten the passage" in reports[0]
-    assert reports[2:] == ["2 bad rows were left out; the rest is done"]
+    *reasons, count = stderr.splitlines()
+    assert "line 4 (id 'long'): its prompt has" in reasons[0]
+    assert "but the model holds 512; shorten the passage" in reasons[0]
+    assert "'last'" in reasons[-1]
+    assert count == "2 bad rows were left out; the rest is done"
 
 
 def test_a_question_beyond_the_memory_leaves_all_other_rows_as_they_are(model: str, tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_question_beyond_the_memory_leaves_all_other_rows_as_they_are(model: s
     )
     assert (code, rows) == (1, alone)
     assert len(rows) == 9
-    assert "question 'longer': its prompt of" in stderr
+    assert "line 2 (id 'longer'): its prompt of" in stderr
     assert "give more memory" in stderr
 
 
@@ -125,5 +126,6 @@ def test_a_question_that_spells_special_tokens_is_named_and_sampled_as_text(
     marks = tiny_models.tokenizer().convert_tokens_to_ids(["<|turn|>", "<|end|>", "<pad>", "</s>"])
     usual, spelled = ([row["prompt_token_ids"].count(mark) for mark in marks] for row in rows)
     assert usual == spelled == [5, 4, 0, 0]
-    code, _, stderr = semcal("fit", questions, "--model", model, "--out", str(tmp_path / "ts"), "-q")
+    labelled = write(tmp_path / "fit.jsonl", [*QUESTIONS[:5], lying])
+    _, _, stderr = semcal("fit", labelled, "--model", model, "--out", str(tmp_path / "ts"), "-q")
     assert "question 'lying' spells '</s>', a special token" in stderr

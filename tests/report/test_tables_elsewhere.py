@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from semcal.cli.tables import metrics_table
+from semcal.cli.tables import metrics_tables
 from semcal.report.grid_tables.writing import csv_text
 from semcal.report.latex import latex
 from semcal.report.tables import Cell, Column, Table, markdown, markdown_text, number, one_line
@@ -121,5 +121,5 @@ def test_latex_keeps_a_cell_and_a_caption_in_one_paragraph_and_its_labels_plain(
 
 def test_a_measure_with_the_name_of_a_style_is_printed_as_text() -> None:
     console = Console(file=io.StringIO(), width=80)
-    console.print(metrics_table([{"measure": "[/x]", "n": 3}]))
+    console.print(*metrics_tables([{"measure": "[/x]", "n": 3}], 80))
     assert "[/x]" in console.file.getvalue()  # type: ignore[attr-defined]
