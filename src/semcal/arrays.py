@@ -12,18 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, UsageError, shown
 
-__all__ = ["as_generator", "as_numbers", "as_option", "shown"]
+__all__ = ["as_generator", "as_numbers", "as_option"]
 
 #: Kinds of dtype that hold numbers: truth values, whole numbers, floats.
 NUMERIC = "biuf"
-
-
-def shown(value: object) -> str:
-    """Return a value as messages show it, cut to 60 characters."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def as_numbers(values: Any, what: str) -> NDArray[np.float64]:

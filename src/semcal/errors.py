@@ -176,4 +176,5 @@ def shown(value: Any) -> str:
     ("'two'", '[1, 2, 3, ...]', 'a whole number of about 400 digits')
     """
     text = _SHORT.repr(value)
+    text = " ".join(text.split()) if "\n" in text else text  # arrays and tables have several lines
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."

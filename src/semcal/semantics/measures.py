@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from semcal.arrays import as_option, shown
-from semcal.errors import UndefinedWarning, UsageError
+from semcal.arrays import as_option
+from semcal.errors import UndefinedWarning, UsageError, shown
 from semcal.semantics.ragged import (
     Clusters,
     Floats,
