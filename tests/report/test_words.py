@@ -54,6 +54,14 @@ def test_what_is_undefined_is_said_to_be_undefined(results: dict[str, Any]) -> N
     assert lines[1].endswith("undefined on 1.")
 
 
+def test_a_figure_that_is_nan_in_the_process_that_made_it_is_undefined(results: dict[str, Any]) -> None:
+    nan = float("nan")
+    set_change(results, 0, "auroc", [nan, nan], [nan, nan])
+    line = next(line for line in in_words(results) if line.startswith("made-up-trivia"))
+    assert "AUROC of E-SC – → –: undefined" in line
+    assert "nan" not in line
+
+
 def test_the_first_lines_count_the_sets_by_verdict(results: dict[str, Any]) -> None:
     for index, values, interval in ((0, [0.2, 0.1], [-0.15, -0.05]), (1, [0.1, 0.2], [0.05, 0.15])):
         set_change(results, index, "ace", values, interval)

@@ -134,8 +134,12 @@ def changes(results: Results, entry: Mapping[str, Any], method: str, against: st
 
 def _figure(entry: Mapping[str, Any], method: str, metric: str) -> float | None:
     figures = entry["methods"].get(method, {}).get("measures", {}).get(MEASURE) or {}
-    value = figures.get(metric)
-    return None if value is None else float(value)
+    return _known(figures.get(metric))
+
+
+def _known(value: Any) -> float | None:
+    """A figure of this process or of a file: NaN in one, null in the other, is none."""
+    return None if value is None or value != value else float(value)
 
 
 def _interval(
@@ -144,7 +148,7 @@ def _interval(
     wanted = {"set": name, "method": method, "against": against, "measure": MEASURE, "metric": metric}
     for item in results.get("comparisons") or []:
         if all(item.get(key) == value for key, value in wanted.items()):
-            low, high = item.get("interval") or (None, None)
+            low, high = map(_known, item.get("interval") or (None, None))
             return None if low is None or high is None else (low, high)
     return None
 
