@@ -5,8 +5,8 @@
 Each case damages one thing (a row, a file, a setting, an option) in one seeded way and runs the command in
 this process. A case is a violation if it ends in a traceback, in an exit code other than 0, 1 and 2, without
 a word on a failure, with a warning of Python's, in a line of more than 2000 characters, or after more than 30
-seconds; for commands that write a row for each row also if rows in are not rows out plus rows reported, or if
-a row that nobody touched comes out otherwise than without the damage.
+seconds of processor time; for commands that write a row for each row also if rows in are not rows out plus
+rows reported, or if a row that nobody touched comes out otherwise than without the damage.
 """
 
 from __future__ import annotations
