@@ -56,7 +56,13 @@ def test_answer_stands_for_answers_only_where_it_cannot_be_the_models(tmp_path: 
     assert read({"Answer": "Ada"}, answers_needed=True).answers == ("Ada",)
     assert read({"answer": "Ada"}).answers == ()
     assert read({"answer": "Bo", "answers": ["Ada"]}, answers_needed=True).answers == ("Ada",)
-    for models in ({"samples": ["Ada"]}, {"prediction": "Ada"}):
+    for models in (
+        {"samples": ["Ada"]},
+        {"prediction": "Ada"},
+        {"Prediction": "Ada"},
+        {"Responses": ["Ada"]},
+        {"completions": ["Ada"]},
+    ):
         assert isinstance(read({"answer": "Ada", **models}, answers_needed=True), RowError)
 
 

@@ -47,6 +47,8 @@ def test_gzip_and_standard_input_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     with gzip.open(tmp_path / "x.jsonl.gz", "wb") as handle:
         handle.write(b'{"a": 1}\n')
     assert list(read_rows(tmp_path / "x.jsonl.gz")) == [Row(1, {"a": 1})]
+    (tmp_path / "x.jsonl.gz").rename(tmp_path / "X.JSONL.GZ")
+    assert list(read_rows(tmp_path / "X.JSONL.GZ")) == [Row(1, {"a": 1})]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 2}\n')))
     assert list(read_rows("-")) == [Row(1, {"a": 2})]
     with pytest.raises(InputError, match="no such file"):

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from semcal.errors import InputError, RowError, shown
-from semcal.qa.columns import Tell
+from semcal.errors import InputError, RowError
+from semcal.qa.columns import Tell, check_different
 from semcal.records import Row, jsonl
 
 __all__ = ["find_delimiter", "read_delimited"]
@@ -109,9 +109,7 @@ def read_delimited(
 def _columns(cells: list[str], path: Path) -> list[str]:
     """The columns' names; one without a name is called by its place."""
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"two columns of {path} are called {shown(name)}: rename or remove one")
+    check_different(names, path)
     return names
 
 

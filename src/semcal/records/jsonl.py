@@ -184,7 +184,7 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path} is a folder: give a file of JSON Lines")
     check_ending(path)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as handle:
             yield handle  # type: ignore[misc]
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(f"{path} is a damaged gzip file ({error}): get it again") from error
