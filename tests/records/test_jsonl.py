@@ -123,6 +123,14 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_what_an_open_file_holds_already_stays(tmp_path: Path) -> None:
+    """`semcal grade … --out /dev/stdout >> all.jsonl` erased what all.jsonl held."""
+    (tmp_path / "all.jsonl").write_text('{"id": 1}\n')
+    with (tmp_path / "all.jsonl").open("a") as handle:
+        write_rows(f"/dev/fd/{handle.fileno()}", [{"id": 2}])
+    assert (tmp_path / "all.jsonl").read_text() == '{"id": 1}\n{"id": 2}\n'
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(np.float32(0.1)),

@@ -247,7 +247,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
 
     The text goes to a temporary name beside it, is flushed to disk and renamed (`atomic_write`); an
     error inside the block leaves an older file as it was. What is no file but a device or a pipe
-    (/dev/null, a FIFO, /dev/stdout) is written to as it is.
+    (/dev/null, a FIFO, /dev/stdout) is written to as it is; what `>> file` has there already stays.
     """
     if target is None:
         yield sys.stdout
@@ -255,7 +255,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
         return
     path = Path(target)
     if is_stream(path):
-        with naming(path), path.open("w", encoding="utf-8", newline="\n") as handle:
+        with naming(path), path.open("a", encoding="utf-8", newline="\n") as handle:
             yield handle
         return
     with (
