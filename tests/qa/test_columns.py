@@ -32,6 +32,11 @@ def test_the_delimiter_is_found_from_the_header(delimiter, ending, tmp_path: Pat
     assert "columns: 'ID' as id, 'Question' as question, 'Answers' as answers" in told
 
 
+def test_the_delimiter_is_that_of_the_first_line_that_is_not_blank(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("\n\nquestion;answers\nWho?;Ada\n")
+    assert load_questions(tmp_path / "q.csv")[0].answers == ("Ada",)
+
+
 def test_known_names_decide_before_the_number_of_cells() -> None:
     names = {"question", "answers"}
     assert find_delimiter("question|answers, as given, all", names=names) == "|"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -90,7 +91,8 @@ def read_delimited(
     InputError
         If the first line cannot be read, or names two columns alike.
     """
-    delimiter = find_delimiter(handle.readline(WIDEST), usual=usual, names=names)
+    first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
+    delimiter = find_delimiter(first, usual=usual, names=names)
     if delimiter != usual and tell:
         tell(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
     handle.seek(0)

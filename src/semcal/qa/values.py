@@ -64,7 +64,7 @@ _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?commo
 _AD = re.compile(
     r"((?<!\S)[0-9]\w*|\bcentury|\bcenturies|\bmillennium) (?:ce|c e|common era|anno domini)(?!\S)"
 )
-_AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )ad ([0-9]+)(?!\S)")
+_AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
 _MARK = re.compile(rf"[{CURRENCIES}%°]")
 _CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
