@@ -61,9 +61,7 @@ _MOST = 100  # numbers in each of two texts that are looked at one by one
 _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
-_AD = re.compile(
-    r"((?<!\S)[0-9]\w*|\bcentury|\bcenturies|\bmillennium) (?:ce|c e|common era|anno domini)(?!\S)"
-)
+_AD = re.compile(r"(\b(?:[0-9]\w*|century|centuries|millennium)) (?:ce|c e|common era|anno domini)(?!\S)")
 _AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
 _MARK = re.compile(rf"[{CURRENCIES}%°]")
 _CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
