@@ -209,6 +209,7 @@ def test_a_piece_of_a_number_is_not_the_number(prediction, reference):
         ("The temple fell in 70 CE.", "AD 70", True),
         ("70 AD", "70 C.E.", True),
         ("100–200 CE", "AD 100–200", True),
+        ("in the 1st century AD 500 soldiers", "the 1st century AD", True),
         ("70 CE", "70 BCE", False),
         ("753 BCE", "752 BC", False),
     ],

@@ -62,7 +62,7 @@ _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
 _AD = re.compile(r"(\b(?:[0-9]\w*|century|centuries|millennium)) (?:ce|c e|common era|anno domini)(?!\S)")
-_AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
+_AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?<!century )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
 _MARK = re.compile(rf"[{CURRENCIES}%°]")
 _CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
