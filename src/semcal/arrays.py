@@ -132,7 +132,10 @@ def as_option(
     """
     number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
     real = isinstance(number, numbers.Real) and not isinstance(number, bool)
-    found = float(number) if real else math.nan
+    try:
+        found = float(number) if real else math.nan
+    except OverflowError:
+        found = math.inf
     if not low < found < high or (whole and not found.is_integer()):
         raise UsageError(f"{name} is {shown(value)}; expected {expected}")
     return found

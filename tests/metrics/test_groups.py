@@ -100,6 +100,17 @@ def test_a_clustered_paired_test_is_that_of_the_common_resamples() -> None:
         assert getattr(test, name) == pytest.approx(getattr(common, name), abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_signs_that_turn_nothing_are_no_evidence_however_they_are_rounded(seed: int) -> None:
+    """The reliability of confidences that are all different is the same under any signs."""
+    rng = np.random.default_rng(seed)
+    p = rng.random(24)
+    c, label = rng.random(24) < p, rng.integers(0, 8, 24)
+    assert bootstrap(p, c, groups=label, resamples=60)["reliability"].low == 0
+    both = common_resamples({"it": (p, c)}, groups=label, resamples=60)
+    assert both.interval("it", "reliability").low == 0
+
+
 def test_groups_of_one_question_each_and_no_groups_give_the_same_bits_as_before_groups() -> None:
     rng = np.random.default_rng(5)
     p = np.round(rng.random(300), 2)

@@ -151,7 +151,7 @@ def test_exported_names_are_those_of_the_module():
     assert public - modules == set(metrics.__all__)
 
 
-@pytest.mark.parametrize("bins", [0, -1, 2.5, math.nan, math.inf])
+@pytest.mark.parametrize("bins", [0, -1, 2.5, math.nan, math.inf, 10**400])
 def test_a_number_of_bins_that_is_none_is_an_error(bins) -> None:
     with pytest.raises(UsageError, match="bins is"):
         ece([0.5, 0.6], [True, False], bins=bins)

@@ -32,6 +32,11 @@ def test_the_delimiter_is_found_from_the_header(delimiter, ending, tmp_path: Pat
     assert "columns: 'ID' as id, 'Question' as question, 'Answers' as answers" in told
 
 
+def test_the_delimiter_is_that_of_the_first_line_that_is_not_blank(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("\n\nquestion;answers\nWho?;Ada\n")
+    assert load_questions(tmp_path / "q.csv")[0].answers == ("Ada",)
+
+
 def test_known_names_decide_before_the_number_of_cells() -> None:
     names = {"question", "answers"}
     assert find_delimiter("question|answers, as given, all", names=names) == "|"
@@ -56,7 +61,13 @@ def test_answer_stands_for_answers_only_where_it_cannot_be_the_models(tmp_path: 
     assert read({"Answer": "Ada"}, answers_needed=True).answers == ("Ada",)
     assert read({"answer": "Ada"}).answers == ()
     assert read({"answer": "Bo", "answers": ["Ada"]}, answers_needed=True).answers == ("Ada",)
-    for models in ({"samples": ["Ada"]}, {"prediction": "Ada"}):
+    for models in (
+        {"samples": ["Ada"]},
+        {"prediction": "Ada"},
+        {"Prediction": "Ada"},
+        {"Responses": ["Ada"]},
+        {"completions": ["Ada"]},
+    ):
         assert isinstance(read({"answer": "Ada", **models}, answers_needed=True), RowError)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -202,6 +203,15 @@ def test_a_piece_of_a_number_is_not_the_number(prediction, reference):
         ("1066 B.C.", "1066 BC", True),
         ("the 5th century BCE", "5th century BC", True),
         ("the 5th century", "5th century AD", True),
+        ("753 BCE", "753 BC", True),
+        ("753 BC", "753 B.C.E.", True),
+        ("70 CE", "AD 70", True),
+        ("The temple fell in 70 CE.", "AD 70", True),
+        ("70 AD", "70 C.E.", True),
+        ("100–200 CE", "AD 100–200", True),
+        ("in the 1st century AD 500 soldiers", "the 1st century AD", True),
+        ("70 CE", "70 BCE", False),
+        ("753 BCE", "752 BC", False),
     ],
 )
 def test_an_era_belongs_to_its_number_or_century(prediction, reference, right):
@@ -363,6 +373,13 @@ PLAIN = st.lists(st.from_regex("[a-c]{1,2}", fullmatch=True), max_size=6).map(" 
 def test_rouge_l_is_rouge_scores(prediction, reference):
     expected = SCORER.score(reference, prediction)["rougeL"].fmeasure
     assert rouge_l(prediction.split(), reference.split()) == pytest.approx(expected)
+
+
+def test_rouge_l_of_texts_of_a_megabyte_takes_seconds_and_is_exact():
+    one, other = ["a", "b"] * 50_000, ["b", "c"] * 50_000
+    start = time.process_time()
+    assert rouge_l(one, other) == 0.5
+    assert time.process_time() - start < 20
 
 
 # Members of a cluster

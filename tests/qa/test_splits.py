@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import warnings
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
@@ -256,6 +257,20 @@ def parts_of(pool: list[Question], sizes: SplitSizes, seed: int) -> list[tuple[Q
 def test_near_duplicates_differ_in_function_words_order_and_one_spelling(one, other, near):
     pair = {"a": [Question("1", one)], "b": [Question("2", other)]}
     assert near_duplicates(pair) == ((("1", "2"),) if near else ())
+
+
+def test_a_question_with_its_passage_written_out_is_compared_in_seconds():
+    passage = " ".join("word" + "".join(end) for end in product("abcdefghijklmnopqr", repeat=3))
+    pair = {
+        "a": [Question("1", f"{passage} colour?"), Question("2", "rabbit " * 5000)],
+        "b": [Question("3", f"{passage} color?")],
+    }
+    tracemalloc.start()
+    try:
+        assert near_duplicates(pair) == (("1", "3"),)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_questions_without_groups_are_split_as_ever():

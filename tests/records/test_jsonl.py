@@ -47,6 +47,8 @@ def test_gzip_and_standard_input_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     with gzip.open(tmp_path / "x.jsonl.gz", "wb") as handle:
         handle.write(b'{"a": 1}\n')
     assert list(read_rows(tmp_path / "x.jsonl.gz")) == [Row(1, {"a": 1})]
+    (tmp_path / "x.jsonl.gz").rename(tmp_path / "X.JSONL.GZ")
+    assert list(read_rows(tmp_path / "X.JSONL.GZ")) == [Row(1, {"a": 1})]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 2}\n')))
     assert list(read_rows("-")) == [Row(1, {"a": 2})]
     with pytest.raises(InputError, match="no such file"):
@@ -119,6 +121,14 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b'{"id": 1}\n'
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_what_an_open_file_holds_already_stays(tmp_path: Path) -> None:
+    """`semcal grade … --out /dev/stdout >> all.jsonl` erased what all.jsonl held."""
+    (tmp_path / "all.jsonl").write_text('{"id": 1}\n')
+    with (tmp_path / "all.jsonl").open("a") as handle:
+        write_rows(f"/dev/fd/{handle.fileno()}", [{"id": 2}])
+    assert (tmp_path / "all.jsonl").read_text() == '{"id": 1}\n{"id": 2}\n'
 
 
 @given(

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semcal.cli.complaints import listed
 from semcal.cli.console import complain, progress, say, stages
-from semcal.errors import UsageError
+from semcal.errors import UsageError, shown
 from semcal.qa.groups import group_ties
 from semcal.qa.near_duplicates import near_duplicates
 from semcal.qa.splits import question_key, warn_of_near_duplicates
@@ -112,9 +113,9 @@ def keep_apart(labelled: Sequence[Question], others: Sequence[Question], *, both
     related = [question.id for question in others if not ties.isdisjoint(group_ties(question))]
     if related:
         complain(
-            f"warning: {len(related)} questions ({', '.join(map(repr, related[:3]))}"
-            f"{', …' if len(related) > 3 else ''}) share a passage or a group with questions to fit to, "
-            "which flatters what is measured on them; keep a passage or group in one file"
+            f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
+            "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
+            "passage or group in one file"
         )
     warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": others}))
 

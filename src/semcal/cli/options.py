@@ -88,7 +88,9 @@ ColumnsOption = Annotated[
         "--columns", metavar="OURS=THEIRS", help="What FILE calls a column: question=Frage; may be repeated."
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, callback=_seed, help="A run is a seed.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, callback=_seed, help="Seed of all random draws: another seed, another run.")
+]
 LimitOption = Annotated[
     int | None,
     typer.Option(min=1, callback=countable, help="Stop after this many rows; bad ones count as well."),

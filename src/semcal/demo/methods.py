@@ -67,7 +67,7 @@ Recalibrators = dict[Candidate, AnyRecalibrator]
 def main(
     out: Annotated[Path, typer.Argument(help="A folder for the figures.")],
     questions: Annotated[int, typer.Option(help="Validation and test questions of each set.")] = 500,
-    seed: Annotated[int, typer.Option(help="A run is a seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws: another seed, another run.")] = 0,
 ) -> None:
     """Fit, choose and test all methods on the three sets."""
     torch.set_num_threads(1)

@@ -381,7 +381,8 @@ def may_be_calibrated(name: str, interval: Interval) -> bool:
 
 def at_zero_if(interval: Interval, calibrated: Floats) -> Interval:
     """The interval from 0 if its estimate is no larger than it may be under calibration."""
-    beyond = interval.estimate > np.quantile(calibrated, (1 + interval.level) / 2)
+    largest = np.quantile(calibrated, (1 + interval.level) / 2)
+    beyond = interval.estimate > largest + 1e-12  # signs that turn nothing give the estimate itself
     return interval if beyond else replace(interval, low=0.0)
 
 

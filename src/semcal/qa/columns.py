@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
-from semcal.errors import RowError, SemcalWarning, UsageError, shown
+from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.records import Row
 from semcal.registry import check_name
 
-__all__ = ["COMMON_NAMES", "Tell", "find_columns", "parse_columns", "peek", "rename"]
+__all__ = ["COMMON_NAMES", "Tell", "check_different", "find_columns", "parse_columns", "peek", "rename"]
 
 #: Rows from which it is decided what columns are called.
 FIRST = 64
@@ -24,6 +26,8 @@ COMMON_NAMES: Mapping[str, tuple[str, ...]] = {
     "samples": ("responses", "completions"),
 }
 """Other names of a column that are understood, in any case."""
+#: Columns beside which `answer` is the model's.
+_OF_A_MODEL = {"samples", *COMMON_NAMES["samples"], "prediction"}
 #: Several answers in one cell, as people write them who have no lists.
 _SEVERAL = re.compile(r"[^\s;|]\s*[;|]\s*[^\s;|]")
 
@@ -53,6 +57,13 @@ def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--columns names {ours.strip()!r} twice")
         columns[ours.strip()] = theirs
     return columns
+
+
+def check_different(names: Sequence[str], path: Path) -> None:
+    """Refuse a file with two columns of one name: InputError."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InputError(f"{times} columns of {path} are called {shown(name)}: rename or remove one")
 
 
 def find_columns(
@@ -125,7 +136,7 @@ def peek(
     first = list(islice(rows, FIRST))
     good = [row.data for row in first if isinstance(row, Row)]
     keys = list(dict.fromkeys(key for data in good for key in data))
-    if labelled and not {"samples", "prediction"} & set(keys):
+    if labelled and _OF_A_MODEL.isdisjoint(key.strip().lower() for key in keys):
         known = {**known, "answers": (*known["answers"], "answer")}
     found = find_columns(keys, known, columns) if good else dict(columns)
     for ours, theirs in found.items():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from semcal.errors import InputError, RowError, shown
-from semcal.qa.columns import Tell
+from semcal.errors import InputError, RowError
+from semcal.qa.columns import Tell, check_different
 from semcal.records import Row, jsonl
 
 __all__ = ["find_delimiter", "read_delimited"]
@@ -90,7 +91,8 @@ def read_delimited(
     InputError
         If the first line cannot be read, or names two columns alike.
     """
-    delimiter = find_delimiter(handle.readline(WIDEST), usual=usual, names=names)
+    first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
+    delimiter = find_delimiter(first, usual=usual, names=names)
     if delimiter != usual and tell:
         tell(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
     handle.seek(0)
@@ -109,9 +111,7 @@ def read_delimited(
 def _columns(cells: list[str], path: Path) -> list[str]:
     """The columns' names; one without a name is called by its place."""
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"two columns of {path} are called {shown(name)}: rename or remove one")
+    check_different(names, path)
     return names
 
 

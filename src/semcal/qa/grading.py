@@ -15,11 +15,12 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
+from rapidfuzz.distance import LCSseq
 from rapidfuzz.fuzz import ratio
 
-from semcal.errors import InputError
+from semcal.errors import InputError, shown
 from semcal.qa.normal_form import normal_form as default_normal_form
-from semcal.qa.values import Values, contradict, month_and_day, values_of
+from semcal.qa.values import Values, contradict, month_and_day, one_era, values_of
 from semcal.registry import check_name
 
 __all__ = [
@@ -98,7 +99,7 @@ class RuleGrader:
 
     In this order, each against every reference:
 
-    - *equality*: the normal forms are equal;
+    - *equality*: the normal forms are equal, eras in either spelling ("753 BCE", "753 BC"; "AD 70", "70 CE");
     - *containment*: the reference stands in the prediction as whole words, and no value is wrong;
     - *date*: it does so once the prediction's dates are cut to the granularity of the reference: the
       reference "1988" accepts any date in 1988, "April 30" that day in any year;
@@ -192,7 +193,7 @@ class RuleGrader:
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:
     if isinstance(texts, str) or not texts:
-        raise InputError(f"{name} must be one or more texts in a list, got {texts!r}")
+        raise InputError(f"{name} must be one or more texts in a list, got {shown(texts)}")
 
 
 # What the rules look at
@@ -240,7 +241,8 @@ _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(
 
 @lru_cache(maxsize=1 << 16)
 def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
-    return _Text(normal_form(text))
+    form = normal_form(text)
+    return _Text(one_era(form) if normal_form is default_normal_form else form)
 
 
 # The rules
@@ -287,6 +289,8 @@ def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
 
 
 def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    if _f1_of(prediction.counts, reference.counts) <= at.rouge_l:
+        return False  # no subsequence has more words in common than the texts
     if rouge_l(prediction.words, reference.words) <= at.rouge_l:
         return False
     return not (at.numerals and _wrong(prediction, reference))
@@ -355,14 +359,8 @@ def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
     >>> rouge_l("city of old york".split(), "old city of york".split())
     0.75
     """
-    row = [0] * (len(reference) + 1)
-    for word in prediction:
-        diagonal = 0
-        for j, other in enumerate(reference, start=1):
-            above = row[j]
-            row[j] = diagonal + 1 if word == other else max(above, row[j - 1])
-            diagonal = above
-    return 2 * row[-1] / (len(prediction) + len(reference)) if row[-1] else 0.0
+    common = LCSseq.similarity(prediction, reference)
+    return 2 * common / (len(prediction) + len(reference)) if common else 0.0
 
 
 # Which members of a cluster are graded

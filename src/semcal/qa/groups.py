@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.errors import InputError
+from semcal.errors import InputError, shown
 
 if TYPE_CHECKING:
     from semcal.qa.datasets import Question
@@ -43,7 +43,7 @@ def group_of(row: Mapping[str, Any]) -> str | float | None:
     value = row.get(GROUP)
     if value is None or isinstance(value, str) or (isinstance(value, (int, float)) and not math.isnan(value)):
         return value
-    raise InputError(f"'{GROUP}' must be a text or a number that questions share, got {str(value)[:60]!r}")
+    raise InputError(f"'{GROUP}' must be a text or a number that questions share, got {shown(value)}")
 
 
 def ties_of(row: Mapping[str, Any]) -> Ties:

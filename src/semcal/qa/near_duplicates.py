@@ -44,15 +44,15 @@ def words(text: str) -> list[str]:
     return "".join(" " if unicodedata.category(c)[0] in "PSZC" else c for c in text).split()
 
 
-def _content(question: str) -> tuple[str, ...]:
-    """The words of a question but for function words, contractions written out, in alphabetic order.
+def _content(question: str) -> list[str]:
+    """The words of a question but for function words, contractions written out.
 
     What is left of other contractions ("what's") is a function word; a question of function words alone
     keeps them.
     """
     text = _NOT.sub(lambda found: f"{_IRREGULAR.get(found[1], found[1])} not", question.casefold())
     every = words(text)
-    return tuple(sorted(word for word in every if word not in FUNCTION_WORDS) or sorted(every))
+    return [word for word in every if word not in FUNCTION_WORDS] or every
 
 
 def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
@@ -75,13 +75,13 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
     >>> near_duplicates({"train": train, "test": test})
     (('1', '3'),)
     """
-    seen: dict[tuple[object, ...], list[tuple[int, str, str]]] = defaultdict(list)
+    seen: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
     found: dict[tuple[str, str], None] = {}
     for number, questions in enumerate(parts.values()):
         for question in questions:
             if question.context is not None:
                 continue
-            for key, odd in _keys(_content(question.question)):
+            for key, odd in dict.fromkeys(_keys(_content(question.question))):
                 for before, id, other in seen[key]:
                     if before != number and (odd == other or ratio(odd, other) >= SPELLING):
                         found[id, question.id] = None
@@ -89,11 +89,15 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
     return tuple(found)
 
 
-def _keys(content: tuple[str, ...]) -> Iterator[tuple[tuple[object, ...], str]]:
-    """What near-duplicates have in common, with the word that may differ."""
-    yield content, ""
+def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
+    """What near-duplicates have in common, with the word that may differ.
+
+    Words in whatever order are the sum of their hashes: a passage in a question has thousands of them.
+    """
+    every = sum(map(hash, content))
+    yield (every, ""), ""
     if len(content) < 3:
         return
-    for place, word in enumerate(content):
+    for word in content:
         if len(word) > 3 and not any(map(str.isdigit, word)):
-            yield (*content[:place], *content[place + 1 :], word[:3], None), word
+            yield (every - hash(word), word[:3]), word

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import date, time
 from decimal import Decimal
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from semcal.errors import InputError, MissingExtraError, RowError, shown
+from semcal.qa.columns import check_different
 from semcal.records import Row, row_of
 
 __all__ = ["read_parquet"]
@@ -31,18 +31,12 @@ def read_parquet(path: Path) -> Iterator[Row | RowError]:
     numbers = count(1)
     try:
         with parquet.ParquetFile(path) as file:
-            _check_columns(file.schema_arrow.names, path)
+            check_different(file.schema_arrow.names, path)
             for batch in file.iter_batches(batch_size=1024):
                 for index in range(batch.num_rows):
                     yield _row(batch.slice(index, 1), next(numbers))
     except (arrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
-
-
-def _check_columns(names: list[str], path: Path) -> None:
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise InputError(f"{times} columns of {path} are called {shown(name)}: rename or remove one")
 
 
 def _row(row: Any, number: int) -> Row | RowError:

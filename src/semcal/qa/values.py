@@ -17,7 +17,7 @@ from semcal.qa.figures import CURRENCIES, UNITS
 from semcal.qa.names import roman_value
 from semcal.qa.vocabulary import MONTHS, STOP_WORDS
 
-__all__ = ["Values", "contradict", "month_and_day", "values_differ", "values_of"]
+__all__ = ["Values", "contradict", "month_and_day", "one_era", "values_differ", "values_of"]
 
 
 class Values(NamedTuple):
@@ -60,7 +60,9 @@ _LONGEST = 400  # digits that are compared by value
 _MOST = 100  # numbers in each of two texts that are looked at one by one
 _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
-_ERA = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
+_BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
+_AD = re.compile(r"(\b(?:[0-9]\w*|century|centuries|millennium)) (?:ce|c e|common era|anno domini)(?!\S)")
+_AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?<!century )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
 _MARK = re.compile(rf"[{CURRENCIES}%°]")
 _CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
@@ -82,7 +84,7 @@ def values_of(form: str) -> Values:
     >>> sorted(values_of("december 19").numbers), sorted(values_of("type ab-").names)
     (['--12-19'], ['ab-'])
     """
-    words = _ERA.sub(" bc", form).split() if " b" in form else form.split()
+    words = _one_bc(form).split()
     if not _STATES.search(form):
         return Values(Counter(), Counter(), _NONE, _NONE, _NONE, frozenset(words))
     numbers = Counter(_numbers(words))
@@ -96,6 +98,23 @@ def values_of(form: str) -> Values:
         units,
         frozenset(words),
     )
+
+
+def one_era(form: str) -> str:
+    """Write the eras of a normal form in one spelling each, after the year.
+
+    Examples
+    --------
+    >>> one_era("753 bce"), one_era("ad 70"), one_era("5th century ce")
+    ('753 bc', '70 ad', '5th century ad')
+    """
+    if not _DIGIT.search(form):
+        return form
+    return _AD_FIRST.sub(r"\1 ad", _AD.sub(r"\1 ad", _one_bc(form)))
+
+
+def _one_bc(form: str) -> str:
+    return _BC.sub(" bc", form) if " b" in form else form
 
 
 def _numbers(words: Sequence[str]) -> Iterator[str]:
@@ -212,9 +231,10 @@ def _lacks_a_sign(names: Counter[str], other: Values) -> bool:
 def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coarser: bool) -> bool:
     if not one or not other:
         return False
-    extra, missing = list((one - other).elements()), list((other - one).elements())
-    for numbers, others in ((extra, missing), (missing, extra)):
-        _take_ranges(numbers, others)
+    less, more = one - other, other - one
+    _take_ranges(less, more)
+    _take_ranges(more, less)
+    extra, missing = list(less.elements()), list(more.elements())
     if min(len(extra), len(missing)) > _MOST:
         return True
     for number in extra[:]:
@@ -226,15 +246,14 @@ def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coar
     return bool(extra) and bool(missing)
 
 
-def _take_ranges(numbers: list[str], others: list[str]) -> None:
+def _take_ranges(numbers: Counter[str], others: Counter[str]) -> None:
     """Remove "1939-1945" where the others hold both 1939 and 1945, and these from the others."""
-    for number in numbers[:]:
+    for number in list(numbers.elements()):
         found = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
         ends = [f"{_canonical(end)}{found[3]}" for end in found.groups()[:2]] if found else []
-        if ends and not Counter(ends) - Counter(others):
-            numbers.remove(number)
-            for end in ends:
-                others.remove(end)
+        if ends and all(others[end] >= count for end, count in Counter(ends).items()):
+            numbers.subtract([number])
+            others.subtract(ends)
 
 
 def _meet(one: str, other: str) -> bool:

@@ -184,7 +184,7 @@ def _opened(source: str | Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path} is a folder: give a file of JSON Lines")
     check_ending(path)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as handle:
             yield handle  # type: ignore[misc]
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(f"{path} is a damaged gzip file ({error}): get it again") from error
@@ -247,7 +247,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
 
     The text goes to a temporary name beside it, is flushed to disk and renamed (`atomic_write`); an
     error inside the block leaves an older file as it was. What is no file but a device or a pipe
-    (/dev/null, a FIFO, /dev/stdout) is written to as it is.
+    (/dev/null, a FIFO, /dev/stdout) is written to as it is; what `>> file` has there already stays.
     """
     if target is None:
         yield sys.stdout
@@ -255,7 +255,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
         return
     path = Path(target)
     if is_stream(path):
-        with naming(path), path.open("w", encoding="utf-8", newline="\n") as handle:
+        with naming(path), path.open("a", encoding="utf-8", newline="\n") as handle:
             yield handle
         return
     with (

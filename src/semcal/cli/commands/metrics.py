@@ -65,7 +65,7 @@ def command(
         )
     for name, scores in found.items():
         if scores.undefined:
-            say(f"metrics: {scores.undefined} rows have no {name} and do not count for it")
+            say(f"metrics: rows without {name}, which do not count for it: {scores.undefined}")
     results = [
         ({} if name is None else {"measure": name}) | numbers
         for name, numbers in assess(found, bins=bins, ci=ci, seed=seed).items()
