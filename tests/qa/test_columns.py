@@ -104,6 +104,19 @@ def test_a_column_that_is_replaced_is_told_and_does_not_come_back(tmp_path: Path
     assert told == ["columns: 'better' takes the place of 'question', which is left out"]
 
 
+def test_a_column_that_comes_late_is_read_by_its_name_and_by_columns_and_never_lost(tmp_path: Path) -> None:
+    rows = [{"id": f"q{i}", "question": "Which?", "answers": ["a"]} for i in range(70)]
+    rows[67]["Context"], rows[68]["context"], rows[69]["level"] = "Belmar.", "Tarn.", 2
+    file = tmp_path / "q.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = list(read_questions(file))
+    assert [str(item)[:60] for item in found if isinstance(item, RowError)] == [
+        "line 68 (id 'q67'): its column 'Context' is in none of the first 64 rows"[:60]
+    ]
+    assert (found[68].context, found[69].extra) == ("Tarn.", {"level": 2})
+    assert list(read_questions(file, columns={"context": "Context"}))[67].context == "Belmar."
+
+
 def test_two_columns_that_could_be_meant_are_not_guessed_between() -> None:
     with pytest.raises(UsageError, match="'Question' and 'QUESTION' could both be the column 'question'"):
         find_columns(["Question", "QUESTION"], {"question": ()}, {})

@@ -138,7 +138,9 @@ def peek(
     keys = list(dict.fromkeys(key for data in good for key in data))
     if labelled and _OF_A_MODEL.isdisjoint(key.strip().lower() for key in keys):
         known = {**known, "answers": (*known["answers"], "answer")}
-    found = find_columns(keys, known, columns) if good else dict(columns)
+    settled = len(first) < FIRST or set(columns.values()) <= set(keys)
+    given = columns if settled else {ours: name for ours, name in columns.items() if name in keys}
+    found = {**columns, **find_columns(keys, known, given)} if good else dict(columns)
     for ours, theirs in found.items():
         if tell and theirs != ours and ours in keys:
             tell(f"columns: {theirs!r} takes the place of {ours!r}, which is left out")
@@ -147,7 +149,28 @@ def peek(
         tell(f"columns: {', '.join(understood)}")
     if "answers" in known:
         _warn_of_several([data.get(found.get("answers", "answers")) for data in good])
-    return found, chain(first, rows)
+    missing = {name: ours for ours, others in known.items() if ours not in found for name in (ours, *others)}
+    return found, chain(first, _without_late(rows, frozenset(keys), missing))
+
+
+def _without_late(
+    rows: Iterable[Row | RowError], keys: frozenset[str], missing: Mapping[str, str]
+) -> Iterator[Row | RowError]:
+    """Refuse rows with a column that would have been understood in the first rows, and would be lost here."""
+    for row in rows:
+        if isinstance(row, Row) and not row.data.keys() <= keys:
+            for key in row.data:
+                ours = missing.get(key.strip().lower(), key)
+                if key not in keys and key != ours:
+                    yield row.error(
+                        f"its column {shown(key)} is in none of the first {FIRST} rows, which settle what "
+                        f"columns are called: call it {ours!r}, or say --columns {ours}={key[:40]}"
+                    )
+                    break
+            else:
+                yield row
+            continue
+        yield row
 
 
 def _warn_of_several(cells: Sequence[Any]) -> None:
