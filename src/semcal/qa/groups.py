@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.errors import InputError
+from semcal.errors import InputError, shown
 
 if TYPE_CHECKING:
     from semcal.qa.datasets import Question
@@ -22,6 +23,7 @@ Ties = tuple[Any, ...]
 """What a question shares with the others of its group: values, of which one in common is enough."""
 
 
+@lru_cache(maxsize=4096)  # the rows of all candidates and runs keep one copy
 def passage_key(context: str | None) -> str:
     """Return what passages share that differ at most in case and white space; "" for none."""
     return "" if context is None else " ".join(context.casefold().split())
@@ -43,7 +45,7 @@ def group_of(row: Mapping[str, Any]) -> str | float | None:
     value = row.get(GROUP)
     if value is None or isinstance(value, str) or (isinstance(value, (int, float)) and not math.isnan(value)):
         return value
-    raise InputError(f"'{GROUP}' must be a text or a number that questions share, got {str(value)[:60]!r}")
+    raise InputError(f"'{GROUP}' must be a text or a number that questions share, got {shown(value)}")
 
 
 def ties_of(row: Mapping[str, Any]) -> Ties:
