@@ -21,7 +21,7 @@ _CODE = "auto_map"
 #: Modules, or labels, are made one by one for each of these.
 _COUNTS = re.compile(r"num_\w+|n_layers?")
 _AT_LEAST_ONE = ("vocab_size", "num_hidden_layers", "n_layer")
-MOST = 10**4
+MOST = 10**5
 
 
 def check_settings(what: str, place: Place, revision: str | None = None) -> None:
