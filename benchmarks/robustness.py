@@ -343,7 +343,8 @@ def _setting_cases(bench: Bench) -> Case:
 def tried(names: Sequence[str], cases: int, seed: int) -> list[Area]:
     """Every area, its cases drawn from a seed of their own; progress on stderr."""
     here = Path.cwd()
-    with tempfile.TemporaryDirectory() as temporary:
+    as_a_command = {"TRANSFORMERS_VERBOSITY": "error"}
+    with tempfile.TemporaryDirectory() as temporary, patch.dict(os.environ, as_a_command):
         os.chdir(temporary)  # options may name files, and a relative one lands here
         try:
             wanted = {
