@@ -11,13 +11,16 @@ import pytest
 import tiny_models
 import tiny_nli
 import torch
+from transformers import CanineConfig, DogeConfig, PretrainedConfig
 
 import semcal
 from semcal.engine.checkpoint import open_checkpoint
+from semcal.engine.checkpoint_settings import check_settings
 from semcal.engine.language_model import Prompt
 from semcal.errors import ModelError
 from semcal.qa.prompts import chat
 from semcal.recalibration import Base
+from semcal.recalibration.places import LANGUAGE_MODEL, place_of
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def change(directory: Path, file: str = "config.json", **values: Any) -> None:
         ({"vocab_size": 0}, "its config.json says vocab_size = 0; at least 1 is needed"),
         ({"vocab_size": "many"}, "its configuration: .*vocab_size"),
         ({"num_hidden_layers": 0}, "says num_hidden_layers = 0; at least 1"),
-        ({"num_hidden_layers": 10**30}, r"says num_hidden_layers = 10{19}…; no model has more than 10000"),
+        ({"num_hidden_layers": 10**30}, r"says num_hidden_layers = 10{19}…; no model has more than 100000"),
         ({"text_config": {"num_hidden_layers": 10**9}}, "says num_hidden_layers = 1000000000…"),
         ({"num_labels": 10**9}, "says num_labels"),
         ({"num_key_value_heads": 0}, "its weights: a value in its files is wrong or missing .ZeroDivision"),
@@ -69,6 +72,12 @@ def test_a_wrong_value_in_the_configuration_is_one_error_that_names_it(
     change(checkpoint, **values)
     with pytest.raises(ModelError, match=reason):
         semcal.load_model(checkpoint)
+
+
+@pytest.mark.parametrize("kind", [CanineConfig, DogeConfig])  # hash buckets and experts: 16384
+def test_the_largest_counts_of_known_models_are_taken(tmp_path: Path, kind: type[PretrainedConfig]) -> None:
+    kind().save_pretrained(tmp_path)
+    check_settings("a model", place_of(str(tmp_path), LANGUAGE_MODEL))
 
 
 @pytest.mark.parametrize("value", ["many", "", True, [2, 1.5], {"a": 1}])

@@ -10,11 +10,12 @@ import pytest
 import tiny_models
 import torch
 import transformers
+from huggingface_hub import utils as hub
 from transformers import BertConfig, BertForSequenceClassification, T5Config
 
 import semcal
 from semcal.engine import Prompt
-from semcal.engine.loading import choose_device, files_hash
+from semcal.engine.loading import choose_device, files_hash, in_words
 from semcal.errors import ModelError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import Base
@@ -221,6 +222,33 @@ def test_a_configuration_that_transformers_does_not_know_is_an_error(checkpoint:
 def test_loading_says_nothing(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
     semcal.load_model(checkpoint)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("bars", [True, False])
+@pytest.mark.parametrize("hub_bars", [True, False])
+def test_loading_leaves_progress_bars_as_they_were(checkpoint: Path, bars: bool, hub_bars: bool) -> None:
+    library, switch = transformers.utils.logging, (hub.disable_progress_bars, hub.enable_progress_bars)
+    before = library.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    try:
+        (library.enable_progress_bar if bars else library.disable_progress_bar)()
+        switch[hub_bars]()
+        semcal.load_model(checkpoint)
+        assert (library.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()) == (bars, hub_bars)
+    finally:
+        (library.enable_progress_bar if before[0] else library.disable_progress_bar)()
+        switch[before[1]]()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")],
+)
+def test_too_little_memory_is_not_blamed_on_the_files(error: Exception) -> None:
+    with (
+        pytest.raises(ModelError, match="its weights: there is not enough memory for it"),
+        in_words("its weights", "."),
+    ):
+        raise error
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

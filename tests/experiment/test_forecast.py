@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from semcal.errors import InputError
 from semcal.experiment import forecast as forecasting
+from semcal.experiment import machines
 from semcal.experiment.forecast import ASSUMED, forecast
 from semcal.experiment.forecast_cells import REFERENCES, shape_of
 from semcal.experiment.machines import H100, Machine, this_machine
@@ -49,10 +51,11 @@ def test_the_questions_of_a_file_are_counted(tmp_path: Path) -> None:
     path = rows(tmp_path / "q.jsonl")
     path.write_text(path.read_text() + '{"id": "x", "question": "Who?"}\n')
     plan = forecast(of_file(path))
-    assert plan.questions == {"calibration_train": 160 - 30 - 40 - 2, "validation": 30, "test": 40}
+    left = 160 - 30 - 40 - 2 * 2  # the other question on the passage of an example is in no part
+    assert plan.questions == {"calibration_train": left, "validation": 30, "test": 40}
     assert plan.problems == 1
     assert (
-        "questions: 88 calibration_train, 30 validation, 40 test (1 rows of the data would be left out)"
+        "questions: 86 calibration_train, 30 validation, 40 test (rows of the data that would be left out: 1)"
         in [*plan.lines()]
     )
 
@@ -106,6 +109,22 @@ def test_processors_are_measured_and_a_gpu_is_not(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("semcal.experiment.machines.has_gpu", lambda: True)
     assert "without its GPU, whose speed is not measured" in this_machine().name
     assert "GPU" not in this_machine("cpu").name
+
+
+@pytest.mark.parametrize(
+    ("variable", "threads"), [(None, 4), ("OMP_NUM_THREADS", 1), ("OPENBLAS_NUM_THREADS", 2)]
+)
+def test_the_speed_of_a_processor_does_not_depend_on_the_threads_asked_for(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, threads: int
+) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(variable, str(threads))
+    monkeypatch.setattr(machines, "cores", lambda: 4)
+    clock = itertools.count()
+    monkeypatch.setattr(machines.time, "perf_counter", lambda: next(clock) / threads)
+    assert this_machine("cpu").peak == pytest.approx(4 * 2 * machines.SIDE**3)
 
 
 @pytest.mark.skipif("SEMCAL_DATA" not in os.environ, reason="needs the public development data")

@@ -16,7 +16,7 @@ from semcal.engine.passes import Answers, Passes, longest
 from semcal.engine.planting import sound_network
 from semcal.engine.scoring import own_states
 from semcal.engine.truncation import Truncation
-from semcal.errors import ModelError, QuestionError, UsageError
+from semcal.errors import ModelError, QuestionError, UsageError, shown
 from semcal.qa.prompts import Turn
 from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
 
@@ -428,7 +428,7 @@ def _end_of_text(model: Any, tokenizer: Any, vocabulary: int) -> set[int]:
         for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
             if type(token) is not int:
                 raise ModelError(
-                    f"eos_token_id is {str(eos)[:60]!r} in its configuration; a token's number is needed"
+                    f"eos_token_id is {shown(eos)} in its configuration; a token's number is needed"
                 )
             found.add(token)
     return {token for token in found if 0 <= token < vocabulary}

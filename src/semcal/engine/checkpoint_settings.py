@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from semcal.errors import ModelError
+from semcal.errors import ModelError, shown
 from semcal.recalibration.places import Place
 
 __all__ = ["check_settings"]
@@ -21,7 +21,7 @@ _CODE = "auto_map"
 #: Modules, or labels, are made one by one for each of these.
 _COUNTS = re.compile(r"num_\w+|n_layers?")
 _AT_LEAST_ONE = ("vocab_size", "num_hidden_layers", "n_layer")
-MOST = 10**4
+MOST = 10**5
 
 
 def check_settings(what: str, place: Place, revision: str | None = None) -> None:
@@ -65,7 +65,7 @@ def _problems(config: dict[str, Any]) -> Iterator[str]:
             yield f"{key} = {str(value)[:20]}…; no model has more than {MOST}"
     if (asked := config.get("quantization_config")) is not None and not _is_known(asked):
         yield (
-            f"quantization_config = {str(asked)[:60]}, whose quant_method transformers does not know; use a "
+            f"quantization_config = {shown(asked)}, whose quant_method transformers does not know; use a "
             "checkpoint that is not quantised, or quantised in another way"
         )
 
@@ -85,7 +85,7 @@ def _remedy(config: Any, file: str) -> str:
     kind = config.get("model_type") if isinstance(config, dict) else None
     if isinstance(kind, str) and kind in CONFIG_MAPPING_NAMES:
         return f"transformers has a {kind} of its own: take {_CODE} out of {file} (in a copy) to use that"
-    return f"transformers itself does not know {str(kind)[:60]!r}: use a checkpoint of a kind that it knows"
+    return f"transformers itself does not know {shown(kind)}: use a checkpoint of a kind that it knows"
 
 
 def _content(path: Path) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from safetensors import SafetensorError
 
 from semcal.engine.causal_lm import CausalLanguageModel
@@ -212,6 +212,8 @@ def in_words(what: str, source: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """What a loader's error says, or what it means where that is not plain."""
     reason = " ".join(str(error).split())[:500]
+    if isinstance(error, MemoryError) or "can't allocate memory" in reason:
+        return "there is not enough memory for it; use a smaller model or dtype, or another device"
     if "ignore_mismatched_sizes" in reason:
         return "their shapes are not those that its config.json says"
     if "trust_remote_code" in reason:
@@ -231,23 +233,19 @@ def _advice(source: str) -> str:
 def _quietly() -> Iterator[None]:
     """No bars, reports and warnings of transformers and the hub's client; afterwards all is as it was."""
     library = transformers.utils.logging
-    level, bars, hub_bars = (
-        library.get_verbosity(),
-        library.is_progress_bar_enabled(),
-        not are_progress_bars_disabled(),
-    )
-    library.set_verbosity_error()
-    library.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    level, bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    restore_hub_bars = disable_progress_bars if are_progress_bars_disabled() else enable_progress_bars
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.set_verbosity_error()
+        library.disable_progress_bar()
+        try:
             yield
-    finally:
-        library.set_verbosity(level)
-        if bars:
-            library.enable_progress_bar()
-        if bars and not hub_bars:
-            disable_progress_bars()
+        finally:
+            library.set_verbosity(level)
+            if bars:
+                library.enable_progress_bar()
+            restore_hub_bars()
 
 
 def _check_complete(what: str, report: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from semcal.engine.language_model import LanguageModel
+from semcal.errors import QuestionError
 from semcal.experiment.diagnosis import token_effects
 from semcal.experiment.environment import versions
 from semcal.experiment.question_sets import questions_of
@@ -55,18 +56,19 @@ def identify(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
 
 
 def check(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """The prompt of the first test question, and every question that is too long for the model."""
+    """The prompt of the first test question, and every question that the model cannot be asked."""
     del tell
     model, asking = shelf.model(spec), Asking(questions_of(spec["few_shot"]))
     longest = tuple(range(spec["longest"]))
     rows: Rows = []
     for part, given in spec["parts"].items():
         for question in questions_of(given):
-            prompts = asking.prompts(model, [question])
-            rows += [
-                {"part": part, "id": error.question_id, "reason": error.reason}
-                for error in model.misfits(prompts, [[*asking.answers(model, question), longest]])
-            ]
+            try:
+                prompts = asking.prompts(model, [question])
+                bad = model.misfits(prompts, [[*asking.answers(model, question), longest]])
+            except QuestionError as error:
+                bad = [error]
+            rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]
     first = questions_of(spec["parts"]["test"][:1])
     return [{"prompt": _written(model, asking, first[0])} if first else {"prompt": ""}, *rows]
 

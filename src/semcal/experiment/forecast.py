@@ -70,7 +70,7 @@ class Forecast:
         """In words."""
         jobs = ", ".join(f"{count} {stage}" for stage, count in self.jobs.items())
         yield f"jobs: {self.jobs.total()} ({jobs})"
-        refused = f" ({self.problems} rows of the data would be left out)" if self.problems else ""
+        refused = f" (rows of the data that would be left out: {self.problems})" if self.problems else ""
         yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
         tokens = ", ".join(f"{stage} {_short(count)}" for stage, count in self.tokens.items())
         yield f"model forwards: {_short(self.tokens.total())} tokens ({tokens})"

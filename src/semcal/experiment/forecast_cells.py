@@ -98,6 +98,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class CellForecast:
+    """One model on one data set; `parts` is None where its questions are not here."""
+
     settings: GridSettings
     dataset: DataSet
     parts: Parts | None

@@ -37,7 +37,6 @@ Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt"]
 METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
 Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
 Size = Annotated[int, Field(ge=1, lt=2**31)]
-Name = Annotated[str, Field(min_length=1, max_length=100)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -72,7 +71,7 @@ def _inside(value: Any) -> Iterator[Any]:
 class Model(Part):
     """A language model: what it is called in tables, and its directory, hub id or embedded name."""
 
-    name: Name
+    name: str = Field(min_length=1)
     path: str
     revision: str | None = None
     dtype: str | None = None
@@ -98,7 +97,7 @@ class DataSet(Part):
         Draws the parts; it is no run's.
     """
 
-    name: Name
+    name: str = Field(min_length=1)
     source: str
     format: str | None = None
     subset: str | None = None

@@ -80,5 +80,6 @@ def _products_per_second() -> float:
         begun = time.perf_counter()
         matrix @ matrix
         seconds.append(time.perf_counter() - begun)
-    threads = cores() if os.environ.get("OPENBLAS_NUM_THREADS") != "1" else 1
-    return 1 / min(seconds) / threads
+    asked = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or ""
+    threads = int(asked) if asked.isdecimal() else cores()
+    return 1 / min(seconds) / max(1, min(threads, cores()))

@@ -8,16 +8,7 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = [
-    "LONGEST",
-    "QUESTIONS",
-    "check_slugs",
-    "recalibrator_folder",
-    "rows_path",
-    "selection_path",
-    "slug",
-]
-
+__all__ = ["QUESTIONS", "check_slugs", "recalibrator_folder", "rows_path", "selection_path", "slug"]
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"

@@ -23,18 +23,7 @@ __all__ = ["Block", "Store", "digest", "read_block", "write_if_new"]
 Rows = list[dict[str, Any]]
 #: Stages that group or grade answers: their blocks are of one version of the rules for texts.
 _OF_TEXTS = frozenset(
-    [
-        "cluster",
-        "grade",
-        "greedy",
-        "nli",
-        "plain",
-        "select",
-        "measure",
-        "overhead",
-        "candidates",
-        "temperatures",
-    ]
+    ["cluster", "grade", "greedy", "nli", "plain", "select", "measure", "candidates", "temperatures"]
 )
 
 

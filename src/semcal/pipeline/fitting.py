@@ -92,7 +92,7 @@ class CalibrationSet:
         on_bad_question: Callable[[QuestionError], None] | None = None,
         fitted_to: bool = True,
     ) -> CalibrationSet:
-        """Encode questions, and leave out those that are too long for the model.
+        """Encode questions, and leave out those that are too long for the model or that it cannot encode.
 
         Raises
         ------
@@ -104,24 +104,29 @@ class CalibrationSet:
             `on_bad_question`, which then gets every such error.
         """
         _check_labelled(questions, fitted_to=fitted_to)
-        read = [(asking.prompts(model, [one])[0], asking.answers(model, one)) for one in questions]
-        prompts, answers = [prompt for prompt, _ in read], [given for _, given in read]
-        bad = set()
-        for error in model.misfits(prompts, answers):
+        read: list[tuple[Question, Prompt, list[tuple[int, ...]]]] = []
+        bad: set[str] = set()
+
+        def leave_out(error: QuestionError) -> None:
             if on_bad_question is None:
                 raise error
             on_bad_question(error)
             bad.add(error.question_id)
-        kept = [i for i, question in enumerate(questions) if question.id not in bad]
+
+        for one in questions:
+            try:
+                read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
+            except QuestionError as error:
+                leave_out(error)
+        for misfit in model.misfits([prompt for _, prompt, _ in read], [given for *_, given in read]):
+            leave_out(misfit)
+        kept = [row for row in read if row[0].id not in bad]
         if not kept:
             raise FitError("none of the labelled questions fits the model; see the reasons above")
         if fitted_to:
             check_enough(len(kept), of="that fit the model")
-        return cls(
-            tuple(questions[i] for i in kept),
-            tuple(prompts[i] for i in kept),
-            tuple(answers[i] for i in kept),
-        )
+        left, prompts, answers = zip(*kept)
+        return cls(left, prompts, answers)
 
     def groups(self) -> NDArray[np.intp] | None:
         """The group of each question: those on one passage or with one value in the field `group`; None where

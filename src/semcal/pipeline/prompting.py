@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,19 +45,16 @@ class Asking:
         for example in self.few_shot:
             shown = (example.question, example.context, *example.answers[:1])
             _warn_of_special_tokens(model, example.id, *shown)
-        return [self._prompt(model, question) for question in questions]
-
-    def _prompt(self, model: LanguageModel, question: Question) -> Prompt:
-        try:
-            return Prompt(question.id, model.encode(self.chat(question)))
-        except InputError as error:
-            raise QuestionError(question.id, str(error)) from error
+        return [Prompt(one.id, _named(one.id, model.encode, self.chat(one))) for one in questions]
 
     def answers(self, model: LanguageModel, question: Question) -> list[tuple[int, ...]]:
         """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
         _warn_of_special_tokens(model, question.id, *question.answers)
         asked = self.chat(question)
-        turns = (model.encode_answer(asked, answer_turn(answer).content) for answer in question.answers)
+        turns = (
+            _named(question.id, model.encode_answer, asked, answer_turn(answer).content)
+            for answer in question.answers
+        )
         return list(dict.fromkeys(turns))
 
     def hash(self, model: LanguageModel) -> str:
@@ -85,6 +82,14 @@ class Asking:
                 for number, item in enumerate(description.get("few_shot", []))
             )
         )
+
+
+def _named(question_id: str, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
+    """The token ids of texts; what cannot be encoded names its question."""
+    try:
+        return encode(*texts)
+    except InputError as error:
+        raise QuestionError(question_id, str(error)) from error
 
 
 def _warn_of_special_tokens(model: LanguageModel, question_id: str, *texts: str | None) -> None:

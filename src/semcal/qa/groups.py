@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ Ties = tuple[Any, ...]
 """What a question shares with the others of its group: values, of which one in common is enough."""
 
 
+@lru_cache(maxsize=4096)  # the rows of all candidates and runs keep one copy
 def passage_key(context: str | None) -> str:
     """Return what passages share that differ at most in case and white space; "" for none."""
     return "" if context is None else " ".join(context.casefold().split())
