@@ -57,7 +57,7 @@ class CountingModel:
 
     def __init__(self, model: FakeLanguageModel) -> None:
         self._model, self.passes = model, 0
-        self.encode = model.encode
+        self.encode, self.special_tokens_in = model.encode, model.special_tokens_in
 
     def sample_runs(self, *args, **kwargs):
         self.passes += 1
