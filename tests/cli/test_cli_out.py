@@ -123,7 +123,7 @@ def test_a_signal_leaves_nothing_behind_and_says_so(stopped: signal.Signals, tmp
     process.send_signal(stopped)
     stderr = process.communicate()[1]
     word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)
-    # Python itself ends by SIGINT, which shells call 130 too, if it came in the middle of an exec() of an import
+    # Python itself ends by SIGINT, which shells call 130 too, if it came in the middle of an import's exec()
     ended = {code, -stopped} if stopped == signal.SIGINT else {code}
     assert process.returncode in ended
     assert stderr == f"{word}; nothing is kept, and {out} was not written\n"

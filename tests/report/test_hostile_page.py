@@ -109,7 +109,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     for path in folder.glob("selection/*/*.json"):
         path.write_text(dumps(json.loads(path.read_text()) | {"prompt": "\n".join(SHORT)}))
     settings = yaml.safe_load((folder / "settings.yaml").read_text())
-    settings["equivalence"] = "\n".join(text for text in SHORT if "\0" not in text)  # NUL is refused in settings
+    settings["equivalence"] = "\n".join(text for text in SHORT if "\0" not in text)  # NUL is refused
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     (folder / "environment.json").write_text(dumps({"versions": {"semcal": HOSTILE[0]}, HOSTILE[2]: SHORT}))
     analyse(folder)
