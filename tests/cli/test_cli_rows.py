@@ -93,7 +93,7 @@ def test_flat_rows_are_measured_as_one() -> None:
     assert (code, metrics[0]["n"], metrics[0]["auroc"]) == (0, 2, 1.0)
     assert "measure" not in metrics[0]
     assert metrics[0]["interval"]["brier"][0] <= metrics[0]["brier"]
-    assert "1 rows have no" in stderr
+    assert "rows without confidence, which do not count for it: 1" in stderr
 
 
 def test_what_is_undefined_is_null() -> None:

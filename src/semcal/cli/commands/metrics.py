@@ -65,7 +65,9 @@ def command(
         )
     for name, scores in found.items():
         if scores.undefined:
-            say(f"metrics: rows without {name}, which do not count for it: {scores.undefined}")
+            say(
+                f"metrics: rows without {name or 'confidence'}, which do not count for it: {scores.undefined}"
+            )
     results = [
         ({} if name is None else {"measure": name}) | numbers
         for name, numbers in assess(found, bins=bins, ci=ci, seed=seed).items()
