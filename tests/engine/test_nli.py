@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import tiny_nli
 import torch
 
+from semcal.demo.paths import nli_model_dir
 from semcal.engine import nli
 from semcal.engine.equivalence import load_equivalence
 from semcal.engine.nli import CrossEncoder, entailment_index
@@ -191,3 +193,11 @@ def test_a_checkpoint_in_half_precision_is_computed_in_float32(tmp_path):
     asked = triples(30)
     expected = plain_verdicts(tiny_nli.model("bert").half().float(), tiny_nli.tokenizer("bert"), asked)
     assert load_equivalence(directory, device="cpu").entails(asked) == expected
+
+
+def test_a_pad_token_that_the_model_does_not_know_is_told_when_it_is_loaded(tmp_path):
+    folder = shutil.copytree(nli_model_dir(), tmp_path / "nli")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "pad_token": "<nothing>"}))
+    with pytest.raises(ModelError, match="'<nothing>' beyond the .* tokens that the model knows"):
+        CrossEncoder.from_pretrained(folder)

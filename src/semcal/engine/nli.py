@@ -18,7 +18,7 @@ from semcal.engine.equivalence import Triple
 from semcal.engine.first_token import first_token_only
 from semcal.engine.loading import choose_device, files_hash, in_words, read_checkpoint, read_config
 from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
-from semcal.errors import ModelError, SemcalWarning
+from semcal.errors import ModelError, SemcalWarning, shown
 from semcal.recalibration.places import NLI_MODEL, place_of
 
 __all__ = ["CrossEncoder"]
@@ -104,6 +104,13 @@ class CrossEncoder:
                 "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
             )
         found = files_hash(Path(source)) if Path(source).is_dir() else str(model.config._commit_hash)
+        rows = model.get_input_embeddings().num_embeddings
+        beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
+        if beyond:
+            raise ModelError(
+                f"{what}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model knows; "
+                "the two do not belong together"
+            )
         with in_words(what, source):
             return cls(model.to(where), tokenizer, name=name, revision=found)
 
