@@ -108,8 +108,8 @@ class CrossEncoder:
         beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
         if beyond:
             raise ModelError(
-                f"{what}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model knows; "
-                "the two do not belong together"
+                f"{what}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
+                "knows; the two do not belong together"
             )
         with in_words(what, source):
             return cls(model.to(where), tokenizer, name=name, revision=found)
