@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.complaints import listed
-from semcal.cli.console import complain, progress, say, stages
+from semcal.cli.console import info, progress, successive_progress, warn
+from semcal.cli.rows import listed
 from semcal.errors import UsageError, shown
 from semcal.qa.groups import group_ties
 from semcal.qa.near_duplicates import near_duplicates
@@ -51,7 +51,7 @@ def choose_by_sweep(
     """Fit all candidates, choose for each measure on validation, and keep what was chosen."""
     from semcal.experiment.sweep import sweep
 
-    with stages() as shown:
+    with successive_progress() as shown:
         found = sweep(
             model,
             labelled,
@@ -92,7 +92,7 @@ def choose_by_grid(
         )
     found = choose_temperatures(rows, accuracy_within=how["accuracy_within"])
     if found.at_edge:
-        say(
+        info(
             f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
             "it may lie beyond"
         )
@@ -112,7 +112,7 @@ def keep_apart(labelled: Sequence[Question], others: Sequence[Question], *, both
     ties = {tie for question in labelled for tie in group_ties(question)}
     related = [question.id for question in others if not ties.isdisjoint(group_ties(question))]
     if related:
-        complain(
+        warn(
             f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
             "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
             "passage or group in one file"
@@ -150,9 +150,9 @@ def _keep(
         save_pretrained(chosen[name], folder, provenance=replace(provenance, validation=scores))
     write_rows(out / TABLE, table)
     for warning in _traded_accuracy(table):
-        complain(f"warning: {warning}")
+        warn(f"warning: {warning}")
     tried = len({row.get("candidate", row.get("temperature")) for row in table})
-    say(f"fit: {tried} candidates on {model.name}, their scores under each measure in {out / TABLE}")
+    info(f"fit: {tried} candidates on {model.name}, their scores under each measure in {out / TABLE}")
     return {
         "measure": measure,
         "chosen": found,

@@ -11,9 +11,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from semcal.cli.console import detail
+from semcal.cli.console import debug
 from semcal.cli.resuming import Resumable
-from semcal.cli.streams import Item
+from semcal.cli.rows import Item
 
 if TYPE_CHECKING:
     from semcal.pipeline.crews import Crew
@@ -47,7 +47,7 @@ def chosen(
     weights = weights_of(model=model, equivalence=equivalence)
     shared = share_out(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
     surely = at_once or shared.asked or shared.processes == 1
-    detail(f"{label}: {'' if surely else 'up to '}{shared}")
+    debug(f"{label}: {'' if surely else 'up to '}{shared}")
     return shared
 
 
@@ -121,7 +121,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
 def tell_peak(crew: Crew[Any]) -> None:
     """Say with -v how much memory was used at most."""
     of = f" of this process and {crew.hired} more" if crew.hired else ""
-    detail(f"peak memory{of}: {crew.peak}")
+    debug(f"peak memory{of}: {crew.peak}")
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:

@@ -8,8 +8,8 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from semcal.cli.choosing import choose_by_grid, choose_by_sweep
-from semcal.cli.complaints import BadRows
-from semcal.cli.console import progress, say, stages
+from semcal.cli.console import info, progress, successive_progress
+from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.datasets import Question
 from semcal.registry import check_name
@@ -156,7 +156,7 @@ class Work:
 
         if "sgd" in (wanted.solver, "exact" if wanted.method == "TS" else "sgd"):
             kept.begin()
-        with stages() as begin:
+        with successive_progress() as begin:
             found = fit(
                 self.model,
                 self.questions,
@@ -272,7 +272,7 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
     from semcal.recalibration import solver_of, temperature_of
 
     if report.get("at_bound"):
-        say(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
+        info(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

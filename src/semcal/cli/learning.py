@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import say, stages
+from semcal.cli.console import info, successive_progress
 from semcal.records import write_rows
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def learn(
     """Compute the learning curve and write its table."""
     from semcal.experiment.labels import curve_of_labels
 
-    with stages() as shown:
+    with successive_progress() as shown:
         curve = curve_of_labels(
             model, features, validation, asking=asking, equivalence=judge, progress=shown, keep=keep, **how
         )
     if curve.outside:
-        say(f"fit: {curve.outside} temperatures lie beyond the grid; its nearest end stands for them")
+        info(f"fit: {curve.outside} temperatures lie beyond the grid; its nearest end stands for them")
     write_rows(out / TABLE, curve.table())
     return curve
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semcal.cli.claims import unfinished
-from semcal.cli.console import say
+from semcal.cli.console import info
+from semcal.cli.output import unfinished
 from semcal.errors import UsageError
 from semcal.experiment.store import Store
 from semcal.records import dumps, remove_leftovers, write_rows
@@ -64,7 +64,7 @@ class Resumable:
                 f"{self._folder} holds unfinished work of a call with other options; run that again to "
                 "finish it, or give --fresh to drop it"
             )
-        say(f"going on with what {self._folder} holds")
+        info(f"going on with what {self._folder} holds")
 
     def find(self, inputs: Rows) -> list[dict[str, Any]] | None:
         """Return the results of a block of input rows if they are on disk already."""

@@ -13,7 +13,6 @@ from semcal.experiment.cells import Cell
 from semcal.experiment.costs import fit_label
 from semcal.experiment.grid_candidates import (
     FITTED,
-    Fits,
     candidates_of,
     fits_of,
     known_temperatures,
@@ -21,9 +20,9 @@ from semcal.experiment.grid_candidates import (
 )
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem, row_of
-from semcal.experiment.selection import Candidate
 from semcal.experiment.stages import Piece
 from semcal.experiment.store import digest
+from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.crews import Plan
 from semcal.qa.datasets import data_hash
 
@@ -96,7 +95,7 @@ def fitted_again(cell: Cell, wanted: Iterable[Mapping[str, Any]]) -> Plan[None]:
     )
 
 
-def _carry_out(cell: Cell, fits: Sequence[Fits], *, whole: bool = False) -> Plan[None]:
+def _carry_out(cell: Cell, fits: Sequence[CandidateFit], *, whole: bool = False) -> Plan[None]:
     """Do the fits that are not done; with `whole` those as well whose recalibrators were not kept."""
     pieces = [_piece(cell, one, whole=whole) for one in fits]
     found = yield from cell.stages.rows(
@@ -106,14 +105,14 @@ def _carry_out(cell: Cell, fits: Sequence[Fits], *, whole: bool = False) -> Plan
         cell.fitted[row["candidate"], row["run"]] = row
 
 
-def _folders(cell: Cell, fits: Fits) -> dict[str, str]:
+def _folders(cell: Cell, fits: CandidateFit) -> dict[str, str]:
     """Where each candidate of a fit lies."""
     return {
         name: recalibrator_folder(cell.model.name, cell.parts.name, name, fits.run) for name in fits.names
     }
 
 
-def _piece(cell: Cell, fits: Fits, *, whole: bool = False) -> Piece:
+def _piece(cell: Cell, fits: CandidateFit, *, whole: bool = False) -> Piece:
     fitting, folders = cell.settings.fitting, _folders(cell, fits)
     inputs = {
         **cell.calibration(),

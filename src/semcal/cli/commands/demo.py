@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.claims import Claim
-from semcal.cli.console import complain, detail, nli_calls, progress, say
+from semcal.cli.console import debug, info, nli_calls, progress, warn
 from semcal.cli.crews import chosen, crew_for
 from semcal.cli.loading import ATLAS, open_models
 from semcal.cli.options import (
@@ -34,10 +33,11 @@ from semcal.cli.options import (
     WorkersOption,
     out_path,
 )
+from semcal.cli.output import Output
 from semcal.errors import StoreError
 from semcal.records import clear_folder, dumps, own_files, read_object
 
-__all__ = ["claim", "command"]
+__all__ = ["command", "output_of"]
 
 #: Longest generation of the embedded model, whose small vocabulary spells a date in words in many tokens.
 MAX_NEW_TOKENS = 24
@@ -116,10 +116,10 @@ def command(
         else:
             _show(results)
         if comparison.calls:
-            say(f"demo: {nli_calls(comparison.held.equivalence, comparison.calls, comparison.pairs)}")
+            info(f"demo: {nli_calls(comparison.held.equivalence, comparison.calls, comparison.pairs)}")
         for line in clock.table():
-            detail(line)
-        say(f"report: {page}  ({clock.elapsed:.0f} s)")
+            debug(line)
+        info(f"report: {page}  ({clock.elapsed:.0f} s)")
     return 0
 
 
@@ -129,11 +129,11 @@ def _limited(one: Any, limit: int | None) -> Any:
     return replace(one, calibration_train=one.calibration_train[:limit], test=one.test[:limit])
 
 
-def claim(options: Mapping[str, Any]) -> Claim:
+def output_of(options: Mapping[str, Any]) -> Output:
     """The run folder; the verdict file alone is of a demo that was killed before it wrote its settings."""
     out = options["out"]
     begun = _is_run(out) or (out.is_dir() and all(path.name.startswith(VERDICTS) for path in own_files(out)))
-    return Claim(out, is_folder=True, begun=begun, kept=out)
+    return Output(out, is_folder=True, begun=begun, kept=out)
 
 
 def _is_run(out: Path) -> bool:
@@ -147,11 +147,11 @@ def _is_run(out: Path) -> bool:
 
 def _plan(sets: list[Any], m: int, out: Path) -> int:
     for one in sets:
-        complain(
+        warn(
             f"{one.name}: fit on {len(one.calibration_train)} questions; {m} answers at 3 temperatures "
             f"to each of {len(one.test)} questions ({3 * m * len(one.test)} answers)"
         )
-    complain(f"writes {out}/results.json, samples/, recalibrators/ and report.html")
+    warn(f"writes {out}/results.json, samples/, recalibrators/ and report.html")
     return 0
 
 

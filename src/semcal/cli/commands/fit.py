@@ -10,50 +10,30 @@ from typing import Annotated, Any
 
 import typer
 
+from semcal.cli import options as opt
 from semcal.cli.choosing import keep_apart
-from semcal.cli.claims import Claim, refuse_existing, unfinished
-from semcal.cli.complaints import BadRows
-from semcal.cli.console import complain
+from semcal.cli.console import warn
 from semcal.cli.fitting import Wanted, Work, check_options, forget_others
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
-from semcal.cli.options import (
-    CacheOption,
-    ColumnsOption,
-    DeviceOption,
-    DryRunOption,
-    DtypeOption,
-    EquivalenceOption,
-    FewShotOption,
-    FreshOption,
-    JsonOption,
-    LimitOption,
-    MaxNewTokensOption,
-    ModelOption,
-    NliDeviceOption,
-    OverwriteOption,
-    QuietOption,
-    SamplesOption,
-    SeedOption,
-    VerboseOption,
-    out_path,
-)
-from semcal.cli.reading import open_labelled
+from semcal.cli.output import Output, refuse_existing, unfinished
 from semcal.cli.resuming import SETTINGS, Resumable
+from semcal.cli.rows import BadRows, read_labelled
 from semcal.errors import StoreError
 from semcal.records import dumps, read_object
 
-__all__ = ["claim", "command"]
+__all__ = ["command", "output_of"]
 
 
 def command(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
     ],
-    model: ModelOption,
+    model: opt.ModelOption,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="Directory of the recalibrator.")
+        Path,
+        typer.Option("--out", metavar="DIR", callback=opt.out_path, help="Directory of the recalibrator."),
     ],
-    overwrite: OverwriteOption = False,
+    overwrite: opt.OverwriteOption = False,
     method: Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid.")] = "TS",
     loss: Annotated[str, typer.Option(help="NLL or SS.")] = "NLL",
     alpha: Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")] = None,
@@ -68,7 +48,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            callback=out_path,
+            callback=opt.out_path,
             help="Keep the hidden states here, for further fits of this model.",
         ),
     ] = None,
@@ -95,26 +75,26 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            callback=out_path,
+            callback=opt.out_path,
             help="Draw the loss against T, the loss of the steps, or the learning curve (.pdf, .png, .svg).",
         ),
     ] = None,
-    equivalence: EquivalenceOption = None,
-    cache: CacheOption = None,
-    m: SamplesOption = 10,
-    max_new_tokens: MaxNewTokensOption = None,
-    few_shot: FewShotOption = None,
-    seed: SeedOption = 0,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    nli_device: NliDeviceOption = None,
-    dtype: DtypeOption = None,
-    dry_run: DryRunOption = False,
-    fresh: FreshOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    equivalence: opt.EquivalenceOption = None,
+    cache: opt.CacheOption = None,
+    m: opt.SamplesOption = 10,
+    max_new_tokens: opt.MaxNewTokensOption = None,
+    few_shot: opt.FewShotOption = None,
+    seed: opt.SeedOption = 0,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    nli_device: opt.NliDeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    dry_run: opt.DryRunOption = False,
+    fresh: opt.FreshOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Fit a recalibrator to labelled questions and write it to a directory.
 
@@ -151,9 +131,9 @@ def command(
         refuse_existing("--plot", plot)
     with BadRows() as bad:
         examples = open_few_shot(few_shot) or ()
-        questions = open_labelled(file, columns, bad, label="fit", limit=limit)
+        questions = read_labelled(file, columns, bad, label="fit", limit=limit)
         keep_apart(questions, examples, both="a few-shot example and a question to fit on")
-        judging = open_labelled(validation, columns, bad, label="fit") if validation else []
+        judging = read_labelled(validation, columns, bad, label="fit") if validation else []
         keep_apart(questions, judging, both="a validation question and one to fit to")
         language_model = open_model(model, device=device, dtype=dtype)
         work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
@@ -173,11 +153,11 @@ def command(
         return bad.exit_code()
 
 
-def claim(options: Mapping[str, Any]) -> Claim:
+def output_of(options: Mapping[str, Any]) -> Output:
     """The directory of the recalibrator; another one is replaced with --overwrite, and nothing else."""
     out = options["out"]
     kept = unfinished(out)
-    return Claim(
+    return Output(
         out,
         is_folder=True,
         begun=(kept / SETTINGS).is_file(),
@@ -213,7 +193,7 @@ def _plan(work: Work, wanted: Wanted, sampling: Mapping[str, Any]) -> None:
         asked = labelled.questions if wanted.method == "TS-grid" else work.validation
         under = wanted.ways()
         parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
-    complain(f"would, with {model.name}, {', '.join(parts)}, and write {work.out / 'calibration.json'}")
+    warn(f"would, with {model.name}, {', '.join(parts)}, and write {work.out / 'calibration.json'}")
 
 
 def _in_words(result: Mapping[str, Any], measure: str) -> str:

@@ -1,7 +1,7 @@
 """TS-grid: for each measure the temperature whose confidences have the lowest Brier score (spec section 6).
 
 It needs labelled questions and samples, no logits and no gradients, so it serves models that can only be
-asked. What it costs: m draws for each question and temperature, where TS reads the reference answers once.
+sampled. It costs m draws for each question and temperature, where TS reads the reference answers once.
 """
 
 from __future__ import annotations
@@ -10,62 +10,38 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import InputError, UsageError
-from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
+from semcal.pipeline.candidates import sample_candidates
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
-from semcal.pipeline.sample import Sampled, sample_mixed_at
+from semcal.pipeline.store import Store
 from semcal.qa.datasets import Question, load_questions
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.recalibration import GridTemperature, Temperature, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = [
-    "GRID",
-    "GridScore",
-    "TemperatureGrid",
-    "choose_temperatures",
-    "fit_grid",
-    "rows_at_temperatures",
-]
+__all__ = ["GRID", "TemperatureGrid", "choose_temperatures", "fit_grid", "rows_at_temperatures"]
 
-#: From 1/4 to 4 in steps of a factor of 2^(1/4), 1/2 (SE), 1 (Base) and 2 among them.
+#: From 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 
 
 @dataclass(frozen=True)
-class GridScore:
-    """One measure at one temperature."""
-
-    temperature: float
-    measure: str
-    scored: Scored
-
-
-@dataclass(frozen=True)
 class TemperatureGrid:
-    """One temperature for each measure, and what it was chosen from.
-
-    Attributes
-    ----------
-    temperatures : mapping of str to float
-        Measure → the temperature of the lowest Brier score; ties go to the one nearest to 1 (smallest
-        |log T|), of T and 1/T to the larger.
-    scores : tuple of GridScore
-        Every temperature under every measure.
-    """
+    """One temperature for each measure, and what it was chosen from."""
 
     method: ClassVar[str] = "TS-grid"
-    temperatures: Mapping[str, float]
-    scores: tuple[GridScore, ...] = field(repr=False)
+    temperatures: Mapping[str, float]  # by measure
+    grid: tuple[float, ...] = field(repr=False)
+    scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
 
     def recalibrator(self, measure: str) -> GridTemperature:
         """The recalibrator to sample with when answers are chosen by `measure`."""
@@ -74,21 +50,21 @@ class TemperatureGrid:
 
     @property
     def at_edge(self) -> tuple[str, ...]:
-        """Measures whose temperature is the lowest or highest tried: the best one may lie beyond."""
-        tried = {score.temperature for score in self.scores}
-        ends = (min(tried), max(tried))
+        """Measures whose temperature is the lowest or highest of the grid: the best one may lie beyond."""
+        ends = (min(self.grid), max(self.grid))
         return tuple(measure for measure, chosen in self.temperatures.items() if chosen in ends)
 
     def table(self) -> list[dict[str, Any]]:
         """One dict for each measure and temperature: measure, temperature, brier, ace, …, chosen."""
         return [
             {
-                "measure": score.measure,
-                "temperature": score.temperature,
-                **asdict(score.scored),
-                "chosen": self.temperatures[score.measure] == score.temperature,
+                "measure": measure,
+                "temperature": t,
+                **asdict(score),
+                "chosen": self.temperatures[measure] == t,
             }
-            for score in self.scores
+            for measure, scores in self.scores.items()
+            for t, score in zip(self.grid, scores)
         ]
 
 
@@ -143,18 +119,17 @@ def choose_temperatures(
     questions = min(map(len, rows.values()))
     check_enough(questions, of="to choose a temperature by")
     warn_if_few(questions, of="to choose a temperature by")
-    found = scored_by_measure({measure: list(rows.values()) for measure in measures}, bins=bins)
+    found = candidate_scores({measure: list(rows.values()) for measure in measures}, bins=bins)
     chosen = {
-        measure: lowest(
+        measure: lowest_brier(
             grid,
-            scored,
+            scores,
             simplicity=lambda t: (round(abs(math.log(t)), 12), -t),
             accuracy_within=accuracy_within,
         )
-        for measure, scored in found.items()
+        for measure, scores in found.items()
     }
-    scores = [GridScore(t, measure, one) for measure, scored in found.items() for t, one in zip(grid, scored)]
-    return TemperatureGrid(chosen, tuple(scores))
+    return TemperatureGrid(chosen, tuple(grid), found)
 
 
 def rows_at_temperatures(
@@ -172,18 +147,19 @@ def rows_at_temperatures(
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
 ) -> dict[float, list[dict[str, Any]]]:
     """Sample, cluster, measure and grade the same questions at several temperatures.
 
-    All temperatures share one engine pass over the prompts and their random numbers, and one clustering, so
-    that each verdict is asked for once.
+    All temperatures share the random numbers, and in each block of 64 questions one pass of the model and one
+    clustering, so that each verdict is asked for once.
 
     Parameters
     ----------
     model : LanguageModel
         What answers.
     questions : sequence of Question
-        With reference answers and distinct ids. Those with a passage and those without are two passes.
+        With reference answers and distinct ids.
     temperatures : sequence of float
         Positive, distinct.
     equivalence, grader
@@ -196,6 +172,8 @@ def rows_at_temperatures(
         10 without a passage and 32 with one, by default.
     progress : callable, optional
         Called with the number of questions that are sampled at all temperatures.
+    keep : Store, optional
+        Keeps finished blocks; the same call resumes from there with identical results.
 
     Returns
     -------
@@ -206,46 +184,26 @@ def rows_at_temperatures(
     repeated = first_repeated([question.id for question in questions])
     if repeated is not None:
         raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
-    sampled = sample_mixed_at(
+    sampled = sample_candidates(
         model,
         questions,
-        recalibrators=[Temperature(t, method=TemperatureGrid.method) for t in grid],
+        {t: Temperature(t, method=TemperatureGrid.method) for t in grid},
         asking=asking or Asking(),
+        equivalence=equivalence,
         m=m,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        linkage=linkage,
         progress=progress,
+        keep=keep,
     )
-    drawn = [
-        {**question.row(), "temperature": t, **_kept(one)}
-        for t, of_temperature in zip(grid, sampled)
-        for question, one in zip(questions, of_temperature)
-    ]
-    clustered, _ = cluster_rows(drawn, equivalence=equivalence, linkage=linkage)
-    measured = measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha)
-    graded = [grade_row(row, grader=grader or RuleGrader(), seed=seed) for row in measured]
-    size = len(questions)
-    return {t: graded[i * size : (i + 1) * size] for i, t in enumerate(grid)}
-
-
-def _kept(sampled: Sampled) -> dict[str, Any]:
-    """What the later stages read of sampled answers."""
-    fields = sampled.fields()
-    return {key: fields[key] for key in ("samples", "log_likelihoods", "likelihood")}
-
-
-class How(TypedDict, total=False):
-    """The options of `rows_at_temperatures`."""
-
-    grader: Grader | None
-    asking: Asking | None
-    m: int
-    seed: int
-    max_new_tokens: int | None
-    linkage: str
-    t_alpha: float
-    g_alpha: float
-    progress: Callable[[int], None] | None
+    return {
+        t: [
+            {**grade_row(row, grader=grader or RuleGrader(), seed=seed), "temperature": t}
+            for row in measure_rows(rows, t_alpha=t_alpha, g_alpha=g_alpha)
+        ]
+        for t, rows in sampled.items()
+    }
 
 
 def fit_grid(
@@ -257,14 +215,14 @@ def fit_grid(
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
     accuracy_within: float | None = None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> TemperatureGrid:
     """Fit TS-grid: choose one temperature for each measure by the Brier score of sampled answers.
 
     Parameters
     ----------
     model : LanguageModel
-        From `semcal.load_model`. Only its `sample` is needed, and `score` for answers that were cut short.
+        From `semcal.load_model`; only sampling is needed, and `score` for answers that were cut short.
     questions : sequence of Question, or a file
         Labelled; a few hundred, kept apart from those the result is tested on.
     equivalence : Equivalence or str
@@ -298,6 +256,7 @@ def fit_grid(
     if isinstance(questions, (str, Path)):
         questions = load_questions(questions, answers_needed=True)
     check_enough(len(questions), of="to choose a temperature by")
-    judge = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
-    rows = rows_at_temperatures(model, questions, temperatures, equivalence=judge, **how)
+    if isinstance(equivalence, str):
+        equivalence = load_equivalence(equivalence)
+    rows = rows_at_temperatures(model, questions, temperatures, equivalence=equivalence, **how)
     return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)

@@ -1,30 +1,40 @@
-"""Selection (spec section 6): for each measure the candidate of the lowest Brier score on validation.
+"""Select on validation (spec section 6): for each measure the candidate of the lowest Brier score.
 
-The paper sweeps loss, α of selective smoothing, weight decay and, for T-SC and G-SC, their own α (here a).
-Every score is kept, so that a report can show what the winner was chosen from.
+`select` compares sampled and clustered answers under any candidates; `fit_and_select` is the paper's sweep
+over loss, α of selective smoothing, weight decay, and for T-SC and G-SC their own α (here a).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
 from semcal.errors import UsageError
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
+from semcal.pipeline.candidates import Candidate, candidate_fits, fit_candidates, sample_candidates
+from semcal.pipeline.fit import METHODS
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.store import Store
+from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader, RuleGrader
+from semcal.recalibration import Fitted, warn_if_few
 from semcal.semantics import MEASURES
 
 __all__ = [
     "MEASURE_ALPHAS",
     "WITH_ALPHA",
-    "Candidate",
     "Entry",
+    "FittedSelection",
     "Selection",
-    "candidate_of",
+    "fit_and_select",
     "select",
     "select_graded",
     "under_alphas",
@@ -37,62 +47,15 @@ WITH_ALPHA = ("T-SC", "G-SC")
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One way to recalibrate.
-
-    Attributes
-    ----------
-    name : str
-        What it is called, unlike any other: "Base", "TS NLL", "ATS SS 0.25".
-    loss : str or None
-        "NLL" or "SS"; None where nothing was fitted (Base, SE).
-    alpha : float or None
-        The α of selective smoothing.
-    weight_decay : float or None
-        None where the method has none (TS).
-    """
-
-    name: str
-    loss: str | None = None
-    alpha: float | None = None
-    weight_decay: float | None = None
-
-    def complexity(self) -> tuple[bool, bool, float, float]:
-        """What ties are settled by; lower is simpler."""
-        return (
-            self.loss is not None,
-            self.loss != "NLL",
-            self.alpha or 0.0,
-            -1.0 if self.weight_decay is None else self.weight_decay,
-        )
-
-
-def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
-    """What is fitted by a method with a loss, its α and a weight decay, by the name that tables give it."""
-    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
-    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
-
-
-@dataclass(frozen=True)
 class Entry:
-    """A candidate under one measure.
-
-    Attributes
-    ----------
-    candidate : Candidate
-    measure : str
-    measure_alpha : float or None
-        The a of T-SC or G-SC, None for other measures.
-    scored : Scored
-        Brier score, ACE, AUROC and accuracy on validation, and how many questions counted.
-    """
+    """A candidate under one measure, with its score on validation."""
 
     candidate: Candidate
     measure: str
-    measure_alpha: float | None
-    scored: Scored
+    measure_alpha: float | None  # the a of T-SC or G-SC, None for other measures
+    score: Score
 
-    def simplicity(self) -> tuple[float | bool, ...]:
+    def simplicity(self) -> tuple[Any, ...]:
         """What ties are settled by; lower is simpler."""
         distance = 0.0 if self.measure_alpha is None else abs(math.log(self.measure_alpha))
         return (*self.candidate.complexity(), round(distance, 12))
@@ -100,18 +63,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen for each measure, and from what.
+    """What was chosen for each measure, and from what."""
 
-    Attributes
-    ----------
-    chosen : mapping of str to Entry
-        By measure.
-    entries : tuple of Entry
-        Every candidate under every measure and a.
-    """
-
-    chosen: Mapping[str, Entry]
-    entries: tuple[Entry, ...] = field(repr=False)
+    chosen: Mapping[str, Entry]  # by measure
+    entries: tuple[Entry, ...] = field(repr=False)  # every candidate under every measure and a
 
     def table(self) -> list[dict[str, Any]]:
         """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
@@ -123,7 +78,7 @@ class Selection:
                 "alpha": entry.candidate.alpha,
                 "weight_decay": entry.candidate.weight_decay,
                 "measure_alpha": entry.measure_alpha,
-                **asdict(entry.scored),
+                **asdict(entry.score),
                 "chosen": entry is self.chosen[entry.measure],
             }
             for entry in self.entries
@@ -163,9 +118,9 @@ def select(
         Bins of ACE.
     accuracy_within : float, optional
         How many standard errors (of the paired difference over questions) a candidate's accuracy may lie
-        below the highest under the measure; one further below is not chosen. By default all count, as in the
-        paper. But a candidate whose answers are nearly all wrong, each with little confidence, has a low
-        Brier score, and then wins: 2 keeps it out.
+        below the highest under the measure; candidates further below are not chosen. By default all count,
+        as in the paper; but a candidate whose answers are nearly all wrong, each with little confidence, has
+        a low Brier score and wins. 2 keeps it out.
 
     Returns
     -------
@@ -182,9 +137,9 @@ def select(
         If the candidates do not hold the same questions, or a row lacks a field.
     """
     _check(candidates, measure_alphas, accuracy_within)
-    judge = grader or RuleGrader()
+    chosen = grader or RuleGrader()
     graded = {
-        candidate: under_alphas(rows, [_verdicts(row, judge, seed) for row in rows], measure_alphas)
+        candidate: under_alphas(rows, [_verdicts(row, chosen, seed) for row in rows], measure_alphas)
         for candidate, rows in candidates.items()
     }
     return select_graded(
@@ -200,7 +155,7 @@ def select_graded(
     bins: int = 15,
     accuracy_within: float | None = None,
 ) -> Selection:
-    """Choose as `select` does, from what `under_alphas` gives for each candidate."""
+    """Choose as `select` does, from what `under_alphas` returns for each candidate."""
     _check(candidates, measure_alphas, accuracy_within)
     graded = list(candidates.values())
     keys = {
@@ -211,7 +166,7 @@ def select_graded(
         ]
         for measure in measures
     }
-    found = scored_by_measure(
+    found = candidate_scores(
         {measure: [graded[number][i] for number, i in keys[measure]] for measure in measures}, bins=bins
     )
     names = list(candidates)
@@ -223,7 +178,7 @@ def select_graded(
         for measure, scored in found.items()
     }
     chosen = {
-        measure: lowest(
+        measure: lowest_brier(
             of_measure, found[measure], simplicity=Entry.simplicity, accuracy_within=accuracy_within
         )
         for measure, of_measure in entries.items()
@@ -262,3 +217,101 @@ def _verdicts(row: Mapping[str, Any], grader: Grader, seed: int) -> list[bool]:
 
 def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str, bool | None]:
     return {measure: None if cluster is None else verdict[cluster] for measure, cluster in top.items()}
+
+
+@dataclass(frozen=True)
+class FittedSelection:
+    """Every fitted candidate, and what was chosen from them."""
+
+    fitted: Mapping[Candidate, Fitted]
+    selection: Selection
+
+    def recalibrator(self, measure: str) -> Fitted:
+        """The recalibrator that was chosen for a measure."""
+        return self.fitted[self.selection.chosen[measure].candidate]
+
+
+def fit_and_select(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    validation: Sequence[Question],
+    *,
+    asking: Asking,
+    equivalence: Equivalence,
+    methods: Sequence[str] = METHODS,
+    grader: Grader | None = None,
+    store: Path | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    learning_rate: float | None = None,
+    accuracy_within: float | None = None,
+    progress: Callable[[str, int], Callable[[int], None]] | None = None,
+    keep: Path | None = None,
+) -> FittedSelection:
+    """Fit every candidate, sample the validation questions under each, and choose for every measure.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The frozen model: one pass over the calibration set, one over the validation questions.
+    labelled : CalibrationSet
+        What is fitted to.
+    validation : sequence of Question
+        Labelled questions that are neither fitted to nor tested on.
+    asking : Asking
+        Few-shot examples.
+    equivalence, grader
+        What decides which answers mean the same, and which are right.
+    methods : sequence of {"TS", "ATS", "Platt"}
+        What to try.
+    store : Path, optional
+        A folder for the hidden states.
+    m, seed, max_new_tokens
+        Of the sampling.
+    learning_rate : float, optional
+        Of ATS and Platt; the paper's 1e-5 by default.
+    accuracy_within : float, optional
+        As in `select`.
+    progress : callable, optional
+        Maps a label and a total to a function that gets the number of finished items.
+    keep : Path, optional
+        A folder for trainings and finished blocks of validation questions; the same call resumes from there
+        with identical results. It is not removed at the end.
+    """
+
+    def shown(label: str, total: int) -> Callable[[int], None] | None:
+        return None if progress is None else progress(label, total)
+
+    warn_if_few(len(labelled.questions))
+    whole = "ATS" in methods or store is not None
+    features = calibration_features(
+        model,
+        labelled,
+        asking=asking,
+        whole=whole,
+        store=store,
+        progress=shown("features", len(labelled.questions)),
+    )
+    fitted = fit_candidates(
+        model,
+        features,
+        methods,
+        learning_rate=learning_rate,
+        seed=seed,
+        progress=shown("fit", sum(len(fit.losses) for fit in candidate_fits(methods))),
+        keep=labelled.training_store(model, keep / "trainings" if keep else None, asking=asking, whole=whole),
+    )
+    rows = sample_candidates(
+        model,
+        validation,
+        fitted,
+        asking=asking,
+        equivalence=equivalence,
+        m=m,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        progress=shown("validation", len(validation)),
+        keep=Store(keep) if keep else None,
+    )
+    return FittedSelection(fitted, select(rows, grader=grader, seed=seed, accuracy_within=accuracy_within))

@@ -1,0 +1,227 @@
+"""Candidates to choose from: the losses, α and weight decays of each method, their fits and sampled answers.
+
+All fits read one set of features; all candidates answer the validation questions in common passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.fit import METHODS, train_stored
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.store import Stage, Store
+from semcal.qa.datasets import Question
+from semcal.recalibration import (
+    PAPER_LOSSES,
+    AnyRecalibrator,
+    Fitted,
+    Suffixes,
+    Tables,
+    TrainingStore,
+    Watch,
+    fingerprint,
+    fit_temperatures,
+    tabulate,
+)
+from semcal.registry import check_name
+
+__all__ = [
+    "WEIGHT_DECAYS",
+    "Candidate",
+    "CandidateFit",
+    "candidate_fits",
+    "candidate_of",
+    "fit_candidates",
+    "sample_candidates",
+]
+
+#: The weight decays of ATS and Platt that the paper tries.
+WEIGHT_DECAYS = (0.0, 0.01)
+#: Questions that are sampled together.
+BLOCK = 64
+
+Key = TypeVar("Key", bound=Hashable)
+Loss = tuple[str, float | None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to recalibrate."""
+
+    name: str  # unique: "Base", "TS NLL", "ATS SS 0.25"
+    loss: str | None = None  # "NLL" or "SS"; None where nothing was fitted (Base, SE)
+    alpha: float | None = None  # the α of selective smoothing
+    weight_decay: float | None = None  # None where the method has none (TS)
+
+    def complexity(self) -> tuple[Any, ...]:
+        """What ties are settled by; lower is simpler."""
+        return (
+            self.loss is not None,
+            self.loss != "NLL",
+            self.alpha or 0.0,
+            -1.0 if self.weight_decay is None else self.weight_decay,
+        )
+
+
+def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+    """The candidate of a method with a loss, its α and a weight decay, named as in tables."""
+    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
+    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
+
+
+@dataclass(frozen=True)
+class CandidateFit:
+    """One fit: all losses of TS together, or one candidate of another method."""
+
+    method: str
+    solver: str  # "exact" or "sgd"
+    losses: tuple[Loss, ...]
+    weight_decay: float | None
+    run: int = 0  # whose seed it has; 0 where all runs share one fit
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """What is fitted, in the order of the losses."""
+        return [candidate_of(self.method, *loss, self.weight_decay) for loss in self.losses]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the candidates."""
+        return [candidate.name for candidate in self.candidates]
+
+    def fit(
+        self,
+        model: LanguageModel,
+        features: Suffixes,
+        *,
+        learning_rate: float | None = None,
+        batch_size: int = 4,
+        warm_up: float = 0.1,
+        seed: int = 0,
+        tables: Tables | None = None,
+        keep: TrainingStore | None = None,
+    ) -> dict[Candidate, Fitted]:
+        """Fit the candidates to stored features; TS by sgd has its own learning rate."""
+        if self.solver == "exact":
+            found = fit_temperatures(features, model.logits, points=list(self.losses), seed=seed)
+            return dict(zip(self.candidates, [exact.recalibrator() for exact in found]))
+        return {
+            candidate: train_stored(
+                model,
+                features,
+                method=self.method,
+                loss=loss,
+                alpha=alpha,
+                weight_decay=self.weight_decay or 0.0,
+                learning_rate=None if self.method == "TS" else learning_rate,
+                batch_size=batch_size,
+                warm_up=warm_up,
+                seed=seed,
+                tables=tables,
+                watch=Watch(store=keep),
+            ).recalibrator
+            for candidate, (loss, alpha) in zip(self.candidates, self.losses)
+        }
+
+
+def candidate_fits(
+    methods: Sequence[str],
+    *,
+    losses: Sequence[Loss] = PAPER_LOSSES,
+    weight_decays: Sequence[float] = WEIGHT_DECAYS,
+    solver: str = "exact",
+) -> list[CandidateFit]:
+    """The fits of methods, by default the paper's (5 candidates of TS, 10 of others); `solver` is TS's."""
+    return [
+        CandidateFit(method, solver if method == "TS" else "sgd", tuple(group), decay)
+        for method in methods
+        for decay in ((None,) if method == "TS" else weight_decays)
+        for group in ([losses] if method == "TS" else [(loss,) for loss in losses])
+    ]
+
+
+def fit_candidates(
+    model: LanguageModel,
+    features: Suffixes,
+    methods: Sequence[str] = METHODS,
+    *,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+    keep: TrainingStore | None = None,
+) -> dict[Candidate, Fitted]:
+    """Fit every candidate of the paper to stored features; `progress` gets the number of finished ones.
+
+    `learning_rate` is that of ATS and Platt (the paper's by default). `keep` holds finished trainings and the
+    state of an interrupted one.
+    """
+    for method in methods:
+        check_name(method, METHODS, what="method")
+    tables = tabulate(features, model.logits) if "ATS" in methods else None
+    found: dict[Candidate, Fitted] = {}
+    for one in candidate_fits(methods):
+        found |= one.fit(model, features, learning_rate=learning_rate, seed=seed, tables=tables, keep=keep)
+        if progress is not None:
+            progress(len(found))
+    return found
+
+
+def sample_candidates(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    recalibrators: Mapping[Key, AnyRecalibrator],
+    *,
+    asking: Asking,
+    equivalence: Equivalence,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    linkage: str = "components",
+    progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
+) -> dict[Key, list[dict[str, Any]]]:
+    """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
+
+    The candidates share the random numbers, and in each block of 64 questions one pass of the model and one
+    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions.
+    """
+    how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+    settings = keep and {
+        **how,
+        "model": model.revision,
+        "prompt": asking.hash(model),
+        "recalibrators": [fingerprint(recalibrator) for recalibrator in recalibrators.values()],
+        "equivalence": [equivalence.name, equivalence.revision],
+        "linkage": linkage,
+    }
+    stage = Stage(keep, "candidates", settings or {})
+    rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in recalibrators}
+    for start in range(0, len(questions), BLOCK):
+        block = questions[start : start + BLOCK]
+
+        def clustered(block: Sequence[Question] = block) -> list[dict[str, Any]]:
+            under = sample_mixed_at(
+                model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
+            )
+            drawn = [
+                {
+                    **question.row(),
+                    **{key: fields[key] for key in ("samples", "log_likelihoods", "likelihood")},
+                }
+                for sampled in under
+                for question, fields in zip(block, (one.fields() for one in sampled))
+            ]
+            return cluster_rows(drawn, equivalence=equivalence, linkage=linkage)[0]
+
+        found = stage.rows([question.row() for question in block], clustered)
+        for number, of_one in enumerate(rows.values()):
+            of_one += found[number * len(block) : (number + 1) * len(block)]
+        if progress is not None:
+            progress(start + len(block))
+    return rows

@@ -1,0 +1,361 @@
+"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semcal.engine.language_model import LanguageModel
+from semcal.errors import QuestionError, SemcalWarning, UsageError
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.prompting import Asking
+from semcal.qa.datasets import Question, load_questions
+from semcal.recalibration import (
+    ATS,
+    AnyRecalibrator,
+    Base,
+    Fitted,
+    Platt,
+    Provenance,
+    Suffixes,
+    Tables,
+    Training,
+    Watch,
+    fit_ats,
+    fit_platt,
+    fit_temperatures,
+    fit_ts,
+    from_pretrained,
+    inverse_temperatures,
+    paper_schedule,
+    save_pretrained,
+    temperature_of,
+    warn_if_few,
+)
+from semcal.recalibration.losses import check_loss, token_losses
+from semcal.registry import check_name
+
+__all__ = [
+    "METHODS",
+    "Fit",
+    "check_method",
+    "fit",
+    "fit_stored",
+    "mean_loss_of",
+    "train_stored",
+]
+
+METHODS = ("TS", "ATS", "Platt")
+SOLVERS = ("exact", "sgd")
+#: Answer positions whose logits are held at once, and how many logits these may be.
+POSITIONS, LOGITS = 2048, 2**26
+#: Relative change of the loss below which a training has changed nothing.
+UNMOVED = 1e-3
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted recalibrator with the model and the prompt that it was fitted with.
+
+    Attributes
+    ----------
+    recalibrator : TemperatureScaling, ATS or Platt
+        Fitted.
+    provenance : Provenance
+        Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
+    asking : Asking
+        The few-shot examples before every question.
+    report : mapping
+        Losses before and after, standard error of T, steps; empty for a fit that was loaded.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [Question(q, q, ("Ana." if i % 3 else "Bo.",)) for i, q in enumerate(table)]
+    >>> fitted = fit(FakeLanguageModel(table), labelled)
+    >>> again = Fit.from_pretrained(fitted.save_pretrained(mkdtemp()))
+    >>> again.temperature == fitted.temperature, again.asking == fitted.asking
+    (True, True)
+    """
+
+    recalibrator: Fitted
+    provenance: Provenance
+    asking: Asking
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
+        temperature = temperature_of(self.recalibrator)
+        if temperature is None:
+            raise UsageError(f"{self.recalibrator.method} has no single temperature")
+        return temperature
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write `directory`/calibration.json and return its path."""
+        return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Fit:
+        """Load what `save_pretrained` or `semcal fit` wrote, with its prompt and the check of its model.
+
+        Parameters
+        ----------
+        path_or_id : str or Path
+            A directory, an id on the Hugging Face hub, or "atlas", the embedded model's.
+        revision : str, optional
+            Branch, tag or commit on the hub.
+
+        Raises
+        ------
+        UsageError
+            If there is no recalibrator.
+        StoreError
+            If it is damaged, or the hub cannot be reached.
+        """
+        recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
+        return cls(recalibrator, provenance, Asking.from_description(provenance.prompt))
+
+
+def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
+    """Return the solver (exact for TS by default, else sgd); UsageError if there is no such combination."""
+    check_name(method, METHODS, what="method")
+    check_loss(loss, alpha)
+    found = check_name(solver or ("exact" if method == "TS" else "sgd"), SOLVERS, what="solver")
+    if method != "TS" and found == "exact":
+        raise UsageError(f"{method} has no exact solver; leave --solver out or use sgd")
+    return found
+
+
+def fit_stored(
+    model: LanguageModel,
+    features: Suffixes,
+    *,
+    method: str = "TS",
+    solver: str | None = None,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    weight_decay: float = 0.0,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    groups: NDArray[np.intp] | None = None,
+    tables: Tables | None = None,
+    watch: Watch | None = None,
+) -> tuple[Fitted, dict[str, Any]]:
+    """Fit a recalibrator to stored features, for which the frozen model gives only its head.
+
+    Parameters as in `fit`; `groups` (Q,) of the questions are for the standard error of an exact T, and
+    `tables` of these features may be shared by several fits. Returns recalibrator and report, as in `Fit`.
+    """
+    if check_method(method, solver, loss, alpha) == "exact":
+        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], groups=groups, seed=seed)
+        certificate = exact.certificate
+        return exact.recalibrator(), {
+            "loss_before": certificate.loss_at_one,
+            "loss_after": certificate.loss,
+            "at_bound": certificate.at_bound,
+            "standard_error": exact.standard_error,
+            "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
+            **({} if groups is None else {"n_groups": exact.n_clusters}),
+        }
+    training = train_stored(
+        model,
+        features,
+        method=method,
+        loss=loss,
+        alpha=alpha,
+        weight_decay=weight_decay,
+        learning_rate=learning_rate,
+        seed=seed,
+        tables=tables,
+        watch=watch,
+    )
+    before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
+    after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
+    if method != "TS" and abs(before - after) < UNMOVED * before:
+        warnings.warn(
+            f"{method} is hardly other than the model after {training.steps} steps, in which AdamW moves a "
+            f"weight by about {training.drift_bound:.1e} at most; more questions make more steps",
+            SemcalWarning,
+            stacklevel=2,
+        )
+    return training.recalibrator, {
+        "loss_before": before,
+        "loss_after": after,
+        "steps": training.steps,
+        "losses": list(training.losses),
+        "drift_bound": training.drift_bound,
+        "exact_temperature": training.exact_temperature,
+        "distance": training.distance,
+    }
+
+
+def train_stored(
+    model: LanguageModel,
+    features: Suffixes,
+    *,
+    method: str,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    weight_decay: float = 0.0,
+    learning_rate: float | None = None,
+    batch_size: int = 4,
+    warm_up: float = 0.1,
+    seed: int = 0,
+    tables: Tables | None = None,
+    watch: Watch | None = None,
+) -> Training:
+    """Take the paper's gradient steps on stored features; parameters as in `fit_stored` and `Schedule`."""
+    schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
+    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
+    if learning_rate is not None:
+        schedule = replace(schedule, learning_rate=learning_rate)
+    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "watch": watch}
+    if method == "TS":
+        return fit_ts(features, model.logits, tables=tables, **how)
+    if method == "ATS":
+        return fit_ats(features, model.logits, shape=model.block_shape, tables=tables, **how)
+    return fit_platt(features, model.logits, **how)
+
+
+@torch.no_grad()
+def mean_loss_of(
+    model: LanguageModel,
+    features: Suffixes,
+    recalibrator: AnyRecalibrator | Platt,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+) -> float:
+    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
+    rows, weights = features.predicting_rows(), features.token_weights()
+    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, ATS) else None
+    size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
+    total = 0.0
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        logits = model.logits(features.states[rows[part]])
+        if isinstance(recalibrator, ATS):
+            assert beta is not None
+            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
+        else:
+            log_probs = recalibrator.log_probs(logits)
+        targets = features.targets[part].to(logits.device)
+        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
+        total += float((losses.double().cpu() * weights[part]).sum())
+    return total / float(weights.sum())
+
+
+def fit(
+    model: LanguageModel,
+    questions: Sequence[Question] | str | Path,
+    *,
+    method: str = "TS",
+    solver: str | None = None,
+    few_shot: Sequence[Question] = (),
+    loss: str = "NLL",
+    alpha: float | None = None,
+    weight_decay: float = 0.0,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    store: Path | None = None,
+    data: str | None = None,
+    versions: dict[str, str | None] | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+    keep: Path | None = None,
+) -> Fit:
+    """Fit a recalibrator to labelled questions.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The frozen model.
+    questions : sequence of Question, or a file
+        Labelled questions, 5 at least; a few hundred are enough for TS. All reference answers of a question
+        count, with equal weights that add up to one question; with solver sgd one is drawn in each epoch.
+    method : {"TS", "ATS", "Platt"}
+        Which recalibrator.
+    solver : {"exact", "sgd"}, optional
+        exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
+    few_shot : sequence of Question
+        Examples that stand before every question, while fitting and afterwards.
+    loss : {"NLL", "SS"}
+        Negative log-likelihood, or selective smoothing with its `alpha`.
+    weight_decay : float
+        Of sgd.
+    learning_rate : float, optional
+        Of sgd; by default the paper's, which needs many questions to get anywhere.
+    seed : int
+        Of sgd, and of the resampling behind the interval of T.
+    store : Path, optional
+        A folder for the hidden states of whole sequences, for sets that are too large for memory and for
+        further fits by any method.
+    data : str, optional
+        Where the questions come from, for the record; the file's name by default.
+    versions : dict, optional
+        Package versions for the record.
+    on_bad_question : callable, optional
+        Gets the QuestionError of a question that is too long for the model, which is then left out; by
+        default it is raised.
+    progress : callable, optional
+        Called with the number of questions that the model has read.
+    on_step : callable, optional
+        Called with the number of finished steps of sgd and of all steps.
+    keep : Path, optional
+        A folder for the state of a training by sgd, which resumes from there with identical results. It is
+        not removed at the end.
+
+    Returns
+    -------
+    Fit
+        With `recalibrator`, `temperature` (TS) and `save_pretrained`.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than 5 labelled questions, or the fit fails.
+
+    Warns
+    -----
+    SemcalWarning
+        Below 50 labelled questions.
+    """
+    check_method(method, solver, loss, alpha)
+    if isinstance(questions, (str, Path)):
+        data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
+    asking = Asking(tuple(few_shot))
+    labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
+    warn_if_few(len(labelled.questions))
+    whole = method == "ATS" or store is not None
+    features = calibration_features(
+        model, labelled, asking=asking, whole=whole, store=store, progress=progress
+    )
+    recalibrator, report = fit_stored(
+        model,
+        features,
+        method=method,
+        solver=solver,
+        loss=loss,
+        alpha=alpha,
+        weight_decay=weight_decay,
+        learning_rate=learning_rate,
+        seed=seed,
+        groups=labelled.groups(),
+        watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
+    )
+    provenance = labelled.provenance(
+        model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}
+    )
+    return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})
