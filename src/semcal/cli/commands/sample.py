@@ -12,7 +12,7 @@ import typer
 from semcal.cli.claims import Claim, unfinished
 from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain, say
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, open_unfinished, peeked
 from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     ColumnsOption,
@@ -42,7 +42,7 @@ from semcal.errors import RowError
 from semcal.qa.datasets import Question
 
 if TYPE_CHECKING:
-    from semcal.pipeline.processes import Job
+    from semcal.pipeline.executor import Job
 
 __all__ = ["RecalibratorOption", "TemperatureOption", "claim", "command"]
 
@@ -94,7 +94,6 @@ def command(
     and log_likelihoods (length-normalised, natural logarithm). With --out, finished blocks are kept
     when it is interrupted, and the same command goes on from there.
     """
-    from semcal.cli.resuming import Resumable
     from semcal.pipeline.sample import check_question
     from semcal.recalibration import fingerprint
 
@@ -102,10 +101,10 @@ def command(
     if dry_run:
         return _plan(read, m, limit)
     questions, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
+    plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
-    with crew_for(shared, load) as (crew, held):
-        models = held()
+    with open_executor(plan, load) as (executor, state):
+        models = state()
         method, asking = open_recalibrator(
             models.model,
             name=recalibrator,
@@ -122,20 +121,20 @@ def command(
             "max_new_tokens": max_new_tokens,
             "dtype": dtype,
         }
-        kept = Resumable(out, key, fresh=fresh)
+        unfinished_rows = open_unfinished(out, key, fresh=fresh)
         if verbose:
             say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
         how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
         fitting = checked(questions, partial(check_question, models.model, recalibrators=[method], **how))
-        work = SharedRows(
-            crew,
+        work = RowBlocks(
+            executor,
             partial(_job, method=method, seed=seed, **how),
             stage="sample",
-            kept=kept,
+            unfinished=unfinished_rows,
             inputs=Question.row,
         )
         code = run_rows(fitting, out, work=work, label="sample", block=BLOCK, limit=limit)
-        kept.finish()
+        unfinished_rows.finish()
     return code
 
 
