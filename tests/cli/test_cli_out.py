@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.claims import kept_in_words
 from semcal.cli.commands import demo, export, fit, report, run
+from semcal.cli.output import kept_in_words
 from semcal.errors import UsageError
 from semcal.records import LOCK, file_lock
 

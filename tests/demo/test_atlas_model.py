@@ -26,8 +26,8 @@ from semcal.engine import load_equivalence, load_model
 from semcal.experiment.comparison import Comparison
 from semcal.experiment.settings import Settings
 from semcal.pipeline import Asking
-from semcal.pipeline.crews import Alone
-from semcal.pipeline.models import Models
+from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base, from_pretrained
@@ -100,7 +100,9 @@ def test_greedy_answers_to_validation_questions_are_in_their_regime(name: str) -
 def test_it_is_surer_of_rare_facts_than_it_is_right(tmp_path) -> None:
     one = load_set("atlas-rare")
     comparison = Comparison(
-        crew=Alone(Models(load_model(language_model_dir()), load_equivalence(nli_model_dir()))),
+        executor=SerialExecutor(
+            WorkerState(load_model(language_model_dir()), load_equivalence(nli_model_dir()))
+        ),
         out=tmp_path,
         settings=Settings(max_new_tokens_closed_book=24, resamples=100),
         progress=silent,

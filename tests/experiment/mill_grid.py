@@ -21,7 +21,7 @@ from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.reading import settings_of
 from semcal.experiment.shelf import Shelf
 from semcal.experiment.stages import Shard
-from semcal.pipeline.crews import Alone, Crew
+from semcal.pipeline.executor import Executor, SerialExecutor
 
 COUNT = 40
 
@@ -121,9 +121,9 @@ def silent(_label: str, _total: int | None):
 
 
 def run(
-    folder: Path, chosen: GridSettings, *, shard: Shard | None = None, crew: Crew[Shelf] | None = None
+    folder: Path, chosen: GridSettings, *, shard: Shard | None = None, executor: Executor[Shelf] | None = None
 ) -> Outcome:
-    grid = Grid(chosen, folder, crew or Alone(shelf_of(folder)), silent, shard)
+    grid = Grid(chosen, folder, executor or SerialExecutor(shelf_of(folder)), silent, shard)
     outcome = grid.run()
     grid.write_costs()
     return outcome

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.pipeline.models import Models
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
 
 
@@ -19,7 +19,7 @@ class Mills:
     test: tuple[Question, ...]
 
 
-def models(n: int = 24) -> Models:
+def models(n: int = 24) -> WorkerState:
     rng = random.Random(1)
     table = {}
     for number in range(2 * n):
@@ -29,7 +29,7 @@ def models(n: int = 24) -> Models:
             "Dr Ana.": 0.6 * (1 - sure),
             "Bo.": 0.4 * (1 - sure),
         }
-    return Models(FakeLanguageModel(table), FakeEquivalence([{"ana", "dr ana"}]))
+    return WorkerState(FakeLanguageModel(table), FakeEquivalence([{"ana", "dr ana"}]))
 
 
 def sets(n: int = 24) -> list[Mills]:

@@ -16,7 +16,7 @@ from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.reading import settings_of
 from semcal.experiment.shelf import Shelf
-from semcal.pipeline.crews import Alone
+from semcal.pipeline.executor import SerialExecutor
 
 #: Sixty names, more than a top-k of 50 leaves.
 NAMES = tuple(f"{a}{b}o".capitalize() for a in ("ba", "de", "ki", "lu", "mo", "sa") for b in "bdfgklmnrt")
@@ -123,5 +123,5 @@ def run(folder: Path, preset: str = "reference") -> GridSettings:
     """Run the world under a preset."""
     chosen = settings(folder, preset)
     shelf = Shelf(folder, lambda _: model(), lambda _: FakeEquivalence(CHAIN, entailments=[ONE_WAY]))
-    assert Grid(chosen, folder, Alone(shelf), mills.silent).run().complete
+    assert Grid(chosen, folder, SerialExecutor(shelf), mills.silent).run().complete
     return chosen

@@ -16,8 +16,8 @@ from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.comparison import METHODS, Comparison
 from semcal.experiment.settings import Settings
-from semcal.pipeline.crews import Alone
-from semcal.pipeline.models import Models
+from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
 from semcal.semantics import MEASURES
 
@@ -53,7 +53,7 @@ def silent(_label: str, _total: int | None):
 def compare(out: Path, *, model=None, seed: int = 0, questions: MadeUpSet | None = None):
     default_model, default_set = world()
     comparison = Comparison(
-        crew=Alone(Models(model or default_model, FakeEquivalence([{"ana", "dr ana"}]))),
+        executor=SerialExecutor(WorkerState(model or default_model, FakeEquivalence([{"ana", "dr ana"}]))),
         out=out,
         settings=Settings(block=7, resamples=100, seed=seed),
         progress=silent,

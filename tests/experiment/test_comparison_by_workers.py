@@ -16,9 +16,9 @@ import pytest
 from semcal.experiment.comparison import Comparison
 from semcal.experiment.environment import Clock
 from semcal.experiment.settings import Settings
-from semcal.pipeline.crews import Alone
-from semcal.pipeline.footprint import SUMMED, TOGETHER
-from semcal.pipeline.workers import Workers
+from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline.memory_usage import SUMMED, TOGETHER
+from semcal.pipeline.process_executor import ProcessExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -29,13 +29,13 @@ def contents(out: Path) -> dict[str, bytes]:
     return {str(file.relative_to(out)): file.read_bytes() for file in files}
 
 
-def compare(out: Path, crew=None, told: list[int] | None = None) -> dict:
+def compare(out: Path, executor=None, told: list[int] | None = None) -> dict:
     @contextmanager
     def progress(_label: str, _total: int | None):
         yield lambda done: told.append(done) if told is not None else None
 
     settings = Settings(block=9, resamples=100)
-    return Comparison(crew or Alone(mills.models()), out, settings, progress).run(mills.sets())
+    return Comparison(executor or SerialExecutor(mills.models()), out, settings, progress).run(mills.sets())
 
 
 @pytest.fixture(scope="module")
@@ -48,24 +48,24 @@ def alone(tmp_path_factory) -> dict[str, bytes]:
 @pytest.mark.parametrize("count", [2, 3])
 def test_any_number_of_processes_gives_the_same_bytes(count: int, tmp_path: Path, alone) -> None:
     told: list[int] = []
-    with Workers(mills.models, count) as crew:
-        compare(tmp_path, crew, told)
+    with ProcessExecutor(mills.models, count) as executor:
+        compare(tmp_path, executor, told)
     assert contents(tmp_path) == alone
     blocks = 2 + 3
     assert told == list(range(1, 2 * 5 + 2 * blocks + 1))
 
 
 def test_workers_killed_in_the_middle_change_nothing(tmp_path: Path, alone) -> None:
-    with Workers(mills.models, 2) as crew:
+    with ProcessExecutor(mills.models, 2) as executor:
 
         def kill() -> None:
             while len(list((tmp_path / "blocks").rglob("*.jsonl"))) < 3:
                 time.sleep(0.005)
-            os.kill(crew._workers[0].process.pid, signal.SIGKILL)
+            os.kill(executor._workers[0].process.pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
-        compare(tmp_path, crew)
+        compare(tmp_path, executor)
         killer.join(60)
     assert contents(tmp_path) == alone
 
@@ -76,12 +76,12 @@ def test_an_interruption_keeps_the_blocks_that_were_finished(tmp_path: Path, alo
             if done == 10:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Workers(mills.models, 2) as crew:
-        compare(tmp_path, crew, Enough())
+    with pytest.raises(KeyboardInterrupt), ProcessExecutor(mills.models, 2) as executor:
+        compare(tmp_path, executor, Enough())
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "blocks").rglob("*.jsonl")}
     assert len(kept) >= 5
-    with Workers(mills.models, 2) as crew:
-        compare(tmp_path, crew)
+    with ProcessExecutor(mills.models, 2) as executor:
+        compare(tmp_path, executor)
     assert contents(tmp_path) == alone
     again = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "blocks").rglob("*.jsonl")}
     assert again.items() >= kept.items()

@@ -14,7 +14,7 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.folders import forget_from, state_of
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_jobs import GridJob
-from semcal.pipeline.crews import Alone
+from semcal.pipeline.executor import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -36,7 +36,7 @@ def run(folder: Path, data: Path, keep: str, *more: str) -> tuple[Grid, list[str
     """A run, and what it said."""
     said: list[str] = []
     settings = mills.settings(data, *SMALL, f"keep={keep}", *more)
-    grid = Grid(settings, folder, Alone(mills.shelf_of(folder)), mills.silent, say=said.append)
+    grid = Grid(settings, folder, SerialExecutor(mills.shelf_of(folder)), mills.silent, say=said.append)
     assert grid.run().complete
     return grid, said
 

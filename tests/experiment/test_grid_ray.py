@@ -10,9 +10,9 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import StoreError
-from semcal.experiment import ray_crew
+from semcal.experiment import ray_executor
 from semcal.experiment.grid_jobs import GridJob
-from semcal.experiment.ray_crew import RayCrew
+from semcal.experiment.ray_executor import RayExecutor
 
 SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
 
@@ -29,9 +29,9 @@ def test_two_workers_of_which_one_is_killed_give_the_files_of_the_serial_run(
     mills.run(tmp_path / "serial", settings)
     folder = tmp_path / "ray"
     folder.mkdir()
-    with RayCrew("local", folder, count=2, open="mill_grid:mortal_shelf") as crew:
-        assert mills.run(folder, settings, crew=crew).complete
-        assert crew.retries >= 1
+    with RayExecutor("local", folder, count=2, open="mill_grid:mortal_shelf") as executor:
+        assert mills.run(folder, settings, executor=executor).complete
+        assert executor.retries >= 1
     assert (folder / "killed").exists()
     assert mills.contents(folder) == mills.contents(tmp_path / "serial")
 
@@ -40,7 +40,7 @@ def ask(folder: Path, job: GridJob) -> dict:
     """What a process of the cluster answers, here in this one."""
     job_of = {"kind": job.kind, "inputs": job.inputs, "unless": job.unless}
     asked = {"open": "mill_grid:shelf_of", "with": {"folder": str(folder)}, "directory": str(Path.cwd())}
-    return json.loads(ray_crew.do(json.dumps({**asked, "job": job_of})))
+    return json.loads(ray_executor.do(json.dumps({**asked, "job": job_of})))
 
 
 def test_a_task_is_text_to_text_and_gives_the_lines_of_the_job(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_a_task_is_text_to_text_and_gives_the_lines_of_the_job(tmp_path: Path) -
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
     block = tmp_path / "block.jsonl"
     block.write_text("cut short")
-    outcome = ray_crew._outcome(ask(tmp_path, GridJob("grade", "{}", "block.jsonl")))
+    outcome = ray_executor._outcome(ask(tmp_path, GridJob("grade", "{}", "block.jsonl")))
     with pytest.raises(StoreError, match=r"block\.jsonl is damaged"):
         outcome.get()
     with pytest.raises(RuntimeError, match="KeyError"):
-        ray_crew._outcome(ask(tmp_path, GridJob("grade", "{}"))).get()
+        ray_executor._outcome(ask(tmp_path, GridJob("grade", "{}"))).get()

@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from semcal.experiment.blocks import rows_in_blocks
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.experiment.blocks import rows_in_blocks
-from semcal.experiment.labels import curve_of_labels, grid_around
-from semcal.experiment.learning_curve import learning_curve, subset_fit, subset_temperatures
 from semcal.pipeline import Asking, rows_at_temperatures
-from semcal.pipeline.fitting import CalibrationSet, calibration_features
-from semcal.pipeline.grid import GRID
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.learning_curve import (
+    curve_of_labels,
+    grid_around,
+    learning_curve,
+    subset_fit,
+    subset_temperatures,
+)
+from semcal.pipeline.temperature_grid import GRID
 from semcal.qa.datasets import Question
 
 ASKING, SAME = Asking(), FakeEquivalence()

@@ -12,7 +12,7 @@ from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import InputError, QuestionError
 from semcal.experiment.fit_jobs import check
 from semcal.experiment.question_sets import row_of
-from semcal.pipeline.fitting import CalibrationSet
+from semcal.pipeline.calibration import CalibrationSet
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import Turn

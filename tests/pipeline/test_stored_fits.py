@@ -7,7 +7,7 @@ import pytest
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.engine.language_model import Prompt
 from semcal.pipeline import stored_fits
-from semcal.pipeline.stored_fits import mean_loss_of
+from semcal.pipeline.fitting import mean_loss_of
 from semcal.qa.prompts import chat
 from semcal.recalibration import SE
 

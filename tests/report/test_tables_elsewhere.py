@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from semcal.cli.tables import metrics_tables
+from semcal.cli.commands.metrics import metrics_tables
 from semcal.report.grid_tables.writing import csv_text
 from semcal.report.latex import latex
 from semcal.report.tables import Cell, Column, Table, markdown, markdown_text, number, one_line

@@ -12,7 +12,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.pipeline import Asking
-    from semcal.pipeline.models import Models
+    from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
@@ -62,12 +62,12 @@ def open_models(
     memory: str | None = None,
     nli_device: str | None = None,
     cache: Path | None = None,
-) -> Models:
+) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
     with loading():
-        from semcal.pipeline.models import Models
+        from semcal.pipeline.worker_state import WorkerState
 
-        return Models(
+        return WorkerState(
             None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
             None
             if equivalence is None
@@ -77,7 +77,7 @@ def open_models(
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
-    from semcal.pipeline.sharing import on_disk
+    from semcal.pipeline.worker_plan import on_disk
     from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
 
     places = [] if model is None else [place_of(model, LANGUAGE_MODEL)]

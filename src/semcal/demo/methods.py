@@ -23,15 +23,16 @@ from semcal.demo.questions import SETS, QuestionSet, load_set
 from semcal.engine import load_equivalence, load_model
 from semcal.experiment.diagnosis import token_effects
 from semcal.experiment.grid_candidates import grid_temperatures
-from semcal.experiment.selection import Candidate, Selection, select
-from semcal.experiment.store import Store
-from semcal.experiment.sweep import fit_candidates, sample_candidates
 from semcal.pipeline import Asking
 from semcal.pipeline.assess import Scores, assess, scores_by_measure
-from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features, mean_loss_of
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.candidates import Candidate, fit_candidates, sample_candidates
+from semcal.pipeline.fitting import METHODS, mean_loss_of
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.scores import fit_scores, recalibrate_rows
+from semcal.pipeline.select import Selection, select
+from semcal.pipeline.store import Store
 from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
 from semcal.qa.token_classes import token_classes

@@ -19,8 +19,8 @@ from semcal.demo.questions import SETS, load_set
 from semcal.engine import load_equivalence, load_model
 from semcal.experiment.comparison import METHODS, Comparison
 from semcal.experiment.settings import Settings
-from semcal.pipeline.crews import Alone
-from semcal.pipeline.models import Models
+from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline.worker_state import WorkerState
 
 __all__ = ["main", "silent"]
 
@@ -39,7 +39,9 @@ def main(
     """Print E-SC of Base, SE and TS on the validation questions of the three sets as a Markdown table."""
     typer.echo("| " + " | ".join(COLUMNS) + " |\n|" + " --- |" * len(COLUMNS))
     comparison = Comparison(
-        crew=Alone(Models(load_model(model or language_model_dir()), load_equivalence(nli_model_dir()))),
+        executor=SerialExecutor(
+            WorkerState(load_model(model or language_model_dir()), load_equivalence(nli_model_dir()))
+        ),
         out=Path(tempfile.mkdtemp()),
         settings=Settings(max_new_tokens_closed_book=24, max_new_tokens_open_book=24, resamples=100),
         progress=silent,

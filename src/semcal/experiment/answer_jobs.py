@@ -15,8 +15,8 @@ from semcal.experiment.grid_settings import Grading
 from semcal.experiment.question_sets import questions_of
 from semcal.experiment.shelf import Shelf
 from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters
-from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_runs, scored_without_passages
 from semcal.qa.first_answer import first_answer
@@ -29,7 +29,7 @@ Rows = list[dict[str, Any]]
 Spec = Mapping[str, Any]
 
 
-def sample(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def sample(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Draw answers: for each pass, run and candidate all questions of the block."""
     del tell
     model, questions = shelf.model(spec), questions_of(spec["questions"])
@@ -85,7 +85,7 @@ def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
     ]
 
 
-def greedy(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def greedy(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """The most likely answers, token by token and by 4 beams, and whether they are right."""
     del tell
     model, questions = shelf.model(spec), questions_of(spec["questions"])
@@ -111,7 +111,7 @@ def greedy(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     return rows
 
 
-def cluster(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def cluster(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Group the answers of each row by meaning, at each number of draws."""
     del tell
     asked = {question.id: question.question for question in questions_of(spec["questions"])}
@@ -125,7 +125,7 @@ def cluster(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     return [{key: row[key] for key in ("id", "normal_forms", "clusters")} for row in found]
 
 
-def grade(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def grade(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Grade every cluster of each row by rules."""
     del shelf, tell
     grading = Grading(**spec["grading"])
@@ -154,7 +154,7 @@ def clustered(spec: Spec) -> Iterator[dict[str, Any]]:
         yield {**row, **groups, "question": question.question, "answers": list(question.answers)}
 
 
-def nli(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def nli(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Grade by entailment what each measure puts first: rows with `top_cluster`, one verdict a measure."""
     del tell
     judge, seed, limit = shelf.judge(spec), spec["seed"], spec["grading"]["members"]

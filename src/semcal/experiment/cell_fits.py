@@ -21,9 +21,8 @@ from semcal.experiment.grid_candidates import (
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem, row_of
 from semcal.experiment.stages import Piece
-from semcal.experiment.store import digest
 from semcal.pipeline.candidates import Candidate, CandidateFit
-from semcal.pipeline.crews import Plan
+from semcal.pipeline.store import digest
 from semcal.qa.datasets import data_hash
 
 __all__ = ["diagnose", "fitted_again", "prepare", "refit"]
@@ -31,18 +30,18 @@ __all__ = ["diagnose", "fitted_again", "prepare", "refit"]
 Spec = dict[str, Any]
 
 
-def prepare(cell: Cell) -> Plan[None]:
+def prepare(cell: Cell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
-    yield from _check(cell)
+    _check(cell)
     first = ["TS"] if cell.settings.keep == "chosen" else FITTED
     if any(not cell.stages.has("fit", _piece(cell, fits)) for fits in fits_of(cell.settings, first)):
-        yield from _features(cell)
+        _features(cell)
     elif set(cell.settings.methods) & set(FITTED):
         cell.stages.step("features")
-    yield from _carry_out(cell, fits_of(cell.settings, ["TS"]))
+    _carry_out(cell, fits_of(cell.settings, ["TS"]))
 
 
-def _check(cell: Cell) -> Plan[None]:
+def _check(cell: Cell) -> None:
     """Find the questions that do not fit the model."""
     longest = cell.settings.max_new_tokens(open_book=cell.parts.open_book)
     piece = Piece(
@@ -50,7 +49,7 @@ def _check(cell: Cell) -> Plan[None]:
         cell.where(parts={part: [row_of(q) for q in cell.parts.part(part)] for part in PARTS}),
         cell.label("all", 0),
     )
-    (lines,) = yield from cell.stages.rows("check", [piece], cell.rank, everyone=True)
+    (lines,) = cell.stages.rows("check", [piece], cell.rank, everyone=True)
     first, *bad = map(json.loads, lines or [])
     cell.prompt = first["prompt"]
     cell.left_out = {(row["part"], row["id"]) for row in bad}
@@ -63,19 +62,19 @@ def _check(cell: Cell) -> Plan[None]:
             raise FitError(f"no {part} question fits {cell.name}; the first reason: {cell.problems[0]}")
 
 
-def _features(cell: Cell) -> Plan[None]:
+def _features(cell: Cell) -> None:
     at = cell.calibration_at()
     needs = (cell.stages.store.root / at["features"] / "blocks.jsonl",)
     piece = Piece(cell.calibration(), at, cell.label("calibration_train", 0), needs)
-    yield from cell.stages.rows("features", [piece], cell.rank, everyone=True)
+    cell.stages.rows("features", [piece], cell.rank, everyone=True)
 
 
-def refit(cell: Cell, names: Sequence[str]) -> Plan[None]:
+def refit(cell: Cell, names: Sequence[str]) -> None:
     """Fit candidates anew for the runs after the first, where the settings say so."""
-    yield from _carry_out(cell, refits_of(cell.settings, names))
+    _carry_out(cell, refits_of(cell.settings, names))
 
 
-def fitted_again(cell: Cell, wanted: Iterable[Mapping[str, Any]]) -> Plan[None]:
+def fitted_again(cell: Cell, wanted: Iterable[Mapping[str, Any]]) -> None:
     """Fit again those of some recalibrators (as `Cell.reference` gives them) that were not kept."""
     folders = {one["folder"] for one in wanted if "folder" in one}
     root = cell.stages.store.root
@@ -90,17 +89,13 @@ def fitted_again(cell: Cell, wanted: Iterable[Mapping[str, Any]]) -> Plan[None]:
     )
     known = {name for name, _ in cell.fitted}
     every = [*fits_of(cell.settings, FITTED), *refits_of(cell.settings, sorted(known))]
-    yield from _carry_out(
-        cell, [one for one in every if gone & set(_folders(cell, one).values())], whole=True
-    )
+    _carry_out(cell, [one for one in every if gone & set(_folders(cell, one).values())], whole=True)
 
 
-def _carry_out(cell: Cell, fits: Sequence[CandidateFit], *, whole: bool = False) -> Plan[None]:
+def _carry_out(cell: Cell, fits: Sequence[CandidateFit], *, whole: bool = False) -> None:
     """Do the fits that are not done; with `whole` those as well whose recalibrators were not kept."""
     pieces = [_piece(cell, one, whole=whole) for one in fits]
-    found = yield from cell.stages.rows(
-        "fit", pieces, cell.rank, everyone=True, before=lambda: _features(cell)
-    )
+    found = cell.stages.rows("fit", pieces, cell.rank, everyone=True, before=lambda: _features(cell))
     for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
         cell.fitted[row["candidate"], row["run"]] = row
 
@@ -138,9 +133,9 @@ def _piece(cell: Cell, fits: CandidateFit, *, whole: bool = False) -> Piece:
     return Piece(inputs, where, label, kept, spent_on=fit_label(cell.model.name, fits.method))
 
 
-def diagnose(cell: Cell) -> Plan[list[Spec]]:
+def diagnose(cell: Cell) -> list[Spec]:
     """What each candidate does to the tokens of validation answers, with what its fit says of it."""
-    yield from _carry_out(cell, fits_of(cell.settings, [method for method in FITTED if method != "TS"]))
+    _carry_out(cell, fits_of(cell.settings, [method for method in FITTED if method != "TS"]))
     known = {
         one.name: (method, one)
         for method, given in candidates_of(cell.settings).items()
@@ -162,11 +157,11 @@ def diagnose(cell: Cell) -> Plan[list[Spec]]:
         cell.label("validation", "all candidates"),
     )
 
-    def needed() -> Plan[None]:
-        yield from _features(cell)
-        yield from fitted_again(cell, references)
+    def needed() -> None:
+        _features(cell)
+        fitted_again(cell, references)
 
-    (lines,) = yield from cell.stages.rows("diagnose", [piece], cell.rank, everyone=True, before=needed)
+    (lines,) = cell.stages.rows("diagnose", [piece], cell.rank, everyone=True, before=needed)
     return [_described(cell, row, *known[row["candidate"]]) for row in map(json.loads, lines or [])]
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from semcal.experiment.cells import Cell
 from semcal.experiment.grid_candidates import FITTED, candidates_of
 from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.question_sets import row_of
-from semcal.pipeline.crews import Task
 
-__all__ = ["QUESTIONS", "overhead_task"]
+__all__ = ["QUESTIONS", "overhead_job"]
 
 #: Validation questions whose answers are timed.
 QUESTIONS = 8
 
 
-def overhead_task(cell: Cell) -> Task[Any] | None:
+def overhead_job(cell: Cell) -> GridJob | None:
     """Time Base and the first candidate of each fitted method that is there; None where there is none."""
     settings = cell.settings
     names = {
@@ -38,7 +36,7 @@ def overhead_task(cell: Cell) -> Task[Any] | None:
         "m": settings.sampling.m,
         "longest": settings.max_new_tokens(open_book=cell.parts.open_book),
     }
-    return Task(GridJob("overhead", json.dumps(inputs, ensure_ascii=False)), "overhead")
+    return GridJob("overhead", json.dumps(inputs, ensure_ascii=False))
 
 
 def _first_at_hand(cell: Cell, names: Sequence[str]) -> str | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from semcal.experiment.cells import Cell
 from semcal.experiment.stages import Lines
-from semcal.pipeline.crews import Plan
 from semcal.records import dumps
 
 __all__ = ["plain_candidate", "plainly_clustered", "reference_candidate"]
@@ -38,7 +37,7 @@ def plain_candidate(reference: str) -> str:
 
 def plainly_clustered(
     cell: Cell, parts: Sequence[Lines], measure_alphas: Sequence[float]
-) -> Plan[list[Lines | None]]:
+) -> list[Lines | None]:
     """Rows of run 0 again, block by block, with the clusters that text alone gives.
 
     Parameters
@@ -55,7 +54,7 @@ def plainly_clustered(
         None for a block that is not there.
     """
     settings = cell.settings
-    found = yield from cell.again(
+    found = cell.again(
         "plain",
         parts,
         NEEDED,

@@ -16,8 +16,7 @@ from semcal.experiment.keeping import remove_answered, remove_features, remove_u
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, row_of
 from semcal.experiment.stages import Lines, Piece
-from semcal.experiment.store import write_if_new
-from semcal.pipeline.crews import Plan
+from semcal.pipeline.store import write_if_new
 from semcal.qa.groups import group_ties, several
 from semcal.records import dumps
 
@@ -28,7 +27,7 @@ Spec = dict[str, Any]
 DEFAULT_ALPHA = 0.5
 
 
-def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
+def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
     """Fit, choose on validation, ask the test questions, and write rows and selection.
 
     Parameters
@@ -43,14 +42,14 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
     bool
         False where blocks of other shards are missing.
     """
-    fits = yield from diagnose(cell)
+    fits = diagnose(cell)
     try:
-        chosen = yield from _choose(cell)
-        yield from refit(cell, _chosen_names(chosen))
-        yield from fitted_again(cell, map(cell.reference, _names(chosen["methods"])))
+        chosen = _choose(cell)
+        refit(cell, _chosen_names(chosen))
+        fitted_again(cell, map(cell.reference, _names(chosen["methods"])))
         remove_unchosen(cell, _chosen_names(chosen))
         moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
-        written = yield from _test(cell, chosen, _passes(cell, chosen, moved))
+        written = _test(cell, chosen, _passes(cell, chosen, moved))
     except Incomplete:
         remove_features(cell)
         return False
@@ -106,7 +105,7 @@ def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence
     }
 
 
-def _choose(cell: Cell) -> Plan[Spec]:
+def _choose(cell: Cell) -> Spec:
     """Sample, cluster and grade the validation questions under every candidate, and choose."""
     settings = cell.settings
     candidates = candidates_of(settings)
@@ -121,9 +120,9 @@ def _choose(cell: Cell) -> Plan[Spec]:
             "counts": counts,
         }
     ]
-    sampled = yield from cell.sampled("validation", passes, _needed(cell, passes))
-    clustered = yield from cell.clustered("validation", sampled)
-    graded = yield from cell.graded("validation", sampled, clustered)
+    sampled = cell.sampled("validation", passes, _needed(cell, passes))
+    clustered = cell.clustered("validation", sampled)
+    graded = cell.graded("validation", sampled, clustered)
     blocks = [
         {"questions": [row_of(q) for q in block], "sampled": a, "clustered": b, "graded": c}
         for (_, block), a, b, c in zip(cell.cut("validation"), sampled, clustered, graded)
@@ -143,12 +142,12 @@ def _choose(cell: Cell) -> Plan[Spec]:
         {},
         cell.label("validation", "all"),
     )
-    (lines,) = yield from cell.stages.rows("select", [piece], cell.rank, everyone=True)
+    (lines,) = cell.stages.rows("select", [piece], cell.rank, everyone=True)
     found: Spec = json.loads((lines or [])[0])
     return found
 
 
-def _needed(cell: Cell, passes: Sequence[Spec]) -> Callable[[], Plan[None]]:
+def _needed(cell: Cell, passes: Sequence[Spec]) -> Callable[[], None]:
     """Brings the recalibrators of some passes back where they were not kept."""
     return lambda: fitted_again(cell, (one for some in passes for one in some["recalibrators"]))
 
@@ -207,12 +206,12 @@ def _pass(
     }
 
 
-def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Lines]]:
+def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> dict[str, Lines]:
     """Sample, cluster, grade and measure the test questions: file → its lines."""
-    greedy = yield from _greedy(cell, passes)
-    sampled = yield from cell.sampled("test", passes, _needed(cell, passes))
-    clustered = yield from cell.clustered("test", sampled)
-    graded = yield from cell.graded("test", sampled, clustered)
+    greedy = _greedy(cell, passes)
+    sampled = cell.sampled("test", passes, _needed(cell, passes))
+    clustered = cell.clustered("test", sampled)
+    graded = cell.graded("test", sampled, clustered)
     blocks = cell.cut("test")
     pieces = [
         None
@@ -238,7 +237,7 @@ def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Li
         )
         for (number, block), a, b, c, d in zip(blocks, sampled, clustered, graded, greedy)
     ]
-    measured = yield from cell.stages.rows("measure", pieces, cell.rank)
+    measured = cell.stages.rows("measure", pieces, cell.rank)
     groups = _groups(cell, passes)
     files: dict[str, list[list[str]]] = {path: [] for path in groups}
     for (_, block), lines in zip(blocks, measured):
@@ -248,11 +247,11 @@ def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Li
     base = rows_path(cell.model.name, cell.parts.name, "Base", 0)
     judged: list[Lines | None] = []
     if base in files:
-        judged = yield from _by_entailment(cell, files[base])
+        judged = _by_entailment(cell, files[base])
         files[base] = [lines or [] for lines in judged]
     reference = reference_candidate(chosen["methods"])
     rows = files[rows_path(cell.model.name, cell.parts.name, reference, 0)]
-    plain = yield from plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
+    plain = plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
     if any(lines is None for lines in (*measured, *judged, *plain)):
         raise Incomplete
     path = rows_path(cell.model.name, cell.parts.name, plain_candidate(reference), 0)
@@ -290,7 +289,7 @@ def _alpha(chosen: Spec, method: str, name: str, measure: str) -> float:
     return DEFAULT_ALPHA if found is None else float(found)
 
 
-def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
+def _greedy(cell: Cell, passes: Sequence[Spec]) -> list[Lines | None]:
     """The answers without chance: Base's for all methods that leave the likeliest token, Platt's its own."""
     beams = cell.settings.grading.vanilla == "beam"
     asked: dict[tuple[str, int], Spec] = {
@@ -313,12 +312,12 @@ def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
         )
         for number, block in cell.cut("test")
     ]
-    return (yield from cell.stages.rows("greedy", pieces, cell.rank, before=_needed(cell, passes)))
+    return cell.stages.rows("greedy", pieces, cell.rank, before=_needed(cell, passes))
 
 
-def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines | None]]:
+def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> list[Lines | None]:
     """Rows of Base with `correct_nli`; None for a block that is not there."""
-    found = yield from cell.again(
+    found = cell.again(
         "nli",
         parts,
         ("id", "question", "answers", "normal_forms", "clusters", "top_cluster"),

@@ -13,7 +13,6 @@ from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem, row_of
 from semcal.experiment.stages import Lines, Piece, Stages
-from semcal.pipeline.crews import Plan
 from semcal.qa.datasets import Question, data_hash
 
 __all__ = ["Cell", "Incomplete"]
@@ -135,9 +134,7 @@ class Cell:
         kept = [[q for q in block if (part, q.id) not in left_out] for block in blocks]
         return [(number, block) for number, block in enumerate(kept) if block]
 
-    def sampled(
-        self, part: str, passes: Sequence[Spec], before: Callable[[], Plan[None]]
-    ) -> Plan[list[Lines | None]]:
+    def sampled(self, part: str, passes: Sequence[Spec], before: Callable[[], None]) -> list[Lines | None]:
         """Draw answers to the questions of a part; `before` brings the recalibrators that this needs."""
         sampling, open_book = self.settings.sampling, self.parts.open_book
         truncated = sampling.top_k is not None or sampling.top_p is not None
@@ -157,9 +154,9 @@ class Cell:
             )
             for number, block in self.cut(part)
         ]
-        return (yield from self.stages.rows("sample", pieces, self.rank, before=before))
+        return self.stages.rows("sample", pieces, self.rank, before=before)
 
-    def clustered(self, part: str, sampled: Sequence[Lines | None]) -> Plan[list[Lines | None]]:
+    def clustered(self, part: str, sampled: Sequence[Lines | None]) -> list[Lines | None]:
         """Group them by meaning."""
         clustering = self.settings.clustering
         how = {
@@ -169,20 +166,20 @@ class Cell:
         }
         where = {"equivalence": self.settings.equivalence}
         pieces = self._after(part, sampled, where, **how)
-        return (yield from self.stages.rows("cluster", pieces, self.rank))
+        return self.stages.rows("cluster", pieces, self.rank)
 
     def graded(
         self, part: str, sampled: Sequence[Lines | None], clustered: Sequence[Lines | None]
-    ) -> Plan[list[Lines | None]]:
+    ) -> list[Lines | None]:
         """Say which of the groups are right."""
         grading = self.settings.grading.model_dump()
         how = {"grading": grading, "seeds": list(self.settings.seeds)}
         pieces = self._after(part, sampled, {}, clustered=clustered, **how)
-        return (yield from self.stages.rows("grade", pieces, self.rank))
+        return self.stages.rows("grade", pieces, self.rank)
 
     def again(
         self, stage: str, parts: Sequence[Lines], needed: Sequence[str], **how: Any
-    ) -> Plan[list[list[dict[str, Any]] | None]]:
+    ) -> list[list[dict[str, Any]] | None]:
         """Rows of the test questions with what a stage that reads `needed` of them adds to each.
 
         Parameters
@@ -212,7 +209,7 @@ class Cell:
             else None
             for number, block in enumerate(rows)
         ]
-        found = yield from self.stages.rows(stage, pieces, self.rank)
+        found = self.stages.rows(stage, pieces, self.rank)
         return [
             None
             if lines is None

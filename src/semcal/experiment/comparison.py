@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,16 +14,15 @@ from semcal.errors import StoreError, UsageError
 from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.evaluation import CompareJob, EvaluateJob
 from semcal.experiment.settings import Settings, deviations_from_paper
-from semcal.experiment.store import Store, digest
 from semcal.pipeline.cluster import Clustered, ClusterJob
-from semcal.pipeline.crews import Crew, Plan, Task, together
+from semcal.pipeline.executor import Executor, Job
 from semcal.pipeline.fitting import Fit
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.jobs import FitJob, IdentifyJob, Identity, MethodsJob
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.models import Models
-from semcal.pipeline.processes import Job
 from semcal.pipeline.prompting import Asking
+from semcal.pipeline.store import Store, digest
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question, data_hash
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import (
@@ -69,7 +68,7 @@ class Comparison:
 
     Parameters
     ----------
-    crew : Crew
+    executor : Executor
         Who does the work, each holding the models; this process itself needs none. The results are the same,
         whoever it is.
     out : Path
@@ -79,10 +78,10 @@ class Comparison:
     progress : callable
         (label, total) → a context manager that yields a function of the number done.
     meanwhile : callable
-        What this process has to do anyway, done while the crew is at its first tasks.
+        What this process has to do anyway, done while the executor is at its first tasks.
     """
 
-    crew: Crew[Models]
+    executor: Executor[WorkerState]
     out: Path
     settings: Settings
     progress: ProgressFactory
@@ -95,7 +94,7 @@ class Comparison:
 
     @property
     def held(self) -> Identity:
-        """Which models the crew holds; known when a set has begun."""
+        """Which models the executor holds; known when a set has begun."""
         assert self._held is not None
         return self._held
 
@@ -121,7 +120,7 @@ class Comparison:
             "deviations": [deviation.model_dump() for deviation in deviations],
         }
         self._write_json("results.json", results)
-        self.clock.add(self.crew.seconds)
+        self.clock.add(self.executor.seconds)
         self.write_costs()
         return results
 
@@ -130,8 +129,8 @@ class Comparison:
         cost = {
             "cpu_seconds": self.clock.seconds,
             "seconds": self.clock.elapsed,
-            "processes": self.crew.count,
-            **self.crew.peak.record(),
+            "processes": self.executor.n_workers,
+            **self.executor.peak_memory.record(),
             "nli_calls": self.calls,
         }
         self._write_json("environment.json", {**environment(), **cost})
@@ -143,8 +142,8 @@ class Comparison:
         with self.progress("compare", steps) as update:
             steps_done = count(1)
             self._step = lambda: update(next(steps_done))
-            plans = [self._compare(one, rank[one.name]) for one in sets]
-            return together(self.crew, plans, meanwhile=self.meanwhile)
+            self.meanwhile()
+            return self.executor.run_together([partial(self._compare, one, rank[one.name]) for one in sets])
 
     def _claim_folder(self) -> None:
         """Write the settings; refuse a folder that holds a run with others."""
@@ -161,28 +160,31 @@ class Comparison:
         with writing(self.out / name) as handle:
             handle.write(dumps(content, indent=1) + "\n")
 
-    def _compare(self, one: QuestionSet, rank: int) -> Plan[tuple[dict[str, Any], Rows]]:
+    def _compare(self, one: QuestionSet, rank: int) -> tuple[dict[str, Any], Rows]:
         asking = Asking(one.few_shot)
-        (held,) = yield [Task(IdentifyJob(asking), "fit", rank=rank)]
+        held = self.executor.submit(IdentifyJob(asking), stage="fit", priority=rank).result()
         self._held = held
-        fitted = yield from self._fit(one, asking, held, rank)
+        fitted = self._fit(one, asking, held, rank)
         methods = dict(zip(METHODS, (Base(), SE(), fitted.recalibrator)))
-        sampled = yield from self._sample(one, asking, held, methods, rank)
-        clustered = yield from self._cluster(sampled, rank)
+        sampled = self._sample(one, asking, held, methods, rank)
+        clustered = self._cluster(sampled, rank)
         rows = self._finish(one, clustered)
         evaluations = [EvaluateJob(rows[method], self.settings) for method in METHODS]
         jobs: list[Job] = [*evaluations, CompareJob(rows, self.settings)]
-        *evaluated, comparisons = yield [Task(job, "evaluate", self._stepped, rank) for job in jobs]
+        begun = [
+            self.executor.submit(job, stage="evaluate", then=self._stepped, priority=rank) for job in jobs
+        ]
+        *evaluated, comparisons = [future.result() for future in begun]
         result = self._summarise(one, fitted, dict(zip(METHODS, evaluated)))
         result["greedy_accuracy"] = _greedy_accuracy(one, rows["Base"])
         return result, [{"set": one.name, **row} for row in comparisons]
 
     def _stepped(self, result: Result) -> Result:
-        """Tell the progress of one more step."""
+        """Progress the progress of one more step."""
         self._step()
         return result
 
-    def _fit(self, one: QuestionSet, asking: Asking, held: Identity, rank: int) -> Plan[Fit]:
+    def _fit(self, one: QuestionSet, asking: Asking, held: Identity, rank: int) -> Fit:
         """The temperature of a set, from the run folder if it is there already."""
         folder = self.out / "recalibrators" / one.name
         try:
@@ -201,7 +203,7 @@ class Comparison:
             data=f"{one.name}, calibration-train",
             versions=versions(),
         )
-        (fitted,) = yield [Task(job, "fit", self._stepped, rank)]
+        fitted = self.executor.submit(job, stage="fit", then=self._stepped, priority=rank).result()
         assert isinstance(fitted, Fit)
         fitted.save_pretrained(folder)
         return fitted
@@ -227,7 +229,7 @@ class Comparison:
         jobs: Sequence[tuple[Key, Job]],
         rank: int,
         rows_of: Callable[[Any], Rows] = list,
-    ) -> Plan[list[Rows]]:
+    ) -> list[Rows]:
         """The blocks of a stage: those that the run folder holds, and the others done now and kept there."""
         store = Store(self.out)
 
@@ -238,11 +240,12 @@ class Comparison:
         for rows in found:
             if rows is not None:
                 self._step()
-        missing = [pair for pair, rows in zip(jobs, found) if rows is None]
-        made: Iterator[Rows] = iter(
-            (yield [Task(job, stage, partial(keep, key), rank) for key, job in missing])
-        )
-        return [next(made) if rows is None else rows for rows in found]
+        begun = {
+            number: self.executor.submit(job, stage=stage, then=partial(keep, key), priority=rank)
+            for number, (key, job) in enumerate(jobs)
+            if found[number] is None
+        }
+        return [begun[n].result() if rows is None else rows for n, rows in enumerate(found)]
 
     def _sample(
         self,
@@ -251,7 +254,7 @@ class Comparison:
         held: Identity,
         methods: Mapping[str, AnyRecalibrator],
         rank: int,
-    ) -> Plan[list[Rows]]:
+    ) -> list[Rows]:
         """Blocks of rows; a block holds each of its questions once for each method."""
         settings = self.settings
         longest = settings.max_new_tokens(open_book=one.open_book)
@@ -263,9 +266,9 @@ class Comparison:
             )
             for block in self._blocks(one)
         ]
-        return (yield from self._stage("sample", jobs, rank))
+        return self._stage("sample", jobs, rank)
 
-    def _cluster(self, blocks: Sequence[Rows], rank: int) -> Plan[Rows]:
+    def _cluster(self, blocks: Sequence[Rows], rank: int) -> Rows:
         how = {
             "equivalence": [self.held.equivalence, self.held.equivalence_revision],
             "linkage": self.settings.linkage,
@@ -280,7 +283,7 @@ class Comparison:
             ({"sampled": digest(block), **how}, ClusterJob(_read_by_clustering(block), self.settings.linkage))
             for block in blocks
         ]
-        found = yield from self._stage("cluster", jobs, rank, kept)
+        found = self._stage("cluster", jobs, rank, kept)
         return [{**row, **more} for block, rows in zip(blocks, found) for row, more in zip(block, rows)]
 
     def _finish(self, one: QuestionSet, clustered: Rows) -> dict[str, Rows]:

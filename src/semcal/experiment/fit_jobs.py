@@ -13,12 +13,12 @@ from semcal.errors import QuestionError
 from semcal.experiment.diagnosis import token_effects
 from semcal.experiment.environment import versions
 from semcal.experiment.question_sets import questions_of
-from semcal.experiment.selection import candidate_of
 from semcal.experiment.shelf import Shelf
-from semcal.pipeline.fitting import CalibrationSet, calibration_features, mean_loss_of
-from semcal.pipeline.processes import Tell
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.candidates import candidate_of
+from semcal.pipeline.executor import Progress
+from semcal.pipeline.fitting import mean_loss_of, train_stored
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.stored_fits import train_stored
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import plain_text
 from semcal.qa.token_classes import token_classes
@@ -40,7 +40,7 @@ Rows = list[dict[str, Any]]
 Spec = Mapping[str, Any]
 
 
-def identify(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def identify(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Revisions of the models, and hashes of the prompts of all data sets."""
     del tell
     model, judge = shelf.model(spec), shelf.judge(spec)
@@ -55,7 +55,7 @@ def identify(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
     ]
 
 
-def check(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def check(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """The prompt of the first test question, and every question that the model cannot be asked."""
     del tell
     model, asking = shelf.model(spec), Asking(questions_of(spec["few_shot"]))
@@ -82,14 +82,14 @@ def _written(model: LanguageModel, asking: Asking, question: Question) -> str:
     return str(tokenizer.decode(prompt.token_ids, skip_special_tokens=False))
 
 
-def features(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def features(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Let the model read the calibration questions, into the folder for features."""
     del tell
     found = shelf.calibration(spec)
     return [{"questions": len(found.labelled.questions), "tokens": len(found.features.targets)}]
 
 
-def fit(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def fit(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Fit candidates of one method and keep them in the run folder; a row for each."""
     del tell
     found = shelf.calibration(spec)
@@ -168,7 +168,7 @@ def _parameters(recalibrator: AnyRecalibrator) -> int:
     return int(recalibrator.method == "TS")
 
 
-def diagnose(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def diagnose(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """What each candidate does to the tokens of the validation answers (semcal.experiment.diagnosis)."""
     del tell
     model, asking = shelf.model(spec), Asking(questions_of(spec["few_shot"]))

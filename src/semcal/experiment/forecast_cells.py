@@ -16,7 +16,7 @@ from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
 from semcal.experiment.machines import Machine
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
-from semcal.pipeline.sharing import on_disk
+from semcal.pipeline.worker_plan import on_disk
 from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
 
 __all__ = ["ASSUMED", "REFERENCES", "CellForecast", "nli_parameters", "parts_here", "shape_of"]

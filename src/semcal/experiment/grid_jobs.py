@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from semcal.experiment.store import read_block
-from semcal.pipeline.processes import Tell
+from semcal.pipeline.executor import Progress
+from semcal.pipeline.store import read_block
 from semcal.records import dumps
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class GridJob:
     inputs: str
     unless: str | None = None
 
-    def __call__(self, shelf: Shelf, tell: Tell) -> list[str]:
+    def __call__(self, shelf: Shelf, tell: Progress) -> list[str]:
         """Do it; every row is a line of JSON."""
         if self.unless is not None and (shelf.folder / self.unless).exists():
             return read_block(shelf.folder / self.unless).lines

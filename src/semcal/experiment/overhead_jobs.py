@@ -8,7 +8,7 @@ from typing import Any
 
 from semcal.experiment.question_sets import questions_of
 from semcal.experiment.shelf import Shelf
-from semcal.pipeline.processes import Tell
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import Asking
 from semcal.recalibration import Base
 
@@ -18,7 +18,7 @@ __all__ = ["overhead"]
 LEAST, MOST, SECONDS = 3, 30, 4.0
 
 
-def overhead(shelf: Shelf, spec: Mapping[str, Any], tell: Tell) -> list[dict[str, Any]]:
+def overhead(shelf: Shelf, spec: Mapping[str, Any], tell: Progress) -> list[dict[str, Any]]:
     """CPU seconds that each recalibrator takes for the likelihoods of answers that Base has drawn.
 
     Prompt and answers are read each time, as they are when answers are drawn, so what is more than Base's

@@ -8,9 +8,9 @@ from typing import Any
 from semcal.engine.clustering import cluster_answers
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.shelf import Shelf
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.processes import Tell
 from semcal.qa.normal_form import normal_form, text_form
 
 __all__ = ["plain"]
@@ -23,7 +23,7 @@ ADDED = (
 )
 
 
-def plain(shelf: Shelf, spec: Spec, tell: Tell) -> list[dict[str, Any]]:
+def plain(shelf: Shelf, spec: Spec, tell: Progress) -> list[dict[str, Any]]:
     """Group, measure and grade the samples of rows again; their text forms stand as `normal_forms`.
 
     Linkage, the rule that different values are different meanings, and grading are those of the run: what is

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semcal.experiment.answer_jobs import clustered
-from semcal.experiment.selection import Candidate, Selection, select_graded, under_alphas
 from semcal.experiment.shelf import Shelf
+from semcal.pipeline.candidates import Candidate
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.processes import Tell
+from semcal.pipeline.select import Selection, select_graded, under_alphas
 from semcal.qa.groups import GROUP
 
 __all__ = ["measure", "select"]
@@ -20,7 +21,7 @@ Spec = Mapping[str, Any]
 LOSSES = ("NLL", "SS")
 
 
-def select(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def select(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """Choose for each method and measure, from all losses and from each alone; with the table of scores.
 
     And from all losses at each further number of draws.
@@ -92,7 +93,7 @@ def _choices(selection: Selection) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+def measure(shelf: Shelf, spec: Spec, tell: Progress) -> Rows:
     """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
     del shelf, tell
     shared = {

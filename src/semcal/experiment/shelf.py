@@ -14,7 +14,7 @@ from semcal.engine.loading import load_model
 from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.question_sets import questions_of
-from semcal.pipeline.fitting import CalibrationSet, calibration_features
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import load_questions
 from semcal.recalibration import (

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from semcal.experiment.grid_jobs import GridJob
-from semcal.experiment.store import Store, digest
-from semcal.pipeline.crews import Plan, Task
+from semcal.pipeline.executor import Executor
+from semcal.pipeline.store import Store, digest
 
 __all__ = ["STAGES", "Piece", "Shard", "Stages"]
 
@@ -99,6 +100,7 @@ class Stages:
     """
 
     store: Store
+    executor: Executor[Any]
     shard: Shard | None = None
     step: Callable[[str], None] = lambda _stage: None
     missing: Counter[str] = field(default_factory=Counter)
@@ -112,8 +114,8 @@ class Stages:
         rank: int,
         *,
         everyone: bool = False,
-        before: Callable[[], Plan[None]] | None = None,
-    ) -> Plan[list[Lines | None]]:
+        before: Callable[[], None] | None = None,
+    ) -> list[Lines | None]:
         """The rows of each piece; None for a piece of another shard that is not there, and for None.
 
         `everyone` is for what each shard needs whole: it begins with its own share, and takes what it finds.
@@ -125,10 +127,15 @@ class Stages:
         others = [i for i in wanted if i not in set(own)]
         now = [*own, *others] if everyone else own
         if now and before is not None:
-            yield from before()
-        made: list[Lines] = yield [self._task(stage, pieces[i], rank) for i in now]
-        for i, lines in zip(now, made):
-            found[i] = lines
+            before()
+        begun: dict[Future[Lines], int] = {}
+        for i in now:
+            future = self._begin(stage, pieces[i], rank)
+            begun[future] = i
+            if future.done() and not future.cancelled():
+                future.result()  # a serial executor has done it: its error ends the stage before more is done
+        for future in as_completed(begun):
+            found[begun[future]] = future.result()
         for i in [] if everyone else others:
             piece = pieces[i]
             assert piece is not None
@@ -148,13 +155,14 @@ class Stages:
             self.step(stage)
         return lines
 
-    def _task(self, stage: str, piece: Piece | None, rank: int) -> Task[Any]:
+    def _begin(self, stage: str, piece: Piece | None, rank: int) -> Future[Lines]:
         assert piece is not None
         inputs = json.dumps({**piece.inputs, **piece.where}, ensure_ascii=False, allow_nan=False)
         block = self.store.path(stage, piece.key).relative_to(self.store.root)
         shared = self.shard is not None and all(path.exists() for path in piece.needs)
         job = GridJob(stage, inputs, str(block) if shared else None)
-        return Task(job, piece.spent_on or stage, partial(self._keep, stage, piece), rank)
+        keep = partial(self._keep, stage, piece)
+        return self.executor.submit(job, stage=piece.spent_on or stage, then=keep, priority=rank)
 
     def _keep(self, stage: str, piece: Piece, lines: Lines) -> Lines:
         self.step(stage)

@@ -14,13 +14,13 @@ from semcal.engine.language_model import LanguageModel
 from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fit import Fit
+from semcal.pipeline.executor import Progress
+from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.models import Models
-from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
 from semcal.recalibration import AnyRecalibrator, Base, solver_of, temperature_of
 from semcal.registry import check_name
@@ -277,13 +277,13 @@ class AskJob:
     options: Mapping[str, Any]  # of SemanticUQ
     abstain_below: float | None
 
-    def __call__(self, models: Models, tell: Tell) -> AskedRows:
+    def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
         """Ask."""
         uqs = [
-            SemanticUQ(models.model, recalibrator=one, equivalence=models.judge, **self.options)
+            SemanticUQ(models.model, recalibrator=one, equivalence=models.equivalence, **self.options)
             for one in self.recalibrators
         ]
-        answered = [uq.ask_many(self.questions, progress=tell) for uq in uqs]
+        answered = [uq.ask_many(self.questions, progress=progress) for uq in uqs]
         records = [
             answer.record(recalibrator, abstain_below=self.abstain_below)
             for answers in zip(*answered)

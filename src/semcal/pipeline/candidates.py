@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fit import METHODS, train_stored
+from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.store import Stage, Store

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import Fit, fit
-from semcal.pipeline.models import Models
-from semcal.pipeline.processes import Tell
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed, sample_questions
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
 from semcal.recalibration import AnyRecalibrator, Greedy
 
@@ -36,7 +36,7 @@ class SampleJob:
     seed: int
     max_new_tokens: int | None
 
-    def __call__(self, models: Models, tell: Tell) -> Rows:
+    def __call__(self, models: WorkerState, tell: Progress) -> Rows:
         """Sample."""
         sampled = sample_mixed(
             models.model,
@@ -72,7 +72,7 @@ class MethodsJob:
     seed: int
     max_new_tokens: int
 
-    def __call__(self, models: Models, tell: Tell) -> Rows:
+    def __call__(self, models: WorkerState, tell: Progress) -> Rows:
         """Sample."""
         found = sample_questions(
             models.model,
@@ -103,7 +103,7 @@ class FitJob:
     data: str
     versions: Mapping[str, str | None]
 
-    def __call__(self, models: Models, tell: Tell) -> Fit:
+    def __call__(self, models: WorkerState, tell: Progress) -> Fit:
         """Fit."""
         return fit(
             models.model,
@@ -144,7 +144,7 @@ class IdentifyJob:
 
     asking: Asking
 
-    def __call__(self, models: Models, _: Tell) -> Identity:
+    def __call__(self, models: WorkerState, _: Progress) -> Identity:
         """Identify."""
-        model, judge = models.model, models.judge
+        model, judge = models.model, models.equivalence
         return Identity(model.name, model.revision, self.asking.hash(model), judge.name, judge.revision)

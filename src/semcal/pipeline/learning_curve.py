@@ -32,13 +32,13 @@ from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
 __all__ = [
-    "curve_of_labels",
-    "grid_around",
     "METRICS",
     "SIZES",
     "CurvePoint",
     "LearningCurve",
     "SubsetFit",
+    "curve_of_labels",
+    "grid_around",
     "grid_weights",
     "learning_curve",
     "subset_fit",

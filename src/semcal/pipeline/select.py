@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ from semcal.errors import UsageError
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
 from semcal.pipeline.candidates import Candidate, candidate_fits, fit_candidates, sample_candidates
-from semcal.pipeline.fit import METHODS
+from semcal.pipeline.fitting import METHODS
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.store import Store
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.recalibration import Fitted, warn_if_few
+from semcal.recalibration import Fitted, Provenance, save_pretrained, warn_if_few
+from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "FittedSelection",
     "Selection",
     "fit_and_select",
+    "save_choices",
     "select",
     "select_graded",
     "under_alphas",
@@ -44,6 +46,8 @@ __all__ = [
 MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 #: Measures that have an a.
 WITH_ALPHA = ("T-SC", "G-SC")
+#: What `calibration.json` keeps of the scores by which it was chosen.
+KEPT_SCORES = ("measure", "measure_alpha", "brier", "ace", "auroc", "accuracy", "n")
 
 
 @dataclass(frozen=True)
@@ -226,9 +230,10 @@ class FittedSelection:
     fitted: Mapping[Candidate, Fitted]
     selection: Selection
 
-    def recalibrator(self, measure: str) -> Fitted:
-        """The recalibrator that was chosen for a measure."""
-        return self.fitted[self.selection.chosen[measure].candidate]
+    @property
+    def recalibrators(self) -> dict[str, Fitted]:
+        """The recalibrator that was chosen for each measure."""
+        return {measure: self.fitted[entry.candidate] for measure, entry in self.selection.chosen.items()}
 
 
 def fit_and_select(
@@ -315,3 +320,23 @@ def fit_and_select(
         keep=Store(keep) if keep else None,
     )
     return FittedSelection(fitted, select(rows, grader=grader, seed=seed, accuracy_within=accuracy_within))
+
+
+def save_choices(
+    chosen: Mapping[str, Fitted],
+    table: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    provenance: Provenance,
+    measure: str,
+) -> dict[str, dict[str, Any]]:
+    """Save the recalibrator of each measure in `folder`/MEASURE, that of `measure` also in `folder` itself.
+
+    Each keeps the scores by which it was chosen. Returns the chosen rows of the table by measure.
+    """
+    check_name(measure, chosen, what="measure")
+    found = {row["measure"]: dict(row) for row in table if row["chosen"]}
+    for name, path in [*((name, folder / name) for name in chosen), (measure, folder)]:
+        scores = {key: found[name].get(key) for key in KEPT_SCORES}
+        save_pretrained(chosen[name], path, provenance=replace(provenance, validation=scores))
+    return found

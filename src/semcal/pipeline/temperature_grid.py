@@ -24,7 +24,7 @@ from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.store import Store
 from semcal.qa.datasets import Question, load_questions
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.recalibration import GridTemperature, Temperature, check_enough, warn_if_few
+from semcal.recalibration import Fitted, GridTemperature, Temperature, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -47,6 +47,11 @@ class TemperatureGrid:
         """The recalibrator to sample with when answers are chosen by `measure`."""
         check_name(measure, self.temperatures, what="measure")
         return GridTemperature(self.temperatures[measure], measure=measure)
+
+    @property
+    def recalibrators(self) -> dict[str, Fitted]:
+        """The recalibrator of each measure."""
+        return {measure: self.recalibrator(measure) for measure in self.temperatures}
 
     @property
     def at_edge(self) -> tuple[str, ...]:

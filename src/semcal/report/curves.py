@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from semcal.report.figures import MEASURE_MARKERS, METHOD_COLOURS, RULE, measure_marker, style
 
 if TYPE_CHECKING:
-    from semcal.experiment.learning_curve import LearningCurve
+    from semcal.pipeline.learning_curve import LearningCurve
 
 __all__ = ["draw_learning_curve", "learning_curve_figure"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
-from semcal.pipeline.crews import Alone, Crew
+from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.report.grid_explorer import Explorer, begin_explorer
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
 from semcal.report.grid_markdown import write_markdown
@@ -22,18 +22,18 @@ from semcal.report.page_figures import PageFigure, page_figure
 __all__ = ["build", "remake"]
 
 
-def remake(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> Path:
+def remake(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Path:
     """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
-    crew = crew or Alone(None)
-    packing = begin_explorer(read_finished(Path(folder)), crew)
-    analyse(folder, out, crew)
-    return build(folder, out, crew, packing)
+    executor = executor or SerialExecutor(None)
+    packing = begin_explorer(read_finished(Path(folder)), executor)
+    analyse(folder, out, executor)
+    return build(folder, out, executor, packing)
 
 
 def build(
     folder: Path,
     out: Path | None = None,
-    crew: Crew[Any] | None = None,
+    executor: Executor[Any] | None = None,
     packing: Callable[[], Explorer] | None = None,
 ) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
@@ -46,7 +46,7 @@ def build(
         A run folder.
     out : Path, optional
         Where results.json lies and everything is written; the run folder by default.
-    crew : Crew, optional
+    executor : Executor, optional
         Who draws the figures and packs the questions; this process by default. The files are the same.
     packing : callable, optional
         Gives the packed questions, where that has begun (`semcal.report.grid_explorer.begin_explorer`).
@@ -61,14 +61,14 @@ def build(
     InputError, StoreError
         As `read_finished`; also if results.json is missing, damaged or of another schema.
     """
-    target, crew = Path(folder) if out is None else Path(out), crew or Alone(None)
+    target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
     run, results = read_finished(Path(folder)), read_results(target)
     planned = list(enumerate(planned_figures(run, results)))
-    drawing = crew.begin(partial(_written, folder=target / "figures"), planned, stage="report")
+    drawing = executor.map(partial(_written, folder=target / "figures"), planned, stage="report")
     written = write_tables(run, results, target / "tables")
     write_markdown(run, results, target)
-    explorer = (packing or begin_explorer(run, crew))()
-    drawn = [one for one in drawing() if one is not None]
+    explorer = (packing or begin_explorer(run, executor))()
+    drawn = [one for one in drawing if one is not None]
     page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
     renew_listing(target, [*written, *(path for _, paths in drawn for path in paths)])
     return page

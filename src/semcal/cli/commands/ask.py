@@ -13,7 +13,7 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import info, nli_calls
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.loading import ATLAS, open_models, open_recalibrator
 from semcal.cli.rows import checked, open_questions, run_rows
 from semcal.errors import UsageError
@@ -22,7 +22,7 @@ from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
     from semcal.pipeline.ask import AskedRows, AskJob
-    from semcal.pipeline.models import Models
+    from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["command"]
@@ -85,23 +85,23 @@ def command(
         raise UsageError("--columns is for a file of questions; leave it out")
     read = iter([single]) if single else open_questions(question, columns, label="ask")
     questions, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
+    plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
-    with crew_for(shared, partial(open_models, model, equivalence or "exact", **how)) as (crew, held):
-        models, cost = held(), _NliCost()
+    with open_executor(plan, partial(open_models, model, equivalence or "exact", **how)) as (executor, state):
+        models, cost = state(), _NliCost()
         method, asking = open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
         options = {"linkage": linkage, "measure": measure, "m": m, "seed": seed}
         options |= {"max_new_tokens": max_new_tokens, "few_shot": asking.few_shot}
         check = _checker(models, method, options)
         job_of = partial(_job, _methods(method, compare=compare), options, abstain_below)
-        work = SharedRows(crew, job_of, stage="ask", then=cost.records, inputs=Question.row)
+        work = RowBlocks(executor, job_of, stage="ask", then=cost.records, inputs=Question.row)
         how = {"render": dumps if json or out or not sys.stdout.isatty() else _page}
         if single:
             return _write_one(work([single]), out, **how)
         code = run_rows(
             checked(questions, check), out, work=work, label="ask", block=BLOCK, limit=limit, **how
         )
-        cost.report(models.judge.name)
+        cost.report(models.equivalence.name)
         return code
 
 
@@ -163,15 +163,15 @@ def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator
 
 
 def _checker(
-    models: Models, method: AnyRecalibrator, options: Mapping[str, Any]
+    models: WorkerState, method: AnyRecalibrator, options: Mapping[str, Any]
 ) -> Callable[[Question], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
     from semcal.pipeline import Asking, SemanticUQ
     from semcal.pipeline.sample import check_question
 
-    if models.judge.name == "exact":
+    if models.equivalence.name == "exact":
         info("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
-    SemanticUQ(models.model, equivalence=models.judge, **options)
+    SemanticUQ(models.model, equivalence=models.equivalence, **options)
     how = {key: options[key] for key in ("m", "max_new_tokens")}
     return partial(
         check_question, models.model, recalibrators=[method], asking=Asking(options["few_shot"]), **how

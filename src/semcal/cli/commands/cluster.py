@@ -8,7 +8,7 @@ from typing import Any
 
 from semcal.cli import options as opt
 from semcal.cli.console import info, nli_calls
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.loading import open_models
 from semcal.cli.rows import open_rows, run_rows
 from semcal.records import Row
@@ -46,7 +46,7 @@ def command(
 
     read = open_rows(file, columns, check_clusterable, fields=FIELDS, label="cluster")
     rows, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
+    plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
     calls = pairs = known = 0
 
     def counted(found: Clustered) -> list[dict[str, Any]]:
@@ -60,10 +60,10 @@ def command(
         return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
 
     load = partial(open_models, None, equivalence, device=device, cache=cache)
-    with crew_for(shared, load) as (crew, held):
-        work = SharedRows(crew, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
+    with open_executor(plan, load) as (executor, state):
+        work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
-        equivalence_name = held().judge.name
+        equivalence_name = state().equivalence.name
     if equivalence_name != "exact":
         cached = f", {known} of them known from {cache}" if cache else ""
         info(f"cluster: {nli_calls(equivalence_name, calls, pairs)}{cached}")

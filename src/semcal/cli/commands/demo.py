@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from semcal.cli.console import debug, info, nli_calls, progress, warn
-from semcal.cli.crews import chosen, crew_for
+from semcal.cli.executors import choose_workers, open_executor
 from semcal.cli.loading import ATLAS, open_models
 from semcal.cli.options import (
     DeviceOption,
@@ -82,7 +82,9 @@ def command(
     settings = Settings(
         m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
     )
-    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS, at_once=True)
+    plan = choose_workers(
+        workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS, at_once=True
+    )
     load = partial(
         open_models,
         ATLAS,
@@ -93,23 +95,25 @@ def command(
         nli_device=nli_device,
         cache=out / VERDICTS,
     )
-    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, _):
+    with open_executor(plan, load, at_once=True, devices=(device, nli_device)) as (executor, _):
         sets = [_limited(load_set(name), limit) for name in SETS]  # while the workers import
         from semcal.experiment.comparison import Comparison
 
         begun = time.process_time()
         clock.add({"start": begun})
         meanwhile = partial(import_module, "semcal.report")  # it takes its time
-        comparison = Comparison(crew, out, settings, progress, clock, meanwhile)
+        comparison = Comparison(executor, out, settings, progress, clock, meanwhile)
         results = comparison.run(sets)
-        if crew.hired:  # what this process has done meanwhile: rows read and written
+        if executor.n_processes:  # what this process has done meanwhile: rows read and written
             clock.add({"keep": time.process_time() - begun - clock.seconds["measure and grade"]})
         from semcal.report import build
 
         with clock.stage("report"):
-            page = build(out, share=partial(crew.each, stage="report"))
-        if crew.hired:
-            clock.add({"report": crew.seconds["report"]})
+            page = build(
+                out, share=lambda function, items: list(executor.map(function, items, stage="report"))
+            )
+        if executor.n_processes:
+            clock.add({"report": executor.seconds["report"]})
         comparison.write_costs()
         if json:
             typer.echo(dumps(results))

@@ -60,12 +60,12 @@ def output_of(options: Mapping[str, Any]) -> Output | None:
 
 def _grid_report(run: Path, out: Path | None) -> list[Path]:
     """Everything again from the samples of a run of the grid."""
-    from semcal.cli.crews import reporters
+    from semcal.cli.executors import report_executor
 
-    with reporters(run) as crew:
+    with report_executor(run) as executor:
         from semcal.report.grid import remake
 
-        page = remake(run, out, crew)
+        page = remake(run, out, executor)
     return [(out or run) / "results.json", page]
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from semcal.cli import options as opt
 from semcal.cli.console import info, warn
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, open_unfinished, peeked
 from semcal.cli.loading import open_models, open_recalibrator
 from semcal.cli.output import Output, unfinished
-from semcal.cli.resuming import Resumable
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
 from semcal.errors import RowError
 from semcal.qa.datasets import Question
@@ -64,19 +63,19 @@ def command(
     if dry_run:
         return _plan(read, m, limit)
     questions, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
+    plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
-    with crew_for(shared, load) as (crew, held):
-        models = held()
+    with open_executor(plan, load) as (executor, state):
+        models = state()
         method, asking = open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
         sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
         key = _key(models.model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
-        kept = Resumable(out, key, fresh=fresh)
+        kept = open_unfinished(out, key, fresh=fresh)
         if verbose:
             info(f"sample: {models.model.name} {models.model.revision[:12]}, {key['recalibrator']}")
         check = _checker(models.model, method, asking=asking, **sampling)
         job_of = partial(_job, method=method, seed=seed, asking=asking, **sampling)
-        work = SharedRows(crew, job_of, stage="sample", kept=kept, inputs=Question.row)
+        work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
         code = run_rows(checked(questions, check), out, work=work, label="sample", block=BLOCK, limit=limit)
         kept.finish()
     return code
