@@ -144,8 +144,9 @@ class FitWork:
             whole = options.method == "ATS" or self.features is not None
             size = labelled.manifest(self.model, asking=asking, whole=whole).bytes / 1e6
             place = f"in {self.features}" if self.features else "in memory"
-            count = len(labelled.questions)
-            parts.append(f"read {count} questions once, keep {size:.1f} MB of states {place}")
+            parts.append(
+                f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
+            )
         if options.samples:
             asked, under = self.validation, f"those near the fitted ones of {len(GRID)} temperatures"
             if options.select:
@@ -166,17 +167,31 @@ class FitWork:
         plot: Path | None,
     ) -> dict[str, Any]:
         """Fit and save what the options ask for, and return the result to print."""
-        if options.samples:
-            return self._fit_with_samples(options, open_equivalence(), sampling, unfinished, plot)
-        return self._fit(options, unfinished, plot)
+        from semcal.experiment.environment import versions
+        from semcal.pipeline.calibration import CalibrationSet
 
-    def _fit(self, options: FitOptions, unfinished: UnfinishedWork, plot: Path | None) -> dict[str, Any]:
+        if not options.exact or options.samples:
+            unfinished.begin()
+        if not options.samples:
+            return self._fit(options, unfinished.folder, plot)
+        asking = self._asking()
+        how = {"asking": asking, "equivalence": open_equivalence(), **sampling}
+        labelled = CalibrationSet.of(
+            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
+        )
+        provenance = labelled.provenance(
+            self.model, asking=asking, data=self.data, seed=options.seed, versions=versions()
+        )
+        if options.learning_curve:
+            return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
+        chosen, table = self._choose(options, labelled, how, unfinished.folder)
+        return self._save(chosen, table, provenance, options.measure)
+
+    def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
         from semcal.experiment.environment import versions
         from semcal.pipeline import fit
 
-        if not options.exact:
-            unfinished.begin()
         with successive_progress() as begin:
             found = fit(
                 self.model,
@@ -195,37 +210,11 @@ class FitWork:
                 on_bad_question=self._leave_out,
                 progress=begin("fit", len(self.questions)),
                 on_step=_steps_shown(begin),
-                keep=unfinished.folder / "trainings",
+                keep=keep / "trainings",
             )
         path = found.save_pretrained(self.out)
         drawn = {} if plot is None else {"plot": str(_draw(found.recalibrator, plot))}
         return {**_result(found.recalibrator, found.report, found.provenance), **drawn, "path": str(path)}
-
-    def _fit_with_samples(
-        self,
-        options: FitOptions,
-        equivalence: Equivalence,
-        sampling: Mapping[str, Any],
-        unfinished: UnfinishedWork,
-        plot: Path | None,
-    ) -> dict[str, Any]:
-        """Choose among fits or temperatures, or measure a learning curve, and save the result."""
-        from semcal.experiment.environment import versions
-        from semcal.pipeline.calibration import CalibrationSet
-
-        unfinished.begin()
-        asking = self._asking()
-        labelled = CalibrationSet.of(
-            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
-        )
-        provenance = labelled.provenance(
-            self.model, asking=asking, data=self.data, seed=options.seed, versions=versions()
-        )
-        how = {"asking": asking, "equivalence": equivalence, **sampling}
-        if options.learning_curve:
-            return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
-        chosen, table = self._choose(options, labelled, how, unfinished.folder)
-        return self._save(chosen, table, provenance, options.measure)
 
     def _choose(
         self, options: FitOptions, labelled: CalibrationSet, how: Mapping[str, Any], keep: Path

@@ -26,7 +26,7 @@ from semcal.qa.near_duplicates import near_duplicates
 from semcal.qa.splits import question_key, warn_of_near_duplicates
 from semcal.records import dumps, read_object
 
-__all__ = ["command", "output_of"]
+__all__ = ["command", "curve_in_words", "output_of"]
 
 LabelledArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
@@ -216,7 +216,7 @@ def _in_words(result: Mapping[str, Any], measure: str) -> str:
     if "chosen" in result:
         text = _choices_in_words(result)
     elif "learning_curve" in result:
-        curve = _curve_in_words(result["learning_curve"], measure, result["labels_needed"])
+        curve = curve_in_words(result["learning_curve"], measure, result["labels_needed"])
         text = f"{_fit_in_words(result)}\n\n{curve}"
     else:
         text = _fit_in_words(result)
@@ -264,7 +264,7 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
     )
 
 
-def _curve_in_words(table: Sequence[Mapping[str, Any]], measure: str, needed: Mapping[str, int]) -> str:
+def curve_in_words(table: Sequence[Mapping[str, Any]], measure: str, needed: Mapping[str, int]) -> str:
     """The curve of one measure, a line for each number of labels."""
     of_measure = [row for row in table if row["measure"] == measure]
     by_metric = {

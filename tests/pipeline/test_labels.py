@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semcal.experiment.blocks import rows_in_blocks
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.pipeline import Asking, rows_at_temperatures
@@ -22,6 +21,7 @@ from semcal.pipeline.learning_curve import (
     subset_fit,
     subset_temperatures,
 )
+from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID
 from semcal.qa.datasets import Question
 
@@ -86,17 +86,17 @@ def test_it_is_the_curve_of_the_whole_grid(tmp_path: Path) -> None:
 
 
 def test_finished_blocks_are_not_sampled_again(tmp_path: Path) -> None:
-    how = {"asking": ASKING, "equivalence": SAME, "m": 3, "keep": tmp_path}
+    how = {"asking": ASKING, "equivalence": SAME, "m": 3, "keep": Store(tmp_path)}
     with pytest.raises(KeyboardInterrupt):
-        rows_in_blocks(Stopping(1), VALIDATION, (1.0, 2.0), **how)
+        rows_at_temperatures(Stopping(1), VALIDATION, (1.0, 2.0), **how)
     after = Stopping(99)
-    rows = rows_in_blocks(after, VALIDATION, (1.0, 2.0), **how)
+    rows = rows_at_temperatures(after, VALIDATION, (1.0, 2.0), **how)
     assert after.calls == 1
-    plain = rows_in_blocks(Stopping(99), VALIDATION, (1.0, 2.0), **{**how, "keep": None})
+    plain = rows_at_temperatures(Stopping(99), VALIDATION, (1.0, 2.0), **{**how, "keep": None})
     assert rows == plain
     assert [row["id"] for row in rows[2.0]] == [question.id for question in VALIDATION]
     other = Stopping(99)
-    rows_in_blocks(other, VALIDATION, (1.0, 3.0), **how)
+    rows_at_temperatures(other, VALIDATION, (1.0, 3.0), **how)
     assert other.calls == 2
 
 
