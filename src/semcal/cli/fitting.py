@@ -170,12 +170,13 @@ class FitWork:
         from semcal.experiment.environment import versions
         from semcal.pipeline.calibration import CalibrationSet
 
-        if not options.exact or options.samples:
-            unfinished.begin()
         if not options.samples:
+            if not options.exact:
+                unfinished.begin()
             return self._fit(options, unfinished.folder, plot)
         asking = self._asking()
         how = {"asking": asking, "equivalence": open_equivalence(), **sampling}
+        unfinished.begin()
         labelled = CalibrationSet.of(
             self.model, self.questions, asking=asking, on_bad_question=self._leave_out
         )
