@@ -120,8 +120,8 @@ def fit_stored(
     after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
     if method != "TS" and abs(before - after) < UNMOVED * before:
         warnings.warn(
-            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves a "
-            f"weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
+            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
+            f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
             SemcalWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Recalibrators with one temperature for all logits: Base, SE, TS and TS-grid (spec section 6); and greedy."""
+"""Recalibrators with one temperature for all logits: Base, SE, TS, TS-grid (spec section 6); and greedy."""
 
 from __future__ import annotations
 
