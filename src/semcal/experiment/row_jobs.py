@@ -11,7 +11,7 @@ from semcal.experiment.selection import Candidate, Selection, select_graded, und
 from semcal.experiment.shelf import Shelf
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.processes import Tell
-from semcal.qa.groups import GROUP
+from semcal.qa.questions import GROUP
 
 __all__ = ["measure", "select"]
 

@@ -16,7 +16,7 @@ from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
 from semcal.qa.datasets import Question, data_hash, load_questions
-from semcal.qa.groups import group_ties, several
+from semcal.qa.questions import group_ties, several
 from semcal.recalibration import (
     CalibrationFeatures,
     Fitted,
