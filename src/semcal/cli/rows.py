@@ -59,7 +59,7 @@ Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
 
 def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Question | RowError]:
     """Read questions; `columns` is the option."""
-    return read_questions(file, columns=parse_columns(columns or (), FIELDS), tell=_note_of(label))
+    return read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
 
 
 def read_labelled(
@@ -70,7 +70,7 @@ def read_labelled(
         return load_questions(
             file,
             columns=parse_columns(columns or (), FIELDS),
-            tell=_note_of(label),
+            notify=_note_of(label),
             on_bad_row=bad.report,
             answers_needed=True,
             limit=limit,
@@ -90,7 +90,7 @@ def open_rows(
     """Read the rows of a command that knows `fields`; those that `check` refuses become errors."""
     check_json_lines(file)
     known = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), tell=_note_of(label))
+    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), notify=_note_of(label))
     return _without_partial_likelihoods(checked(rename(rows, found), check), label)
 
 

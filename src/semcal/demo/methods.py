@@ -40,7 +40,7 @@ from semcal.recalibration import (
     SE,
     AnyRecalibrator,
     Base,
-    Suffixes,
+    CalibrationFeatures,
     Temperature,
     fit_temperatures,
     from_pretrained,
@@ -99,7 +99,7 @@ class Bench:
     asking: Asking
     store: Store
     labelled: CalibrationSet
-    features: Suffixes
+    features: CalibrationFeatures
     count: int
     seed: int
 
@@ -114,7 +114,7 @@ class Bench:
 
     def temperature(self) -> float:
         """T of TS NLL."""
-        (fit,) = fit_temperatures(self.features, self.model.logits, points=[("NLL", None)], seed=self.seed)
+        (fit,) = fit_temperatures(self.features, self.model.logits, losses=[("NLL", None)], seed=self.seed)
         return fit.temperature
 
     def run(self, others: Mapping[str, float]) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from semcal.engine.loading import files_hash
 from semcal.errors import ModelError, SemcalError
-from semcal.recalibration.hub import snapshot
-from semcal.recalibration.places import LANGUAGE_MODEL, place_of
+from semcal.hub_names import LANGUAGE_MODEL, locate, snapshot
 from semcal.records import dumps
 
 __all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folded"]
@@ -115,7 +114,7 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
     ModelError
         If it is no directory of a checkpoint, holds no safetensors, or the hub cannot be reached.
     """
-    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
+    place = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     directory = Path(place.source)
     if place.on_hub:
         directory = snapshot(

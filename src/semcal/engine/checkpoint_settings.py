@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import ModelError, shown
-from semcal.recalibration.places import Place
+from semcal.hub_names import Location
 
 __all__ = ["check_settings"]
 
@@ -24,7 +24,7 @@ _AT_LEAST_ONE = ("vocab_size", "num_hidden_layers", "n_layer")
 MOST = 10**5
 
 
-def check_settings(what: str, place: Place, revision: str | None = None) -> None:
+def check_settings(what: str, place: Location, revision: str | None = None) -> None:
     """Refuse a checkpoint whose settings (of model, tokenizer or processor) ask for what they may not.
 
     Of a checkpoint on the hub the files are looked at that its client has fetched.
@@ -33,7 +33,7 @@ def check_settings(what: str, place: Place, revision: str | None = None) -> None
     ----------
     what : str
         What is being loaded, for the message.
-    place : Place
+    place : Location
         Where it lies.
     revision : str, optional
         Branch, tag or commit on the hub.

@@ -44,7 +44,7 @@ from semcal.engine.randomness import uniforms
 from semcal.engine.truncation import Truncation
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -261,7 +261,7 @@ class FakeLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states before the tokens of given answers; this model's states are its logits.
 
         Nothing is predicted inside a prompt: its states are zeros there.
@@ -276,7 +276,7 @@ class FakeLanguageModel:
             states += [self._states(question, answer)[1:] for answer in given]
             _tell(progress, done)
         prefix = torch.zeros(before, self._size) if whole else None
-        return Suffixes.of(torch.cat(states), own, answers, prefix=prefix)
+        return CalibrationFeatures.from_states(torch.cat(states), own, answers, prefix=prefix)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""

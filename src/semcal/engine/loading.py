@@ -19,8 +19,8 @@ from semcal.engine.causal_lm import CausalLanguageModel
 from semcal.engine.checkpoint_settings import check_settings
 from semcal.engine.memory import parse_size
 from semcal.errors import ModelError, SemcalError, UsageError
+from semcal.hub_names import LANGUAGE_MODEL, Location, locate
 from semcal.qa.prompts import chat
-from semcal.recalibration.places import LANGUAGE_MODEL, Place, place_of
 
 __all__ = ["choose_device", "files_hash", "in_words", "load_model", "read_checkpoint", "read_config"]
 
@@ -78,7 +78,7 @@ def load_model(
     """
     where = choose_device(device)
     budget = None if memory is None else parse_size(memory)
-    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
+    place = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     source, name = place.source, place.name
     what = f"cannot load the language model {name!r}"
     config = read_config(what, place, revision)
@@ -107,7 +107,7 @@ def load_model(
     return language_model
 
 
-def read_config(what: str, place: Place, revision: str | None) -> Any:
+def read_config(what: str, place: Location, revision: str | None) -> Any:
     """The configuration of a checkpoint whose settings are in order."""
     check_settings(what, place, revision)
     with _quietly(), in_words(f"{what}: its configuration", place.source):
@@ -115,7 +115,7 @@ def read_config(what: str, place: Place, revision: str | None) -> Any:
 
 
 def read_checkpoint(
-    what: str, place: Place, revision: str | None, *, kind: Any, dtype: str | torch.dtype
+    what: str, place: Location, revision: str | None, *, kind: Any, dtype: str | torch.dtype
 ) -> tuple[Any, Any, Any]:
     """Tokenizer and model of a checkpoint, and what transformers reports of its weights."""
     options = _options(place, revision)
@@ -129,7 +129,7 @@ def read_checkpoint(
     return tokenizer, model, report
 
 
-def _options(place: Place, revision: str | None) -> dict[str, Any]:
+def _options(place: Location, revision: str | None) -> dict[str, Any]:
     """What the loaders of transformers are told besides the directory or id.
 
     Left to themselves they ask whether code of the checkpoint may run, and read the answer from stdin, where

@@ -19,7 +19,7 @@ from semcal.engine.first_token import first_token_only
 from semcal.engine.loading import choose_device, files_hash, in_words, read_checkpoint, read_config
 from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
 from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.recalibration.places import NLI_MODEL, place_of
+from semcal.hub_names import NLI_MODEL, locate
 
 __all__ = ["CrossEncoder"]
 
@@ -91,7 +91,7 @@ class CrossEncoder:
             If it cannot be loaded, has no trained classification head, or does not name its labels.
         """
         where = choose_device(device)
-        place = place_of(name_or_dir, NLI_MODEL, revision=revision)
+        place = locate(name_or_dir, NLI_MODEL, revision=revision)
         source, name = place.source, place.name
         what = f"cannot load the NLI model {name!r}"
         read_config(what, place, revision)

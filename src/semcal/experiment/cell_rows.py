@@ -17,7 +17,7 @@ from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.pipeline.store import write_if_new
-from semcal.qa.groups import group_ties, several
+from semcal.qa.questions import group_ties, several
 from semcal.records import dumps
 
 __all__ = ["answer"]

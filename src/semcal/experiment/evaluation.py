@@ -11,7 +11,7 @@ import numpy as np
 from semcal import metrics
 from semcal.experiment.settings import Settings
 from semcal.pipeline.assess import assess, scores_by_measure
-from semcal.qa.groups import several, ties_of
+from semcal.qa.questions import several, ties_of
 from semcal.semantics import MEASURES
 
 __all__ = ["COMPARED", "CompareJob", "EvaluateJob", "compare_methods", "evaluate"]

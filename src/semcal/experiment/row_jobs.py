@@ -12,7 +12,7 @@ from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.select import Selection, select_graded, under_alphas
-from semcal.qa.groups import GROUP
+from semcal.qa.questions import GROUP
 
 __all__ = ["measure", "select"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.errors import InputError, shown
-from semcal.qa.groups import Ties, group_of, several, ties_of
+from semcal.qa.questions import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 

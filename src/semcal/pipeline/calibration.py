@@ -14,8 +14,8 @@ from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question, data_hash
-from semcal.qa.groups import group_ties, several
-from semcal.recalibration import Provenance, Suffixes, TrainingStore, check_enough
+from semcal.qa.questions import group_ties, several
+from semcal.recalibration import CalibrationFeatures, Provenance, TrainingStore, check_enough
 
 __all__ = ["CalibrationSet", "calibration_features"]
 
@@ -132,7 +132,7 @@ def calibration_features(
     whole: bool = False,
     store: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Suffixes:
+) -> CalibrationFeatures:
     """Run the frozen model once over the reference answers, or read what an earlier call has stored.
 
     `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written

@@ -20,11 +20,12 @@ from semcal.qa.datasets import Question
 from semcal.recalibration import (
     PAPER_LOSSES,
     AnyRecalibrator,
+    CalibrationFeatures,
     Fitted,
-    Suffixes,
-    Tables,
+    LogPartitionTable,
+    TemperatureScaling,
+    TrainingCallbacks,
     TrainingStore,
-    Watch,
     fingerprint,
     fit_temperatures,
     tabulate,
@@ -98,19 +99,19 @@ class CandidateFit:
     def fit(
         self,
         model: LanguageModel,
-        features: Suffixes,
+        features: CalibrationFeatures,
         *,
         learning_rate: float | None = None,
         batch_size: int = 4,
         warm_up: float = 0.1,
         seed: int = 0,
-        tables: Tables | None = None,
+        table: LogPartitionTable | None = None,
         keep: TrainingStore | None = None,
     ) -> dict[Candidate, Fitted]:
         """Fit the candidates to stored features; TS by sgd has its own learning rate."""
         if self.solver == "exact":
-            found = fit_temperatures(features, model.logits, points=list(self.losses), seed=seed)
-            return dict(zip(self.candidates, [exact.recalibrator() for exact in found]))
+            found = fit_temperatures(features, model.logits, losses=list(self.losses), seed=seed)
+            return dict(zip(self.candidates, [TemperatureScaling.from_fit(exact) for exact in found]))
         return {
             candidate: train_stored(
                 model,
@@ -123,8 +124,8 @@ class CandidateFit:
                 batch_size=batch_size,
                 warm_up=warm_up,
                 seed=seed,
-                tables=tables,
-                watch=Watch(store=keep),
+                table=table,
+                callbacks=TrainingCallbacks(store=keep),
             ).recalibrator
             for candidate, (loss, alpha) in zip(self.candidates, self.losses)
         }
@@ -148,7 +149,7 @@ def candidate_fits(
 
 def fit_candidates(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     methods: Sequence[str] = METHODS,
     *,
     learning_rate: float | None = None,
@@ -163,10 +164,10 @@ def fit_candidates(
     """
     for method in methods:
         check_name(method, METHODS, what="method")
-    tables = tabulate(features, model.logits) if "ATS" in methods else None
+    table = tabulate(features, model.logits) if "ATS" in methods else None
     found: dict[Candidate, Fitted] = {}
     for one in candidate_fits(methods):
-        found |= one.fit(model, features, learning_rate=learning_rate, seed=seed, tables=tables, keep=keep)
+        found |= one.fit(model, features, learning_rate=learning_rate, seed=seed, table=table, keep=keep)
         if progress is not None:
             progress(len(found))
     return found

@@ -22,13 +22,14 @@ from semcal.recalibration import (
     ATS,
     AnyRecalibrator,
     Base,
+    CalibrationFeatures,
     Fitted,
+    LogPartitionTable,
     Platt,
     Provenance,
-    Suffixes,
-    Tables,
+    TemperatureScaling,
     Training,
-    Watch,
+    TrainingCallbacks,
     fit_ats,
     fit_platt,
     fit_temperatures,
@@ -139,7 +140,7 @@ def check_method(method: str, solver: str | None, loss: str, alpha: float | None
 
 def fit_stored(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     *,
     method: str = "TS",
     solver: str | None = None,
@@ -149,18 +150,18 @@ def fit_stored(
     learning_rate: float | None = None,
     seed: int = 0,
     groups: NDArray[np.intp] | None = None,
-    tables: Tables | None = None,
-    watch: Watch | None = None,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Fit a recalibrator to stored features, for which the frozen model gives only its head.
 
     Parameters as in `fit`; `groups` (Q,) of the questions are for the standard error of an exact T, and
-    `tables` of these features may be shared by several fits. Returns recalibrator and report, as in `Fit`.
+    `table` of these features may be shared by several fits. Returns recalibrator and report, as in `Fit`.
     """
     if check_method(method, solver, loss, alpha) == "exact":
-        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], groups=groups, seed=seed)
+        (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
         certificate = exact.certificate
-        return exact.recalibrator(), {
+        return TemperatureScaling.from_fit(exact), {
             "loss_before": certificate.loss_at_one,
             "loss_after": certificate.loss,
             "at_bound": certificate.at_bound,
@@ -177,32 +178,32 @@ def fit_stored(
         weight_decay=weight_decay,
         learning_rate=learning_rate,
         seed=seed,
-        tables=tables,
-        watch=watch,
+        table=table,
+        callbacks=callbacks,
     )
     before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
     after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
     if method != "TS" and abs(before - after) < UNMOVED * before:
         warnings.warn(
-            f"{method} is hardly other than the model after {training.steps} steps, in which AdamW moves a "
-            f"weight by about {training.drift_bound:.1e} at most; more questions make more steps",
+            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
+            f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
             SemcalWarning,
             stacklevel=2,
         )
     return training.recalibrator, {
         "loss_before": before,
         "loss_after": after,
-        "steps": training.steps,
+        "steps": training.sgd.steps,
         "losses": list(training.losses),
-        "drift_bound": training.drift_bound,
-        "exact_temperature": training.exact_temperature,
+        "drift_bound": training.sgd.drift_bound,
+        "exact_temperature": training.sgd.exact_temperature,
         "distance": training.distance,
     }
 
 
 def train_stored(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     *,
     method: str,
     loss: str = "NLL",
@@ -212,26 +213,26 @@ def train_stored(
     batch_size: int = 4,
     warm_up: float = 0.1,
     seed: int = 0,
-    tables: Tables | None = None,
-    watch: Watch | None = None,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> Training:
     """Take the paper's gradient steps on stored features; parameters as in `fit_stored` and `Schedule`."""
     schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
     schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
     if learning_rate is not None:
         schedule = replace(schedule, learning_rate=learning_rate)
-    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "watch": watch}
+    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "callbacks": callbacks}
     if method == "TS":
-        return fit_ts(features, model.logits, tables=tables, **how)
+        return fit_ts(features, model.logits, table=table, **how)
     if method == "ATS":
-        return fit_ats(features, model.logits, shape=model.block_shape, tables=tables, **how)
+        return fit_ats(features, model.logits, shape=model.block_shape, table=table, **how)
     return fit_platt(features, model.logits, **how)
 
 
 @torch.no_grad()
 def mean_loss_of(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     recalibrator: AnyRecalibrator | Platt,
     *,
     loss: str = "NLL",
@@ -353,7 +354,9 @@ def fit(
         learning_rate=learning_rate,
         seed=seed,
         groups=labelled.groups(),
-        watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
+        callbacks=TrainingCallbacks(
+            on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
+        ),
     )
     provenance = labelled.provenance(
         model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}

@@ -26,8 +26,8 @@ from semcal.pipeline.prompting import Asking
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
 from semcal.qa.datasets import Question
-from semcal.recalibration import Suffixes, check_enough, tabulate
-from semcal.recalibration.one_pass import curve_of
+from semcal.recalibration import CalibrationFeatures, check_enough, tabulate
+from semcal.recalibration.log_partition_table import tabulated_loss
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -106,13 +106,13 @@ class LearningCurve:
 
 
 def subset_fit(
-    model: LanguageModel, features: Suffixes, *, loss: str = "NLL", alpha: float | None = None
+    model: LanguageModel, features: CalibrationFeatures, *, loss: str = "NLL", alpha: float | None = None
 ) -> SubsetFit:
     """Return the fit of TS to any subset of stored features; one pass over the logits serves all subsets.
 
     T comes from log-partition tables and is within 1e-4 of the exact one, relatively.
     """
-    curve = curve_of(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
+    curve = tabulated_loss(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
 
     def fit(indices: NDArray[np.int64]) -> float:
         counts = np.bincount(indices, minlength=len(features.prompt_start))
@@ -298,7 +298,7 @@ def grid_around(temperatures: Sequence[float], grid: Sequence[float] = GRID) -> 
 
 def curve_of_labels(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     validation: Sequence[Question],
     *,
     asking: Asking,
@@ -321,7 +321,7 @@ def curve_of_labels(
     ----------
     model : LanguageModel
         Its head serves the fits; it samples the validation questions once.
-    features : Suffixes
+    features : CalibrationFeatures
         Of all calibration questions.
     validation : sequence of Question
         Labelled questions that are not fitted to.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import FitError, UsageError
+from semcal.hub_names import upload
 from semcal.recalibration.attentive import ATS
-from semcal.recalibration.hub import upload
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained

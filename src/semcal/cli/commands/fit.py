@@ -21,9 +21,8 @@ from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.datasets import Question
-from semcal.qa.groups import group_ties
-from semcal.qa.near_duplicates import near_duplicates
-from semcal.qa.splits import question_key, warn_of_near_duplicates
+from semcal.qa.questions import group_ties
+from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
 from semcal.records import dumps, read_object
 
 __all__ = ["command", "curve_in_words", "output_of"]

@@ -15,7 +15,7 @@ from semcal.experiment.analyses.labelled_pairs import PairErrors, SameMeaning, l
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Contrast
 from semcal.metrics.resampling import drawn_weights
-from semcal.qa.groups import several, ties_of
+from semcal.qa.questions import several, ties_of
 
 __all__ = ["ARMS", "METRICS", "Compared", "compared", "remedies", "remedy_scores"]
 

@@ -1,18 +1,22 @@
-"""Rows of CSV and TSV: the delimiter is found from the header, bad records are reported."""
+"""Rows of CSV, TSV and Parquet files; a record or row that cannot be read is reported."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator
+from datetime import date, time
+from decimal import Decimal
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TextIO
+from types import ModuleType
+from typing import Any, TextIO
 
-from semcal.errors import InputError, RowError
-from semcal.qa.columns import Tell, check_different
-from semcal.records import Row, jsonl
+from semcal.errors import InputError, MissingExtraError, RowError, shown
+from semcal.qa.columns import Notify, check_different
+from semcal.records import Row, jsonl, row_of
 
-__all__ = ["find_delimiter", "read_delimited"]
+__all__ = ["find_delimiter", "read_delimited", "read_parquet"]
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 #: Characters of the header from which the delimiter is found.
@@ -44,17 +48,16 @@ class _Lines:
 
 
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
-    """Return what separates the cells of a header line.
+    """Return the delimiter that gives a header line the most known names, then the most cells.
 
     Parameters
     ----------
     header : str
         The first line.
     usual : str
-        The one that the file's ending means: taken where nothing speaks for another.
+        The delimiter of the file's ending, which wins ties.
     names : collection of str
-        Names of columns, in lower case, that are looked for: what makes more of them stand alone is the
-        delimiter; of equal ones, what makes more cells.
+        Known names of columns, in lower case.
 
     Examples
     --------
@@ -71,20 +74,11 @@ def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()
 
 
 def read_delimited(
-    handle: TextIO, path: Path, *, usual: str, names: Collection[str], tell: Tell | None = None
+    handle: TextIO, path: Path, *, usual: str, names: Collection[str], notify: Notify | None = None
 ) -> Iterator[Row | RowError]:
-    """Yield the rows of an open file whose first line names the columns.
+    """Yield the rows of a file, opened with newline="", whose first line names the columns.
 
-    Parameters
-    ----------
-    handle : TextIO
-        Opened with newline="".
-    path : Path
-        For messages.
-    usual, names
-        As for `find_delimiter`.
-    tell : callable, optional
-        Is told of a delimiter that is not the usual one.
+    `usual` and `names` as for `find_delimiter`; `notify` is told of a delimiter that is not the usual one.
 
     Raises
     ------
@@ -93,8 +87,8 @@ def read_delimited(
     """
     first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
     delimiter = find_delimiter(first, usual=usual, names=names)
-    if delimiter != usual and tell:
-        tell(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
+    if delimiter != usual and notify:
+        notify(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
     handle.seek(0)
     lines = _Lines(handle)
     records = _records(lines, delimiter)
@@ -105,11 +99,11 @@ def read_delimited(
         raise InputError(f"the first line of {path} must name the columns: {header.reason}")
     columns = _columns(header[1], path)
     for record in records:
-        yield record if isinstance(record, RowError) else _row(columns, *record, lines.number)
+        yield record if isinstance(record, RowError) else _delimited_row(columns, *record, lines.number)
 
 
 def _columns(cells: list[str], path: Path) -> list[str]:
-    """The columns' names; one without a name is called by its place."""
+    """The columns' names; a column without one is named by its number."""
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
     check_different(names, path)
     return names
@@ -133,7 +127,7 @@ def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | 
 
 
 def _bad(first: int, reason: str, last: int) -> RowError:
-    """What is wrong with a record, and which lines a quote has taken into it."""
+    """The error of a record, with the lines that an open quote has taken into it."""
     if last > first:
         lines = f"line {last}" if last == first + 1 else f"lines {first + 1} to {last}"
         reason = f"a quote that opens in line {first} and is not closed there swallowed {lines}; {reason}"
@@ -149,8 +143,69 @@ def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
         csv.field_size_limit(limit)
 
 
-def _row(names: list[str], line: int, cells: list[str], last: int) -> Row | RowError:
+def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> Row | RowError:
     if len(cells) != len(names):
         reason = f"expected {len(names)} cells ({', '.join(names)[:200]}), got {len(cells)}"
         return _bad(line, reason, last)
     return Row(line, dict(zip(names, cells)))
+
+
+def read_parquet(path: Path) -> Iterator[Row | RowError]:
+    """Yield the rows of a Parquet file, numbered from 1.
+
+    Raises
+    ------
+    InputError
+        If it is no Parquet file, or two of its columns are called alike.
+    MissingExtraError
+        Without pyarrow.
+    """
+    arrow, parquet = _pyarrow()
+    numbers = count(1)
+    try:
+        with parquet.ParquetFile(path) as file:
+            check_different(file.schema_arrow.names, path)
+            for batch in file.iter_batches(batch_size=1024):
+                for index in range(batch.num_rows):
+                    yield _parquet_row(batch.slice(index, 1), next(numbers))
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
+
+
+def _parquet_row(row: Any, number: int) -> Row | RowError:
+    cells: dict[str, Any] = {}
+    bad = None
+    for name in row.schema.names:
+        try:
+            cells[name] = _json_value(row.column(name).to_pylist()[0])
+        except UnicodeDecodeError as error:
+            bad = bad or f"{shown(name)} is not UTF-8 ({error.reason}): write the file with texts in UTF-8"
+        except OverflowError:
+            bad = bad or f"{shown(name)} holds a date outside the years 1 to 9999: mend it, or leave it out"
+        except (TypeError, ValueError) as error:  # a ValueError of pyarrow among them
+            bad = bad or f"{shown(name)} cannot be read ({error}): leave that column out"
+    return row_of(number, cells) if bad is None else Row(number, cells).error(bad)
+
+
+def _json_value(cell: Any) -> Any:
+    """A Parquet cell as a JSON value: dates and times in ISO 8601, decimals as numbers."""
+    if isinstance(cell, (date, time)):
+        return cell.isoformat()
+    if isinstance(cell, Decimal):
+        return float(cell)
+    if isinstance(cell, dict):
+        return {str(key): _json_value(value) for key, value in cell.items()}
+    if isinstance(cell, (list, tuple)):
+        return [_json_value(value) for value in cell]
+    if cell is None or isinstance(cell, (str, int, float)):
+        return cell
+    raise TypeError(f"a cell holds {type(cell).__name__}, which JSON cannot hold")
+
+
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    return pyarrow, pyarrow.parquet

@@ -1,7 +1,7 @@
-"""What the fits read of a calibration set: last hidden states of the frozen model (spec section 6).
+"""Calibration features: the frozen model's last hidden states, which every fit reads (spec section 6).
 
-The model has run once; no fit runs it again. TS and Platt need the states that predict answer tokens, ATS
-those of the whole sequence as well, from the shared prefix on.
+The model runs once; fits do not run it again. TS and Platt need the states that predict answer tokens, ATS
+also those of the whole sequence, from the shared prefix on.
 """
 
 from __future__ import annotations
@@ -13,14 +13,31 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-__all__ = ["Head", "Suffixes", "row_counts"]
+from semcal.errors import FitError
+
+__all__ = ["CalibrationFeatures", "Head", "SequenceBatch", "row_counts"]
 
 Head = Callable[[Tensor], Tensor]
 """States (n, d) -> logits (n, V), float32: the model's own head."""
 
 
 @dataclass(frozen=True)
-class Suffixes:
+class SequenceBatch:
+    """B answers with their questions' own prompts, padded on the right."""
+
+    states: Tensor  # (B, S, d), of the own prompt and the answer but its last token; then zeros
+    positions: Tensor  # (B, S), in the whole sequence, shared prefix included
+    at: Tensor  # (B, A), which of the S states predict the answer's tokens; 0 where there is none
+    predicts: Tensor  # (B, A), bool, where there is one
+
+    @property
+    def visible(self) -> Tensor:
+        """Which of the S states each predicting position attends to, (B, A, S) bool."""
+        return torch.arange(self.states.shape[1], device=self.at.device) <= self.at[..., None]
+
+
+@dataclass(frozen=True)
+class CalibrationFeatures:
     """Last hidden states of Q questions with M reference answers of N tokens in all.
 
     Attributes
@@ -34,9 +51,6 @@ class Suffixes:
         Whether `prefix` and all of each prompt are there; if not, only the last token of each prompt is.
     prompt_start, prompt_length : torch.Tensor
         (Q,) int64, rows of `states` that hold a question's own prompt tokens, one at least.
-    passage : torch.Tensor or None
-        (Q, 2) int64, first row and number of the states of an earlier question that each prompt begins with
-        as well (a passage that both ask about); None where every question has rows for all its tokens.
     answer_question : torch.Tensor
         (M,) int64, ascending, the question of each answer.
     answer_start : torch.Tensor
@@ -45,6 +59,9 @@ class Suffixes:
         (M + 1,) int64, where the tokens of each answer begin in `targets`.
     targets : torch.Tensor
         (N,) int64, the answers' tokens, end of turn included.
+    passage : torch.Tensor or None
+        (Q, 2) int64, first row and number of the states of an earlier question that each prompt begins with
+        as well (a passage that both ask about); None where every question has rows for all its tokens.
     """
 
     prefix: Tensor
@@ -59,7 +76,7 @@ class Suffixes:
     passage: Tensor | None = None
 
     @classmethod
-    def of(
+    def from_states(
         cls,
         states: Tensor,
         own_lengths: Sequence[int],
@@ -67,22 +84,22 @@ class Suffixes:
         *,
         prefix: Tensor | None = None,
         borrowed: Sequence[tuple[int, int]] = (),
-    ) -> Suffixes:
-        """Index states that lie as the class says.
+    ) -> CalibrationFeatures:
+        """Index states (R, d) that lie as the class says.
 
         Parameters
         ----------
         states : torch.Tensor
             (R, d).
         own_lengths : sequence of int
-            For each question, how many tokens its prompt has behind the shared prefix.
+            For each question, how many tokens its prompt has after the shared prefix.
         answers : sequence of sequence of sequence of int
             Per question the token ids of its answers.
         prefix : torch.Tensor, optional
             (P, d), where the whole of each prompt is there.
         borrowed : sequence of (int, int), optional
             Per question an earlier one, and how many of its first own tokens are not counted in
-            `own_lengths`, because the earlier question's states serve for them.
+            `own_lengths`, because the earlier question's states are used for them.
         """
         whole = prefix is not None
         lengths = list(own_lengths) if whole else [1] * len(own_lengths)
@@ -110,7 +127,7 @@ class Suffixes:
         )
 
     def prompt_rows(self, question: int) -> Tensor:
-        """Rows of `states` of a question's prompt behind the prefix, in the order of its tokens."""
+        """Return the rows of `states` of a question's prompt after the prefix, in the order of its tokens."""
         start = int(self.prompt_start[question])
         own = torch.arange(start, start + int(self.prompt_length[question]))
         if self.passage is None:
@@ -119,7 +136,7 @@ class Suffixes:
         return torch.cat([torch.arange(first, first + count), own])
 
     def predicting(self, answer: int) -> Tensor:
-        """Rows of `states` (A,) that predict the A tokens of an answer."""
+        """Return the rows of `states` (A,) that predict the A tokens of an answer."""
         question = int(self.answer_question[answer])
         last = int(self.prompt_start[question] + self.prompt_length[question]) - 1
         count = int(self.target_start[answer + 1] - self.target_start[answer])
@@ -127,28 +144,60 @@ class Suffixes:
         return torch.tensor([last, *range(start, start + count - 1)][:count], dtype=torch.long)
 
     def predicting_rows(self) -> Tensor:
-        """Rows of `states` (N,) that predict each target, in the order of `targets`."""
+        """Return the rows of `states` (N,) that predict each target, in the order of `targets`."""
         rows = [self.predicting(answer) for answer in range(len(self.answer_question))]
         return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.long)
 
     def token_answer(self) -> Tensor:
-        """The answer (N,) that each token belongs to."""
+        """Return the answer (N,) that each token belongs to."""
         return torch.repeat_interleave(torch.arange(len(self.answer_question)), self.target_start.diff())
 
+    def tokens_of(self, answers: Tensor) -> Tensor:
+        """Return the indices into `targets` of the tokens of given answers, in their order."""
+        start, stop = self.target_start[answers], self.target_start[answers + 1]
+        return torch.cat([torch.arange(a, b) for a, b in zip(start.tolist(), stop.tolist())])
+
     def labelled_questions(self) -> int:
-        """How many questions have an answer."""
+        """Return how many questions have an answer."""
         return int((torch.bincount(self.answer_question) > 0).sum())
 
     def token_weights(self) -> Tensor:
-        """Weight (N,) float64 of each token: the references of a question count equally and add up to one."""
+        """Return token weights (N,) float64: references of a question count equally and add up to one."""
         references = torch.bincount(self.answer_question, minlength=len(self.prompt_start))
         return 1.0 / references[self.answer_question[self.token_answer()]].double()
+
+    def check_whole(self) -> None:
+        """Raise FitError if only answer positions were kept."""
+        if not self.whole:
+            raise FitError(
+                "ATS reads the states of whole sequences, but only answer positions were kept; compute the "
+                "features again with whole sequences"
+            )
+
+    def sequences(self, answers: Tensor, *, device: torch.device | None = None) -> SequenceBatch:
+        """Return the padded sequences of given answers (B,); FitError if only answer positions were kept."""
+        self.check_whole()
+        rows = [
+            torch.cat([self.prompt_rows(int(self.answer_question[answer])), self.predicting(answer)[1:]])
+            for answer in answers.tolist()
+        ]
+        counts = self.target_start[answers + 1] - self.target_start[answers]
+        lengths = torch.tensor([len(row) for row in rows])
+        width = self.states.shape[1]
+        states = torch.zeros(len(rows), int(lengths.max()), width, dtype=self.states.dtype)
+        for i, row in enumerate(rows):
+            states[i, : len(row)] = self.states[row]
+        steps = torch.arange(int(counts.max()))
+        predicts = steps < counts[:, None]
+        at = ((lengths - counts)[:, None] + steps).masked_fill(~predicts, 0)
+        positions = len(self.prefix) + torch.arange(states.shape[1]).expand(len(rows), -1)
+        return SequenceBatch(*(t.to(device) for t in (states, positions, at, predicts)))
 
 
 def row_counts(
     own_lengths: Sequence[int], answers: Sequence[Sequence[Sequence[int]]], *, whole: bool
 ) -> list[int]:
-    """How many states each question has: its prompt's own (the last alone unless `whole`), its answers'.
+    """Return how many states each question has: of its prompt (the last alone unless `whole`) and answers.
 
     Examples
     --------
