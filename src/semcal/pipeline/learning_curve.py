@@ -186,41 +186,12 @@ def learning_curve(
     resamples: int = 1000,
     seed: int = 0,
 ) -> LearningCurve:
-    """Read ACE and Brier score at fitted temperatures off validation rows at a grid of temperatures.
+    """Read ACE and Brier score at fitted temperatures off graded validation rows at a grid of temperatures.
 
-    Parameters
-    ----------
-    temperatures : mapping of int to sequence of float
-        Labelled questions → fitted temperatures, as `subset_temperatures` gives them. T = 1 is added as 0
-        labels.
-    rows : mapping of float to sequence of mappings
-        Temperature → graded rows of the validation questions (`semcal.pipeline.rows_at_temperatures`).
-    measures : sequence of str
-        A measure that is defined for no question is left out.
-    bins : int
-        Bins of ACE.
-    level : float
-        Of the quantiles over subsets and of the bootstrap intervals over questions.
-    resamples, seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    LearningCurve
-
-    Raises
-    ------
-    UsageError
-        If there is no temperature, or one is not positive.
-    InputError
-        If the validation rows do not hold the same questions at each temperature, or none of the measures is
-        defined for any.
-
-    Notes
-    -----
-    What interpolation leaves out is the curvature of the metric between neighbours, about a quarter of what
-    doubling the step would show, and it averages the chance of two samplings, where sampling at T itself
-    would show one.
+    `temperatures` are those fitted to subsets of n questions (`subset_temperatures`), to which T = 1 is added
+    as 0 labels; `level` is that of the quantiles over subsets and of the intervals over questions.
+    Interpolation leaves out the curvature of a metric between neighbours, about a quarter of what doubling
+    the step would show, and averages the chance of two samplings.
     """
     fitted = {0: (1.0,), **{n: tuple(map(float, of_n)) for n, of_n in sorted(temperatures.items())}}
     _check(fitted, rows)
@@ -315,28 +286,9 @@ def curve_of_labels(
 ) -> LearningCurve:
     """Fit TS to random subsets of the calibration questions, and measure each on the validation questions.
 
-    The validation questions are sampled at those temperatures of the grid between which a fitted one lies.
-
-    Parameters
-    ----------
-    model : LanguageModel
-        Its head serves the fits; it samples the validation questions once.
-    features : CalibrationFeatures
-        Of all calibration questions.
-    validation : sequence of Question
-        Labelled questions that are not fitted to.
-    asking, equivalence, m, seed, max_new_tokens
-        As in `SemanticUQ`; the seed also draws the subsets and the resamples.
-    loss, alpha
-        As in `semcal.fit`.
-    sizes : sequence of int
-        Labelled questions to try; all there are is added to them, larger ones are left out.
-    subsets : int
-        Random subsets of each size.
-    progress : callable, optional
-        Maps a label and a total to a function that gets the number of finished items.
-    keep : Path, optional
-        A folder for finished blocks of validation questions; the same call resumes from there.
+    The validation questions are sampled once, at those temperatures of the grid between which a fitted one
+    lies. To `sizes` all questions are added, larger ones are left out; the seed also draws the subsets and
+    the resamples. `keep` is a folder for finished blocks of validation questions, to resume from.
     """
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:

@@ -105,40 +105,11 @@ def select(
     NLL before SS; of two SS the smaller α; no weight decay before 0 before more; of two a the one nearer to
     1 (smaller |log a|; B-SC is T-SC with a = 1); after that the candidate given first.
 
-    Parameters
-    ----------
-    candidates : mapping of Candidate to sequence of mappings
-        Rows of the validation questions, sampled and clustered (`samples`, `log_likelihoods`, `clusters`,
-        `answers`), the same questions for each.
-    grader : Grader, optional
-        What decides which answers are right; `RuleGrader` by default.
-    seed : int
-        Chooses the members of a cluster that are graded.
-    measures : sequence of str
-        A measure that is defined for no question is left out.
-    measure_alphas : sequence of float
-        The a to try for T-SC and G-SC.
-    bins : int
-        Bins of ACE.
-    accuracy_within : float, optional
-        How many standard errors (of the paired difference over questions) a candidate's accuracy may lie
-        below the highest under the measure; candidates further below are not chosen. By default all count,
-        as in the paper; but a candidate whose answers are nearly all wrong, each with little confidence, has
-        a low Brier score and wins. 2 keeps it out.
-
-    Returns
-    -------
-    Selection
-        Its scores are those on which it was chosen, so they flatter the chosen: evaluate that once on test.
-
-    Raises
-    ------
-    UsageError
-        No candidate, names that repeat, no a, or a negative `accuracy_within`.
-    FitError
-        If none of the measures is defined for any question.
-    InputError
-        If the candidates do not hold the same questions, or a row lacks a field.
+    `candidates` maps each to its rows of the same validation questions, sampled and clustered. A measure that
+    is defined for no question is left out. By default accuracy does not count, as in the paper; but then a
+    candidate whose answers are nearly all wrong, each with little confidence, has a low Brier score and wins.
+    `accuracy_within=2` leaves out those whose accuracy is more than 2 standard errors (of the paired
+    difference over questions) below the highest. The scores flatter what was chosen by them.
     """
     _check(candidates, measure_alphas, accuracy_within)
     chosen = grader or RuleGrader()
@@ -256,33 +227,10 @@ def fit_and_select(
 ) -> FittedSelection:
     """Fit every candidate, sample the validation questions under each, and choose for every measure.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        The frozen model: one pass over the calibration set, one over the validation questions.
-    labelled : CalibrationSet
-        What is fitted to.
-    validation : sequence of Question
-        Labelled questions that are neither fitted to nor tested on.
-    asking : Asking
-        Few-shot examples.
-    equivalence, grader
-        What decides which answers mean the same, and which are right.
-    methods : sequence of {"TS", "ATS", "Platt"}
-        What to try.
-    store : Path, optional
-        A folder for the hidden states.
-    m, seed, max_new_tokens
-        Of the sampling.
-    learning_rate : float, optional
-        Of ATS and Platt; the paper's 1e-5 by default.
-    accuracy_within : float, optional
-        As in `select`.
-    progress : callable, optional
-        Maps a label and a total to a function that gets the number of finished items.
-    keep : Path, optional
-        A folder for trainings and finished blocks of validation questions; the same call resumes from there
-        with identical results. It is not removed at the end.
+    One pass of the model over the calibration set, one over the validation questions. `store` is a folder
+    for the hidden states; `learning_rate` that of ATS and Platt; `progress` maps a label and a total to a
+    function that gets the number of finished items. `keep` is a folder for trainings and finished blocks of questions:
+    the same call resumes from there with identical results.
     """
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:

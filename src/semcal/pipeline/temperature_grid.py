@@ -87,30 +87,10 @@ def choose_temperatures(
     bins: int = 15,
     accuracy_within: float | None = None,
 ) -> TemperatureGrid:
-    """Choose for each measure the temperature of the lowest Brier score.
+    """Choose for each measure the temperature of the lowest Brier score, from graded rows at each.
 
-    Parameters
-    ----------
-    rows : mapping of float to sequence of mappings
-        Temperature → graded rows (`rows_at_temperatures`), for each the same questions.
-    measures : sequence of str
-        A measure that is defined for no question (without log-likelihoods all but E-SC) is left out.
-    bins : int
-        Bins of ACE.
-    accuracy_within : float, optional
-        How many paired standard errors a temperature's accuracy may lie below the highest; by default
-        accuracy does not count. Without it a temperature so hot that nearly all answers are wrong, each with
-        little confidence, can have the lowest Brier score.
-
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 questions, or none of the measures is defined for any.
-
-    Warns
-    -----
-    SemcalWarning
-        Below 50 questions.
+    Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `accuracy_within`
+    as in `semcal.pipeline.select.select`. FitError below 5 questions, a warning below 50.
 
     Examples
     --------
@@ -154,36 +134,11 @@ def rows_at_temperatures(
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
 ) -> dict[float, list[dict[str, Any]]]:
-    """Sample, cluster, measure and grade the same questions at several temperatures.
+    """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
 
-    All temperatures share the random numbers, and in each block of 64 questions one pass of the model and one
-    clustering, so that each verdict is asked for once.
-
-    Parameters
-    ----------
-    model : LanguageModel
-        What answers.
-    questions : sequence of Question
-        With reference answers and distinct ids.
-    temperatures : sequence of float
-        Positive, distinct.
-    equivalence, grader
-        What decides which answers mean the same, and which are right (`RuleGrader` by default).
-    asking : Asking, optional
-        Few-shot examples; none by default.
-    m, seed, linkage, t_alpha, g_alpha
-        As in `SemanticUQ`; the seed also chooses which members of a cluster are graded.
-    max_new_tokens : int, optional
-        10 without a passage and 32 with one, by default.
-    progress : callable, optional
-        Called with the number of questions that are sampled at all temperatures.
-    keep : Store, optional
-        Keeps finished blocks; the same call resumes from there with identical results.
-
-    Returns
-    -------
-    dict of float to list of dict
-        Temperature → rows in the order of `questions`.
+    The temperatures share the random numbers, and in each block of 64 questions one pass of the model and one
+    clustering, so that each verdict is asked for once. The questions have reference answers and distinct ids;
+    `keep` holds finished blocks, from which the same call resumes with identical results.
     """
     grid = _checked_grid(temperatures)
     repeated = first_repeated([question.id for question in questions])
@@ -220,31 +175,12 @@ def fit_grid(
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
     accuracy_within: float | None = None,
-    **how: Any,
+    **sampling: Any,
 ) -> TemperatureGrid:
     """Fit TS-grid: choose one temperature for each measure by the Brier score of sampled answers.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        From `semcal.load_model`; only sampling is needed, and `score` for answers that were cut short.
-    questions : sequence of Question, or a file
-        Labelled; a few hundred, kept apart from those the result is tested on.
-    equivalence : Equivalence or str
-        "exact", or an NLI model or its directory, as in `SemanticUQ`.
-    **how
-        As in `rows_at_temperatures`.
-    temperatures : sequence of float
-        The grid; by default 17 from 1/4 to 4, a factor of 2^(1/4) apart.
-    measures, bins, accuracy_within
-        As in `choose_temperatures`.
-
-    Raises
-    ------
-    FitError
-        If there is no question, or no measure is defined for any.
-    InputError
-        If a question has no reference answer.
+    `questions` are labelled, a few hundred, kept apart from those the result is tested on, or a file of them;
+    `sampling` as in `rows_at_temperatures`, the rest as in `choose_temperatures`.
 
     Examples
     --------
@@ -263,5 +199,5 @@ def fit_grid(
     check_enough(len(questions), of="to choose a temperature by")
     if isinstance(equivalence, str):
         equivalence = load_equivalence(equivalence)
-    rows = rows_at_temperatures(model, questions, temperatures, equivalence=equivalence, **how)
+    rows = rows_at_temperatures(model, questions, temperatures, equivalence=equivalence, **sampling)
     return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)
