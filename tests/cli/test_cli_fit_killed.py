@@ -38,11 +38,11 @@ from pathlib import Path
 import torch, transformers
 import semcal.engine.loading, semcal.pipeline.select, semcal.pipeline.learning_curve, semcal.cli.commands.fit
 from semcal.cli import main
-from semcal.pipeline import candidates, feature_store
+from semcal.pipeline import candidate_trials, feature_store
 from semcal.recalibration import training_store
 
 torch.set_num_threads(1)
-feature_store.BLOCK, candidates.BLOCK = 8, 4
+feature_store.BLOCK, candidate_trials.BLOCK = 8, 4
 training_store.INTERVAL, training_store.SHARE = 0.0, float("inf")
 replace = Path.replace
 

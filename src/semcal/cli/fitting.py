@@ -135,6 +135,7 @@ class FitWork:
         from semcal.pipeline.calibration import CalibrationSet
         from semcal.pipeline.candidates import candidate_fits
         from semcal.pipeline.temperature_grid import GRID
+        from semcal.recalibration import PAPER_LOSSES
 
         asking, parts = self._asking(), []
         labelled = CalibrationSet.of(
@@ -150,7 +151,7 @@ class FitWork:
         if options.samples:
             asked, under = self.validation, f"those near the fitted ones of {len(GRID)} temperatures"
             if options.select:
-                count = sum(len(fit.losses) for fit in candidate_fits([options.method]))
+                count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
                 under = f"each of {count} candidates"
             elif options.method == "TS-grid":
                 asked, under = labelled.questions, f"{len(GRID)} temperatures"

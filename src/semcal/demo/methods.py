@@ -26,7 +26,8 @@ from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.pipeline import Asking
 from semcal.pipeline.assess import Scores, assess, scores_by_measure
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
-from semcal.pipeline.candidates import Candidate, fit_candidates, sample_candidates
+from semcal.pipeline.candidate_trials import fit_candidates, sample_candidates
+from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.fitting import METHODS, mean_loss_of
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows

@@ -1,53 +1,16 @@
-"""Candidates to choose from: the losses, α and weight decays of each method, their fits and sampled answers.
-
-All fits read one set of features; all candidates answer the validation questions in common passes.
-"""
+"""Candidates to choose from: what can be fitted by each method, with each loss, α and weight decay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fitting import METHODS, train_stored
-from semcal.pipeline.prompting import Asking
-from semcal.pipeline.sample import sample_mixed_at
-from semcal.pipeline.store import Stage, Store
-from semcal.qa.datasets import Question
-from semcal.recalibration import (
-    PAPER_LOSSES,
-    AnyRecalibrator,
-    CalibrationFeatures,
-    Fitted,
-    LogPartitionTable,
-    TemperatureScaling,
-    TrainingCallbacks,
-    TrainingStore,
-    fingerprint,
-    fit_temperatures,
-    tabulate,
-)
-from semcal.registry import check_name
-
-__all__ = [
-    "WEIGHT_DECAYS",
-    "Candidate",
-    "CandidateFit",
-    "candidate_fits",
-    "candidate_of",
-    "fit_candidates",
-    "sample_candidates",
-]
+__all__ = ["WEIGHT_DECAYS", "Candidate", "CandidateFit", "candidate_fits", "candidate_of"]
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
-#: Questions that are sampled together.
-BLOCK = 64
 
-Key = TypeVar("Key", bound=Hashable)
 Loss = tuple[str, float | None]
 
 
@@ -96,133 +59,18 @@ class CandidateFit:
         """The names of the candidates."""
         return [candidate.name for candidate in self.candidates]
 
-    def fit(
-        self,
-        model: LanguageModel,
-        features: CalibrationFeatures,
-        *,
-        learning_rate: float | None = None,
-        batch_size: int = 4,
-        warm_up: float = 0.1,
-        seed: int = 0,
-        table: LogPartitionTable | None = None,
-        keep: TrainingStore | None = None,
-    ) -> dict[Candidate, Fitted]:
-        """Fit the candidates to stored features; TS by sgd has its own learning rate."""
-        if self.solver == "exact":
-            found = fit_temperatures(features, model.logits, losses=list(self.losses), seed=seed)
-            return dict(zip(self.candidates, [TemperatureScaling.from_fit(exact) for exact in found]))
-        return {
-            candidate: train_stored(
-                model,
-                features,
-                method=self.method,
-                loss=loss,
-                alpha=alpha,
-                weight_decay=self.weight_decay or 0.0,
-                learning_rate=None if self.method == "TS" else learning_rate,
-                batch_size=batch_size,
-                warm_up=warm_up,
-                seed=seed,
-                table=table,
-                callbacks=TrainingCallbacks(store=keep),
-            ).recalibrator
-            for candidate, (loss, alpha) in zip(self.candidates, self.losses)
-        }
-
 
 def candidate_fits(
     methods: Sequence[str],
     *,
-    losses: Sequence[Loss] = PAPER_LOSSES,
+    losses: Sequence[Loss],
     weight_decays: Sequence[float] = WEIGHT_DECAYS,
     solver: str = "exact",
 ) -> list[CandidateFit]:
-    """The fits of methods, by default the paper's (5 candidates of TS, 10 of others); `solver` is TS's."""
+    """The fits of methods; `solver` is that of TS, the others have none but sgd."""
     return [
         CandidateFit(method, solver if method == "TS" else "sgd", tuple(group), decay)
         for method in methods
         for decay in ((None,) if method == "TS" else weight_decays)
         for group in ([losses] if method == "TS" else [(loss,) for loss in losses])
     ]
-
-
-def fit_candidates(
-    model: LanguageModel,
-    features: CalibrationFeatures,
-    methods: Sequence[str] = METHODS,
-    *,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
-    keep: TrainingStore | None = None,
-) -> dict[Candidate, Fitted]:
-    """Fit every candidate of the paper to stored features; `progress` gets the number of finished ones.
-
-    `learning_rate` is that of ATS and Platt (the paper's by default). `keep` holds finished trainings and the
-    state of an interrupted one.
-    """
-    for method in methods:
-        check_name(method, METHODS, what="method")
-    table = tabulate(features, model.logits) if "ATS" in methods else None
-    found: dict[Candidate, Fitted] = {}
-    for one in candidate_fits(methods):
-        found |= one.fit(model, features, learning_rate=learning_rate, seed=seed, table=table, keep=keep)
-        if progress is not None:
-            progress(len(found))
-    return found
-
-
-def sample_candidates(
-    model: LanguageModel,
-    questions: Sequence[Question],
-    recalibrators: Mapping[Key, AnyRecalibrator],
-    *,
-    asking: Asking,
-    equivalence: Equivalence,
-    m: int = 10,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
-    linkage: str = "components",
-    progress: Callable[[int], None] | None = None,
-    keep: Store | None = None,
-) -> dict[Key, list[dict[str, Any]]]:
-    """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
-
-    The candidates share the random numbers, and in each block of 64 questions one pass of the model and one
-    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions.
-    """
-    how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
-    settings = keep and {
-        **how,
-        "model": model.revision,
-        "prompt": asking.hash(model),
-        "recalibrators": [fingerprint(recalibrator) for recalibrator in recalibrators.values()],
-        "equivalence": [equivalence.name, equivalence.revision],
-        "linkage": linkage,
-    }
-    stage = Stage(keep, "candidates", settings or {})
-    rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in recalibrators}
-    for start in range(0, len(questions), BLOCK):
-        block = questions[start : start + BLOCK]
-
-        def clustered(block: Sequence[Question] = block) -> list[dict[str, Any]]:
-            under = sample_mixed_at(
-                model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
-            )
-            drawn = [
-                {
-                    **question.row(),
-                    **{key: fields[key] for key in ("samples", "log_likelihoods", "likelihood")},
-                }
-                for sampled in under
-                for question, fields in zip(block, (one.fields() for one in sampled))
-            ]
-            return cluster_rows(drawn, equivalence=equivalence, linkage=linkage)[0]
-
-        found = stage.rows([question.row() for question in block], clustered)
-        for number, of_one in enumerate(rows.values()):
-            of_one += found[number * len(block) : (number + 1) * len(block)]
-        if progress is not None:
-            progress(start + len(block))
-    return rows

@@ -17,7 +17,8 @@ from semcal.engine.language_model import LanguageModel
 from semcal.errors import UsageError
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
-from semcal.pipeline.candidates import Candidate, candidate_fits, fit_candidates, sample_candidates
+from semcal.pipeline.candidate_trials import fit_candidates, sample_candidates
+from semcal.pipeline.candidates import Candidate, candidate_fits
 from semcal.pipeline.fitting import METHODS
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
@@ -25,7 +26,7 @@ from semcal.pipeline.prompting import Asking
 from semcal.pipeline.store import Store
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.recalibration import Fitted, Provenance, save_pretrained, warn_if_few
+from semcal.recalibration import PAPER_LOSSES, Fitted, Provenance, save_pretrained, warn_if_few
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -229,8 +230,8 @@ def fit_and_select(
 
     One pass of the model over the calibration set, one over the validation questions. `store` is a folder
     for the hidden states; `learning_rate` that of ATS and Platt; `progress` maps a label and a total to a
-    function that gets the number of finished items. `keep` is a folder for trainings and finished blocks of questions:
-    the same call resumes from there with identical results.
+    function that gets the number of finished items. `keep` is a folder for trainings and finished blocks of
+    questions: the same call resumes from there with identical results.
     """
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:
@@ -252,7 +253,7 @@ def fit_and_select(
         methods,
         learning_rate=learning_rate,
         seed=seed,
-        progress=shown("fit", sum(len(fit.losses) for fit in candidate_fits(methods))),
+        progress=shown("fit", sum(len(fit.losses) for fit in candidate_fits(methods, losses=PAPER_LOSSES))),
         keep=labelled.training_store(model, keep / "trainings" if keep else None, asking=asking, whole=whole),
     )
     rows = sample_candidates(

@@ -16,7 +16,7 @@ from semcal.engine.equivalence import Equivalence, load_equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
-from semcal.pipeline.candidates import sample_candidates
+from semcal.pipeline.candidate_trials import sample_candidates
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
