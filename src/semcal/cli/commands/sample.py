@@ -42,7 +42,9 @@ from semcal.errors import RowError
 from semcal.qa.datasets import Question
 
 if TYPE_CHECKING:
+    from semcal.pipeline import Asking
     from semcal.pipeline.executor import Job
+    from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["RecalibratorOption", "TemperatureOption", "claim", "command"]
 
@@ -144,10 +146,19 @@ def claim(options: Mapping[str, Any]) -> Claim | None:
     return None if out is None else Claim(out, kept=unfinished(out))
 
 
-def _job(questions: Sequence[Question], **how: Any) -> Job:
-    from semcal.pipeline.jobs import SampleJob
+def _job(
+    questions: Sequence[Question],
+    *,
+    method: AnyRecalibrator,
+    seed: int,
+    m: int,
+    asking: Asking,
+    max_new_tokens: int | None,
+) -> Job:
+    from semcal.pipeline.sample import SampleJob, SamplePass
 
-    return SampleJob(tuple(questions), **how)
+    passes = (SamplePass((method,), (seed,), m),)
+    return SampleJob(tuple(questions), asking, passes, max_new_tokens, full=True)
 
 
 def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
