@@ -10,6 +10,7 @@ from semcal.errors import StoreError
 from semcal.pipeline.store import Stage, Store, digest, read_block
 
 
+
 def rows(root: Path, stage: str, key: dict, compute) -> list[dict]:
     return Stage(Store(root), stage, key).rows([], compute)
 

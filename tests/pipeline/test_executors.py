@@ -376,7 +376,9 @@ def test_a_stage_with_a_device_of_its_own_is_worked_on_beside_the_others() -> No
 def test_two_devices_give_what_one_gives_and_raise_what_it_raises() -> None:
     with TwoDeviceExecutor(10, "cluster") as executor:
         stages = ["cluster" if n % 2 else "sample" for n in range(9)]
-        futures = [executor.submit(jobs.Add(n), stage=stage, priority=-n) for n, stage in enumerate(stages)]
+        futures = [
+            executor.submit(jobs.Add(n), stage=stage, priority=-n) for n, stage in enumerate(stages)
+        ]
         found = [future.result() for future in futures]
         assert found == done(SerialExecutor(10), *[jobs.Add(n) for n in range(9)])
         with pytest.raises(QuestionError, match="it is no question"):

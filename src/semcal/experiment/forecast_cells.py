@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from semcal.errors import SemcalError
-from semcal.experiment.expected import expected_blocks
+from semcal.experiment.grid_blocks import expected_blocks
 from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
 from semcal.experiment.machines import Machine

@@ -14,28 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
+from semcal.experiment.cell import Cell
 from semcal.experiment.cell_fits import prepare
-from semcal.experiment.cell_overhead import overhead_job
-from semcal.experiment.cell_rows import answer
-from semcal.experiment.cells import Cell
+from semcal.experiment.cell_rows import answer, overhead_job
 from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
-from semcal.experiment.expected import expected_blocks
+from semcal.experiment.fit_jobs import IdentifyJob
+from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
 from semcal.experiment.grid_candidates import FITTED
-from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
-from semcal.experiment.keeping import remove_features
 from semcal.experiment.paths import QUESTIONS, slug
-from semcal.experiment.question_sets import Parts, Problem, load_parts, row_of
+from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
-from semcal.experiment.stages import Shard, Stages
 from semcal.pipeline.executor import Executor
+from semcal.pipeline.prompting import Asking
 from semcal.pipeline.store import Store, write_if_new
 from semcal.recalibration import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
 
 if TYPE_CHECKING:
-    from semcal.experiment.shelf import Shelf
+    from semcal.experiment.grid_state import GridState
 
 __all__ = ["Grid", "Outcome"]
 
@@ -76,7 +74,7 @@ class Grid:
     folder : Path
         The run folder; finished blocks in it are used again.
     executor : Executor
-        Its workers hold a `Shelf` of this folder.
+        Its workers hold a `GridState` of this folder.
     progress : callable
         (label, total) → a context manager that yields a function of the number of blocks done.
     shard : Shard, optional
@@ -89,7 +87,7 @@ class Grid:
 
     settings: GridSettings
     folder: Path
-    executor: Executor[Shelf]
+    executor: Executor[GridState]
     progress: ProgressFactory
     shard: Shard | None = None
     tell: Callable[[Problem], None] = lambda _: None
@@ -119,16 +117,16 @@ class Grid:
             self.tell(problem)
         self._claim_questions(sets)
         steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
-        stages = Stages(Store(self.folder), self.executor, self.shard, made=self.made, say=self.say)
+        blocks = GridBlocks(Store(self.folder), self.executor, self.shard, made=self.made, say=self.say)
         total = steps * len(self.settings.models)
         with self.progress("run", total) as update:
             done = count(1)
-            stages.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
+            blocks.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
             for model in self.settings.models:
-                problems += self._carry_out(model, sets, stages)
+                problems += self._carry_out(model, sets, blocks)
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
-        return Outcome(tuple(problems), stages.missing)
+        return Outcome(tuple(problems), blocks.missing)
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
         """Refuse too few questions to fit to before a model is loaded, and warn of few."""
@@ -179,31 +177,30 @@ class Grid:
         for parts in sets:
             write_rows(
                 self.folder / self._scratch / "questions" / f"{slug(parts.name)}.jsonl",
-                map(row_of, parts.calibration_train),
+                (essentials(question).row() for question in parts.calibration_train),
             )
 
-    def _carry_out(self, model: Model, sets: Sequence[Parts], stages: Stages) -> list[Problem]:
+    def _carry_out(self, model: Model, sets: Sequence[Parts], blocks: GridBlocks) -> list[Problem]:
         """All data sets under one model: together, since what one waits for leaves time for the others.
 
         With `keep: chosen` one after another, so that the features of one alone are there at a time. Every
         temperature is fitted first, for each set is asked under those of the others; the set whose features
         are then still there is the next.
         """
-        few_shot = {parts.name: [row_of(question) for question in parts.few_shot] for parts in sets}
-        inputs = {"model": model.model_dump(), "equivalence": self.settings.equivalence, "few_shot": few_shot}
-        job = GridJob("identify", json.dumps(inputs))
+        identify = IdentifyJob({parts.name: Asking(tuple(map(essentials, parts.few_shot))) for parts in sets})
+        job = BlockJob(identify, model, self.settings.equivalence)
         (line,) = self.executor.submit(job, stage="identify").result()
-        identity: dict[str, Any] = json.loads(line)
+        known: dict[str, Any] = json.loads(line)
         cells = [
-            Cell(self.settings, model, parts, identity, stages, self._scratch, rank)
-            for rank, parts in enumerate(sets)
+            Cell(self.settings, model, parts, known, blocks, self._scratch, priority)
+            for priority, parts in enumerate(sets)
         ]
         one_by_one = self.settings.keep == "chosen"
         groups = [[cell] for cell in cells] if one_by_one else [cells]
         for group in reversed(groups):
             self.executor.run_together([partial(prepare, cell) for cell in group])
             if group is not groups[0]:
-                remove_features(group[0])
+                group[0].remove_features()
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
             self.tell(problem)

@@ -9,46 +9,14 @@ from typing import Any
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import Fit, fit
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.sample import sample_mixed, sample_questions
+from semcal.pipeline.sample import sample_questions
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
 from semcal.recalibration import AnyRecalibrator, Greedy
 
-__all__ = ["FitJob", "IdentifyJob", "Identity", "MethodsJob", "SampleJob"]
+__all__ = ["FitJob", "IdentifyJob", "Identity", "MethodsJob"]
 
 Rows = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class SampleJob:
-    """Rows of questions with sampled answers, as `semcal sample` writes them.
-
-    Attributes
-    ----------
-    questions, method, asking, m, seed, max_new_tokens
-        As in `semcal.pipeline.sample.sample_mixed`.
-    """
-
-    questions: tuple[Question, ...]
-    method: AnyRecalibrator
-    asking: Asking
-    m: int
-    seed: int
-    max_new_tokens: int | None
-
-    def __call__(self, models: WorkerState, tell: Progress) -> Rows:
-        """Sample."""
-        sampled = sample_mixed(
-            models.model,
-            self.questions,
-            recalibrator=self.method,
-            asking=self.asking,
-            m=self.m,
-            seed=self.seed,
-            max_new_tokens=self.max_new_tokens,
-            progress=tell,
-        )
-        return [{**question.row(), **one.fields()} for question, one in zip(self.questions, sampled)]
 
 
 @dataclass(frozen=True)
@@ -72,17 +40,17 @@ class MethodsJob:
     seed: int
     max_new_tokens: int
 
-    def __call__(self, models: WorkerState, tell: Progress) -> Rows:
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Sample."""
         found = sample_questions(
-            models.model,
+            state.model,
             self.questions,
             recalibrators=[*self.methods.values(), Greedy()],
             asking=self.asking,
             m=self.m,
             seed=self.seed,
             max_new_tokens=self.max_new_tokens,
-            progress=tell,
+            progress=progress,
         )
         greedy = [one.draws[0].text for one in found.pop()]
         return [
@@ -103,17 +71,17 @@ class FitJob:
     data: str
     versions: Mapping[str, str | None]
 
-    def __call__(self, models: WorkerState, tell: Progress) -> Fit:
+    def __call__(self, state: WorkerState, progress: Progress) -> Fit:
         """Fit."""
         return fit(
-            models.model,
+            state.model,
             self.questions,
             few_shot=self.asking.few_shot,
             loss=self.loss,
             alpha=self.alpha,
             data=self.data,
             versions=dict(self.versions),
-            progress=tell,
+            progress=progress,
         )
 
 
@@ -144,7 +112,7 @@ class IdentifyJob:
 
     asking: Asking
 
-    def __call__(self, models: WorkerState, _: Progress) -> Identity:
+    def __call__(self, state: WorkerState, _: Progress) -> Identity:
         """Identify."""
-        model, judge = models.model, models.equivalence
+        model, judge = state.model, state.equivalence
         return Identity(model.name, model.revision, self.asking.hash(model), judge.name, judge.revision)

@@ -1,8 +1,8 @@
 """Finished blocks (design.md, store): named by what they are made of, whole or absent.
 
 A block is a JSON Lines file whose last line holds the number of its rows and the checksum of them, of its
-name and of what it is a part of. Its name is the hash of (stage, settings, inputs), so a block that exists is done
-and one that no longer fits is simply not looked for.
+name and of what it is a part of. Its name is the hash of (stage, settings, inputs), so a block that exists is
+done and one that no longer fits is simply not looked for.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ from semcal.records import dumps
 
 if TYPE_CHECKING:
     from semcal.experiment.grid import Grid, Outcome
+    from semcal.experiment.grid_blocks import Shard
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.grid_state import GridState
     from semcal.experiment.question_sets import Problem
-    from semcal.experiment.shelf import Shelf
-    from semcal.experiment.stages import Shard
     from semcal.pipeline.executor import Executor
 
 __all__ = ["CLASS", "command", "output_of"]
@@ -166,7 +166,7 @@ def _forget(folder: Path) -> None:
 def _shard(text: str | None) -> Shard | None:
     if text is None:
         return None
-    from semcal.experiment.stages import Shard
+    from semcal.experiment.grid_blocks import Shard
 
     number, _, of = text.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
@@ -177,7 +177,7 @@ def _shard(text: str | None) -> Shard | None:
 @contextmanager
 def _executor(
     settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
-) -> Iterator[tuple[Executor[Shelf], Shelf | None]]:
+) -> Iterator[tuple[Executor[GridState], GridState | None]]:
     """This process, worker processes, or a Ray cluster; and what this process holds.
 
     A process that only hands out work loads no model, and not even torch.
@@ -207,11 +207,11 @@ def _executor(
         yield executor, state() if plan.n_workers == 1 else None
 
 
-def _open(folder: Path, **how: Any) -> Shelf:
+def _open(folder: Path, **how: Any) -> GridState:
     """What a process that works holds."""
-    from semcal.experiment.shelf import open_shelf
+    from semcal.experiment.grid_state import open_grid_state
 
-    return open_shelf(folder, **how)
+    return open_grid_state(folder, **how)
 
 
 def _carry_out(
@@ -237,13 +237,13 @@ def _carry_out(
         problems.flush()  # the data are read, and work begins
         return progress(label, total)
 
-    with _executor(settings, folder, workers, ray, how) as (executor, shelf):
+    with _executor(settings, folder, workers, ray, how) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(settings, folder, executor, shown, share, tell, clock, info)
         try:
             outcome = grid.run()
             if outcome.complete:
-                _release(executor, shelf)
+                _release(executor, state)
                 _record(grid)  # the report shows it
                 with clock.stage("report"):
                     _report(folder, executor)
@@ -257,13 +257,13 @@ def _carry_out(
     return outcome
 
 
-def _release(executor: Executor[Shelf], shelf: Shelf | None) -> None:
+def _release(executor: Executor[GridState], state: GridState | None) -> None:
     """Let go of the models: a report needs none."""
     from semcal.pipeline.memory_usage import trim_memory
 
     executor.release()
-    if shelf is not None:
-        shelf.clear()
+    if state is not None:
+        state.clear()
     trim_memory()
 
 

@@ -19,7 +19,7 @@ from semcal.qa.datasets import Question
 if TYPE_CHECKING:
     from semcal.engine import LanguageModel
     from semcal.pipeline import Asking
-    from semcal.pipeline.jobs import SampleJob
+    from semcal.pipeline.sample import SampleJob
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["command", "output_of"]
@@ -104,10 +104,19 @@ def _checker(model: LanguageModel, method: AnyRecalibrator, **how: Any) -> Calla
     return partial(check_question, model, recalibrators=[method], **how)
 
 
-def _job(questions: Sequence[Question], **how: Any) -> SampleJob:
-    from semcal.pipeline.jobs import SampleJob
+def _job(
+    questions: Sequence[Question],
+    *,
+    method: AnyRecalibrator,
+    seed: int,
+    m: int,
+    asking: Asking,
+    max_new_tokens: int | None,
+) -> SampleJob:
+    from semcal.pipeline.sample import SampleJob, SamplePass
 
-    return SampleJob(tuple(questions), **how)
+    passes = (SamplePass((method,), (seed,), m),)
+    return SampleJob(tuple(questions), asking, passes, max_new_tokens, full=True)
 
 
 def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
