@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.engine import load_equivalence, load_model
     from semcal.pipeline import Fit, SemanticUQ, fit
-    from semcal.qa.datasets import Question
+    from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
 __version__ = "0.1.0"
@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 #: Name → the subpackage that holds it, imported when the name is first used.
 _ADDRESSES = {
     "Fit": "pipeline",
-    "Question": "qa.datasets",
+    "Question": "qa.questions",
     "SemanticUQ": "pipeline",
     "confidence": "semantics",
     "confidences": "semantics",

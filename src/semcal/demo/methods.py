@@ -24,14 +24,13 @@ from semcal.engine import load_equivalence, load_model
 from semcal.experiment.diagnosis import token_effects
 from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.pipeline import Asking
-from semcal.pipeline.assess import Scores, assess, scores_by_measure
+from semcal.pipeline.assess import Scores, assess, fit_scores, recalibrate_rows, scores_by_measure
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.candidate_trials import fit_candidates, sample_candidates
 from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.fitting import METHODS, mean_loss_of
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.scores import fit_scores, recalibrate_rows
 from semcal.pipeline.select import Selection, select
 from semcal.pipeline.store import Store
 from semcal.qa.datasets import Question

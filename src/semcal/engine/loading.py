@@ -75,6 +75,11 @@ def load_model(
         causal language model.
     UsageError
         For a device or dtype that does not exist, or a size of memory that is none.
+
+    Examples
+    --------
+    >>> load_model("atlas", device="cpu").name
+    'atlas'
     """
     where = choose_device(device)
     budget = None if memory is None else parse_size(memory)

@@ -8,13 +8,13 @@ from semcal.lazy import attribute
 
 if TYPE_CHECKING:
     from semcal.pipeline.ask import Answer, Meaning, SemanticUQ
+    from semcal.pipeline.assess import fit_scores, recalibrate_rows
     from semcal.pipeline.cluster import cluster_rows
     from semcal.pipeline.fitting import Fit, fit
     from semcal.pipeline.grade import EntailmentGrader, grade_row
     from semcal.pipeline.measure import measure_rows
     from semcal.pipeline.prompting import Asking
     from semcal.pipeline.sample import Sampled, sample_questions
-    from semcal.pipeline.scores import fit_scores, recalibrate_rows
     from semcal.pipeline.temperature_grid import (
         TemperatureGrid,
         choose_temperatures,
@@ -35,10 +35,10 @@ _ADDRESSES = {
     "cluster_rows": "cluster",
     "fit": "fitting",
     "fit_grid": "temperature_grid",
-    "fit_scores": "scores",
+    "fit_scores": "assess",
     "grade_row": "grade",
     "measure_rows": "measure",
-    "recalibrate_rows": "scores",
+    "recalibrate_rows": "assess",
     "rows_at_temperatures": "temperature_grid",
     "sample_questions": "sample",
 }

@@ -332,6 +332,16 @@ def fit(
     -----
     SemcalWarning
         Below 50 labelled questions.
+
+    Examples
+    --------
+    The model is right in two of three questions, and too sure of it:
+
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [Question(q, q, ("Ana." if i % 3 else "Bo.",)) for i, q in enumerate(table)]
+    >>> fit(FakeLanguageModel(table), labelled).temperature > 1
+    True
     """
     check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):
