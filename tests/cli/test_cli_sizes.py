@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from invoking import semcal, write
-from semcal.cli.executors import open_unfinished
 
+from semcal.cli.executors import open_unfinished
 from semcal.errors import UsageError
 
 ROWS = [{"id": "1", "question": "Which?", "samples": ["a", "b"], "confidence": 0.5, "correct": True}]
@@ -55,4 +55,6 @@ def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> N
     assert other.rows.keep([{"id": "1"}], [{"id": "1", "x": 2}]) == [{"id": "1", "x": 2}]
     with pytest.raises(UsageError, match="other options"):
         open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
-    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).rows.find([{"id": "1"}]) == [{"id": "1", "x": 2}]
+    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).rows.find([{"id": "1"}]) == [
+        {"id": "1", "x": 2}
+    ]

@@ -58,7 +58,7 @@ def test_no_time_gets_into_what_is_compared(folder: Path) -> None:
 
 
 def test_writing_costs_twice_counts_them_once(folder: Path) -> None:
-    grid = Grid(mills.settings(folder, *SMALL), folder, SerialExecutor(mills.shelf_of(folder)), mills.silent)
+    grid = Grid(mills.settings(folder, *SMALL), folder, SerialExecutor(mills.state_of(folder)), mills.silent)
     before = record(folder)
     grid.executor.seconds["sample"] = 5.0
     for _ in range(2):

@@ -72,8 +72,8 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
     for path, lines in written.items():
         write_if_new(cell.root / path, "".join(line + "\n" for line in lines))
     content = _selection(cell, chosen, temperatures, fits)
-    path = cell.root / selection_path(cell.model.name, cell.parts.name)
-    write_if_new(path, dumps(content, indent=1) + "\n")
+    selection = cell.root / selection_path(cell.model.name, cell.parts.name)
+    write_if_new(selection, dumps(content, indent=1) + "\n")
     return True
 
 
