@@ -119,11 +119,25 @@ def modules_of(case: str) -> dict[str, bool]:
         folder = Path(name)
         write_inputs(folder)
         command = [sys.executable, __file__, case, "--record", name]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=folder, check=False)
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(package().parent), "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
         if done.returncode or not done.stdout:
             raise SystemExit(f"{case}: ended with exit code {done.returncode} before it was recorded")
         found: dict[str, bool] = json.loads(done.stdout.splitlines()[-1])
         return found
+
+
+def package() -> Path:
+    """The folder of the semcal that is imported."""
+    import semcal
+
+    return Path(semcal.__file__).resolve().parent
 
 
 def write_inputs(folder: Path) -> None:
@@ -142,27 +156,17 @@ def record(case: str, folder: Path) -> None:
     """Run a command in this process and print the modules that ran."""
     from typer.testing import CliRunner
 
-    import semcal
     from semcal.cli.app import app
 
-    arguments: dict[str, list[object]] = {
-        "ask": [QUESTION, "--workers", 1],
-        "sample": [
-            folder / "questions.jsonl",
-            "--model",
-            "atlas",
-            "--m",
-            4,
-            "--workers",
-            1,
-            "--out",
-            folder / "sampled.jsonl",
-        ],
-        "fit": [folder / "questions.jsonl", "--model", "atlas", "--out", folder / "fitted"],
-        "grid": [folder / "grid.yaml", "--workers", 1, "--out", folder / "run"],
+    questions, out = str(folder / "questions.jsonl"), str(folder / "run")
+    commands = {
+        "ask": ["ask", QUESTION, "--workers", "1"],
+        "sample": ["sample", questions, "--model", "atlas", "--m", "4", "--workers", "1", "--out", out],
+        "fit": ["fit", questions, "--model", "atlas", "--out", out],
+        "grid": ["run", str(folder / "grid.yaml"), "--workers", "1", "--out", out],
     }
-    words = ["run" if case == "grid" else case, *map(str, arguments[case])]
-    recorder = Recorder(Path(semcal.__file__).parent, has_sampled(folder) if case == "grid" else None)
+    words = commands[case]
+    recorder = Recorder(package(), has_sampled(folder) if case == "grid" else None)
     recorder.start()
     result = CliRunner().invoke(app, words)
     sys.setprofile(None)
