@@ -11,25 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from semcal.errors import FitError, UsageError
-from semcal.recalibration.attentive import ATS
 from semcal.recalibration.hub import upload
-from semcal.recalibration.platt import Platt
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
-from semcal.recalibration.temperature import GridTemperature, Recalibrator, TemperatureScaling
 from semcal.registry import check_name
 
-__all__ = [
-    "SERVERS",
-    "generation_config",
-    "origin",
-    "push_to_hub",
-    "request_parameters",
-    "single_temperature",
-    "solver_of",
-    "temperature_of",
-]
+__all__ = ["SERVERS", "generation_config", "origin", "push_to_hub", "request_parameters"]
 
 _OPENAI = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 _VLLM = {**_OPENAI, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -68,55 +55,6 @@ _OFF: dict[str, dict[str, Any]] = {
 SERVERS = tuple(_OFF)
 #: What a generation config says besides how to sample, and may go on saying.
 _KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens")
-
-
-def temperature_of(recalibrator: Recalibrator | ATS | Platt) -> float | None:
-    """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
-    temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
-    return temperature if isinstance(temperature, float) else None
-
-
-def solver_of(recalibrator: Recalibrator | ATS | Platt) -> str | None:
-    """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
-
-    Examples
-    --------
-    >>> from semcal.recalibration import Base, TemperatureScaling
-    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
-    (None, 'exact')
-    """
-    if getattr(recalibrator, "sgd_", None) is not None:
-        return "sgd"
-    if isinstance(recalibrator, GridTemperature):
-        return "grid"
-    return "exact" if isinstance(recalibrator, TemperatureScaling) else None
-
-
-def single_temperature(recalibrator: Recalibrator | ATS | Platt) -> float:
-    """Return the one T by which a recalibrator divides every logit.
-
-    Raises
-    ------
-    UsageError
-        If it has none: ATS and Platt change each token's logits in their own way.
-    FitError
-        If it is not fitted yet.
-
-    Examples
-    --------
-    >>> from semcal.recalibration import SE
-    >>> single_temperature(SE())
-    0.5
-    """
-    temperature = temperature_of(recalibrator)
-    if temperature is not None:
-        return temperature
-    if recalibrator.method == "TS":
-        raise FitError("this TemperatureScaling has no temperature yet; call fit first")
-    raise UsageError(
-        f"{recalibrator.method} has no single temperature, so no other program can be told it; "
-        "fit one with `semcal fit --method TS`, or sample with semcal itself"
-    )
 
 
 def request_parameters(server: str, temperature: float) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from semcal.errors import FitError, StoreError, UsageError
+from semcal.export import SERVERS, generation_config, origin, push_to_hub, request_parameters
 from semcal.recalibration import (
     SE,
     Base,
@@ -22,13 +23,9 @@ from semcal.recalibration import (
     Temperature,
     TemperatureScaling,
     from_pretrained,
-    generation_config,
-    push_to_hub,
-    request_parameters,
     save_pretrained,
     single_temperature,
 )
-from semcal.recalibration.handover import SERVERS, origin
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3)
 

@@ -9,8 +9,9 @@ import tiny_models
 import torch
 from transformers import LogitsProcessorList
 
-from semcal.engine import TemperatureProcessor, fold, load_model
+from semcal.engine import load_model
 from semcal.errors import UsageError
+from semcal.export import TemperatureProcessor, fold
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
 
 PROVENANCE = Provenance("tiny", "abc123", {}, "p0", "made-up", "d0", 3)

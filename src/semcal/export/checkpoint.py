@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from semcal.engine.loading import files_hash
+from semcal.engine.checkpoints import files_hash
 from semcal.errors import ModelError, SemcalError
 from semcal.recalibration.hub import snapshot
 from semcal.recalibration.places import LANGUAGE_MODEL, place_of

@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, PretrainedConfig
 
 from semcal.engine.causal_lm import CausalLanguageModel
-from semcal.engine.checkpoint import refuse_folded
 from semcal.errors import UsageError
+from semcal.export.checkpoint import refuse_folded
 from semcal.recalibration import Temperature, from_pretrained, single_temperature
 
 __all__ = ["TemperatureProcessor"]

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from semcal.demo.paths import language_model_dir
 from semcal.engine.chat import TemplateFormat
-from semcal.engine.parts import Parts, parts_of
+from semcal.engine.tokenization import SegmentCache, segment_cache_for
 from semcal.qa.prompts import Turn
 
 
@@ -52,7 +52,7 @@ def whole(tokenizer: Any, text: str) -> tuple[int, ...]:
 @given(data=st.data())
 def test_parts_make_the_whole(kind: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[kind]
-    parts = parts_of(tokenizer)
+    parts = segment_cache_for(tokenizer)
     marks = [str(one.content) for one in tokenizer.added_tokens_decoder.values()]
     pieces = st.sampled_from([*marks, "a", " ", "  b", "\n", "c d", "<", "|x|", "s>", "ñ", "7", "Question: "])
     text = "".join(data.draw(st.lists(pieces, max_size=12)))
@@ -61,7 +61,7 @@ def test_parts_make_the_whole(kind: str, data: st.DataObject) -> None:
 
 
 def test_all_of_these_are_encoded_in_parts() -> None:
-    assert all(map(parts_of, TOKENIZERS.values()))
+    assert all(map(segment_cache_for, TOKENIZERS.values()))
 
 
 def test_a_tokenizer_that_looks_beyond_its_special_tokens_encodes_whole() -> None:
@@ -74,13 +74,13 @@ def test_a_tokenizer_that_looks_beyond_its_special_tokens_encodes_whole() -> Non
         def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
             return {"input_ids": list(range(len(text)))}
 
-    assert parts_of(Numbering()) is None
+    assert segment_cache_for(Numbering()) is None
 
 
 @pytest.mark.parametrize("habit", ["lstrip", "single_word", "normalized"])
 def test_no_part_begins_at_a_token_that_looks_at_what_stands_before_it(habit: str) -> None:
     tokenizer = with_added(**{habit: True})
-    parts = parts_of(tokenizer)
+    parts = segment_cache_for(tokenizer)
     assert parts is not None
     for text in ("a <|x|>b", "a<|x|>", "<s>a  <|x|> <s>b"):
         assert parts.encode(text) == whole(tokenizer, text)
@@ -90,13 +90,13 @@ def test_a_tokenizer_of_another_kind_encodes_whole() -> None:
     class Foreign:
         is_fast = False
 
-    assert parts_of(Foreign()) is None
+    assert segment_cache_for(Foreign()) is None
 
 
 def test_the_turns_that_chats_share_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
-    real = Parts._encoded
-    monkeypatch.setattr(Parts, "_encoded", lambda self, part: encoded.append(part) or real(self, part))
+    real = SegmentCache._encoded
+    monkeypatch.setattr(SegmentCache, "_encoded", lambda self, part: encoded.append(part) or real(self, part))
     form = TemplateFormat(tiny_models.tokenizer(), frozenset([2]))
     shared = [Turn("system", "Tell me."), Turn("user", "When?"), Turn("assistant", "1875.")]
     for name in ("mill", "bridge", "mill"):

@@ -9,7 +9,7 @@ import tiny_nli
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from semcal.engine.pair_tokens import PairTokens, pair_tokens_of
+from semcal.engine.tokenization import PairEncoder, pair_encoder_for
 
 
 def whole(tokenizer: Any, pairs: list[tuple[str, str]]) -> list[dict[str, list[int]]]:
@@ -22,14 +22,14 @@ def whole(tokenizer: Any, pairs: list[tuple[str, str]]) -> list[dict[str, list[i
 @given(pairs=st.lists(st.tuples(st.text(max_size=30), st.text(max_size=30)), min_size=1, max_size=4))
 def test_any_pairs_are_encoded_as_by_the_tokenizer(family: str, pairs: list[tuple[str, str]]) -> None:
     tokenizer = tiny_nli.tokenizer(family)
-    by_sides = pair_tokens_of(tokenizer)
+    by_sides = pair_encoder_for(tokenizer)
     assert by_sides is not None
     assert by_sides.encode(pairs) == whole(tokenizer, pairs)
 
 
 def test_a_limit_that_was_set_on_the_tokenizer_cuts_nothing() -> None:
     tokenizer = tiny_nli.tokenizer("bert")
-    by_sides = pair_tokens_of(tokenizer)
+    by_sides = pair_encoder_for(tokenizer)
     assert by_sides is not None
     pair = ("one two three four five", "six seven eight")
     expected = whole(tokenizer, [pair])
@@ -45,12 +45,12 @@ def test_a_tokenizer_that_gives_other_columns_or_other_ids_is_left_alone(monkeyp
         return {**original(self, *args, **how), "more": [[0]]}
 
     monkeypatch.setattr(type(tokenizer), "__call__", with_more)
-    assert pair_tokens_of(tokenizer) is None
+    assert pair_encoder_for(tokenizer) is None
     monkeypatch.undo()
-    assert pair_tokens_of(tiny_nli.tokenizer("roberta")) is not None
-    monkeypatch.setattr(PairTokens, "_encoded", lambda self, text: self._backend.encode(text + " x"))
-    assert pair_tokens_of(tiny_nli.tokenizer("roberta")) is None
+    assert pair_encoder_for(tiny_nli.tokenizer("roberta")) is not None
+    monkeypatch.setattr(PairEncoder, "_encoded", lambda self, text: self._backend.encode(text + " x"))
+    assert pair_encoder_for(tiny_nli.tokenizer("roberta")) is None
 
 
 def test_a_tokenizer_without_the_library_is_left_alone() -> None:
-    assert pair_tokens_of(object()) is None
+    assert pair_encoder_for(object()) is None

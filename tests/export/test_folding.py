@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import semcal
-from semcal.engine import fold, folding
-from semcal.engine.checkpoint import FOLDED, open_checkpoint
 from semcal.errors import ModelError, UsageError
+from semcal.export import fold, folding
+from semcal.export.checkpoint import FOLDED, open_checkpoint
 from semcal.recalibration import Provenance
 
 T = 1.37
