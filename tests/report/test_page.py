@@ -86,7 +86,7 @@ def test_every_claim_has_its_verdict_and_what_decided(text: str, made_up_results
 
 def test_figures_are_drawn_into_the_page_once(text: str) -> None:
     page = Page(text)
-    assert text.count('<figure>') == 1
+    assert text.count("<figure>") == 1
     assert page.tags["svg"] == 2  # figure 0, which opens the page, and figure 1
     assert "Figure 8" in text
 
