@@ -12,6 +12,7 @@ __all__ = [
     "nli_model_dir",
     "qwen2_model_dir",
     "recalibrator_dir",
+    "settings_file",
 ]
 
 _HERE = Path(__file__).parent
@@ -40,6 +41,11 @@ def nli_model_dir() -> Path:
 def recalibrator_dir() -> Path:
     """The recalibrator of the embedded language model, as `semcal fit` wrote it."""
     return _HERE / "recalibrator"
+
+
+def settings_file() -> Path:
+    """The settings of `semcal demo`, for `semcal run`."""
+    return _HERE / "demo.yaml"
 
 
 def _in_repository(folder: str, name: str) -> Path:
