@@ -32,8 +32,10 @@ __all__ = [
 ]
 
 #: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.grid")
+REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.build")
 
+#: Stages whose jobs use the NLI model.
+NLI_STAGES = ("cluster", "nli", "plain")
 Rows = Sequence[Mapping[str, Any]]
 Anything = TypeVar("Anything")
 
@@ -83,7 +85,7 @@ def open_executor(
     elif plan.n_workers > 1:
         chosen = AdaptiveExecutor(load, plan.n_workers, state())
     else:
-        chosen = TwoDeviceExecutor(state(), "cluster") if _differ(*devices) else SerialExecutor(state())
+        chosen = TwoDeviceExecutor(state(), NLI_STAGES) if _differ(*devices) else SerialExecutor(state())
     with chosen as executor:
         yield executor, state
         show_peak(executor)
@@ -121,7 +123,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
     """Whether the NLI model was given a device that the language model is not on."""
     if nli_device is None:
         return False
-    from semcal.engine.loading import choose_device
+    from semcal.engine.checkpoints import choose_device
 
     return choose_device(device) != choose_device(nli_device)
 
