@@ -169,7 +169,7 @@ def _choose(cell: Cell) -> Spec:
         settings.selection.measure_alphas,
         settings.selection.accuracy_within,
         settings.evaluation.bins,
-        score_maps=maps and "Base" in settings.methods,
+        score_maps=bool(maps) and "Base" in settings.methods,
     )
     (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority, everyone=True)
     found: Spec = json.loads((lines or [])[0])
