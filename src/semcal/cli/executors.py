@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from semcal.cli.claims import unfinished
 from semcal.cli.console import detail, say
 from semcal.cli.streams import Item
-from semcal.pipeline.store import Stage, UnfinishedWork
+from semcal.pipeline.store import UnfinishedWork
 
 if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor, Job
@@ -181,8 +181,7 @@ class RowBlocks(Generic[Item]):
         self._job_of: Callable[[Sequence[Item]], Job] = job_of
         self._stage = stage
         self._then = then
-        self._unfinished = unfinished
-        self._rows = unfinished.rows if unfinished else Stage(None, stage, {})
+        self._unfinished = unfinished or UnfinishedWork(None, {}, fresh=False)
         self._inputs: Callable[[Item], Mapping[str, Any]] = inputs
         self._done: dict[int, int] = {}
 
@@ -207,16 +206,14 @@ class RowBlocks(Generic[Item]):
 
     def _begin(self, block: Sequence[Item], progress: Callable[[int], None]) -> Callable[[], Rows]:
         inputs = [self._inputs(item) for item in block]
-        found = self._rows.find(inputs)
+        found = self._unfinished.find(inputs)
         if found is not None:
             progress(len(block))
             return lambda: found
 
         def keep(result: Any) -> Rows:
             progress(len(block))
-            if self._unfinished is not None:
-                self._unfinished.begin()
-            return self._rows.keep(inputs, self._then(result))
+            return self._unfinished.keep(inputs, self._then(result))
 
         job = self._job_of(block)
         return self._executor.submit(job, stage=self._stage, then=keep, progress=progress).result
