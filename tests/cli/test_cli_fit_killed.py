@@ -36,7 +36,7 @@ CODE = """
 import json, os, signal, sys
 from pathlib import Path
 import torch, transformers
-import semcal.engine.loading, semcal.pipeline.select, semcal.pipeline.learning_curve, semcal.cli.commands.fit
+import semcal.engine.causal_lm, semcal.pipeline.select, semcal.cli.commands.fit
 from semcal.cli import main
 from semcal.pipeline import candidate_trials, feature_store
 from semcal.recalibration import training_store

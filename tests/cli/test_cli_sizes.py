@@ -36,7 +36,7 @@ def test_a_seed_has_62_bits_at_most(tmp_path: Path) -> None:
 
 def unfinished(folder: Path) -> Path:
     """What a call that has finished one block leaves; its note of settings."""
-    open_unfinished(folder / "out", {"seed": 0}, fresh=False).rows.keep([{"id": "1"}], [{"id": "1", "x": 2}])
+    open_unfinished(folder / "out", {"seed": 0}, fresh=False).keep([{"id": "1"}], [{"id": "1", "x": 2}])
     return folder / "out.unfinished" / "settings.json"
 
 
@@ -52,9 +52,9 @@ def test_a_changed_note_of_settings_is_another_calls(change: bytes, tmp_path: Pa
 def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
     open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False).begin()
     other = open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False)
-    assert other.rows.keep([{"id": "1"}], [{"id": "1", "x": 2}]) == [{"id": "1", "x": 2}]
+    assert other.keep([{"id": "1"}], [{"id": "1", "x": 2}]) == [{"id": "1", "x": 2}]
     with pytest.raises(UsageError, match="other options"):
         open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
-    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).rows.find([{"id": "1"}]) == [
+    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).find([{"id": "1"}]) == [
         {"id": "1", "x": 2}
     ]

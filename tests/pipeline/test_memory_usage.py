@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline import memory_usage
+from semcal.pipeline.executor import SerialExecutor, run_job
 from semcal.pipeline.memory_usage import SUMMED, TOGETHER, MemoryMonitor, Peak, memory_in_use_mb, trim_memory
 
 pytestmark = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from semcal.cli.console import debug, info
 from semcal.cli.output import unfinished
 from semcal.cli.rows import Item
-from semcal.pipeline.store import Stage, UnfinishedWork
+from semcal.pipeline.store import UnfinishedWork
 
 if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor, Job
@@ -32,8 +32,10 @@ __all__ = [
 ]
 
 #: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.grid")
+REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.build")
 
+#: Stages whose jobs use the NLI model.
+NLI_STAGES = ("cluster", "nli", "plain")
 Rows = Sequence[Mapping[str, Any]]
 Anything = TypeVar("Anything")
 
@@ -83,7 +85,7 @@ def open_executor(
     elif plan.n_workers > 1:
         chosen = AdaptiveExecutor(load, plan.n_workers, state())
     else:
-        chosen = TwoDeviceExecutor(state(), "cluster") if _differ(*devices) else SerialExecutor(state())
+        chosen = TwoDeviceExecutor(state(), NLI_STAGES) if _differ(*devices) else SerialExecutor(state())
     with chosen as executor:
         yield executor, state
         show_peak(executor)
@@ -121,7 +123,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
     """Whether the NLI model was given a device that the language model is not on."""
     if nli_device is None:
         return False
-    from semcal.engine.loading import choose_device
+    from semcal.engine.checkpoints import choose_device
 
     return choose_device(device) != choose_device(nli_device)
 
@@ -179,8 +181,7 @@ class RowBlocks(Generic[Item]):
         self._job_of: Callable[[Sequence[Item]], Job] = job_of
         self._stage = stage
         self._then = then
-        self._unfinished = unfinished
-        self._rows = unfinished.rows if unfinished else Stage(None, stage, {})
+        self._unfinished = unfinished or UnfinishedWork(None, {}, fresh=False)
         self._inputs: Callable[[Item], Mapping[str, Any]] = inputs
         self._done: dict[int, int] = {}
 
@@ -205,16 +206,14 @@ class RowBlocks(Generic[Item]):
 
     def _begin(self, block: Sequence[Item], progress: Callable[[int], None]) -> Callable[[], Rows]:
         inputs = [self._inputs(item) for item in block]
-        found = self._rows.find(inputs)
+        found = self._unfinished.find(inputs)
         if found is not None:
             progress(len(block))
             return lambda: found
 
         def keep(result: Any) -> Rows:
             progress(len(block))
-            if self._unfinished is not None:
-                self._unfinished.begin()
-            return self._rows.keep(inputs, self._then(result))
+            return self._unfinished.keep(inputs, self._then(result))
 
         job = self._job_of(block)
         return self._executor.submit(job, stage=self._stage, then=keep, progress=progress).result

@@ -211,7 +211,7 @@ class EntailmentJob:
     """What each measure puts first graded by entailment: rows with `top_cluster`, one verdict a measure."""
 
     stage: ClassVar[str] = "nli"
-    NEEDS: ClassVar[tuple[str, ...]] = (
+    needs: ClassVar[tuple[str, ...]] = (
         *("id", "question", "answers", "normal_forms", "clusters", "top_cluster"),
     )
     rows: tuple[Mapping[str, Any], ...]
@@ -270,7 +270,7 @@ class TextFormsJob:
     """
 
     stage: ClassVar[str] = "plain"
-    NEEDS: ClassVar[tuple[str, ...]] = ("id", "question", "answers", "samples", "log_likelihoods")
+    needs: ClassVar[tuple[str, ...]] = ("id", "question", "answers", "samples", "log_likelihoods")
     ADDED: ClassVar[tuple[str, ...]] = (
         *("id", "normal_forms", "clusters", "confidences", "semantic_entropy", "confidence", "top_cluster"),
         *("correct", "rule"),

@@ -32,9 +32,10 @@ class Incomplete(Exception):
 
 
 class AgainJob(RowsJob, Protocol):
-    """A job on finished rows, of which it reads `NEEDS`."""
+    """A job on finished rows, of which it reads `needs`."""
 
-    NEEDS: tuple[str, ...]
+    @property
+    def needs(self) -> tuple[str, ...]: ...
 
 
 @dataclass
@@ -201,7 +202,7 @@ class Cell:
 
         An empty block is one that is not there; None stands for one that is not there afterwards.
         """
-        needs = job_of(()).NEEDS
+        needs = job_of(()).needs
         rows = [[json.loads(line) for line in lines] for lines in parts]
         planned = [
             self.block(job_of(tuple({key: row[key] for key in needs} for row in block)), "test", number)

@@ -114,7 +114,7 @@ def _block(cell: Cell, fits: CandidateFit, *, kept: bool = False) -> PlannedBloc
         cell.identity,
         cell.parts.name,
         fits,
-        fitting.learning_rate,
+        fitting.learning_rate_for(len(cell.parts.calibration_train)),
         fitting.batch_size,
         fitting.warm_up,
         cell.settings.seeds[fits.run],
@@ -142,6 +142,8 @@ def diagnose(cell: Cell) -> list[Spec]:
     }
     if not cell.fitted:
         return []
+    if not cell.settings.extras.token_losses:
+        return [_described(cell, {"candidate": name}, *known[name]) for name in known]
     sources = tuple(cell.source(name) for name in known)
     job = DiagnoseJob(
         cell.calibration,
@@ -171,5 +173,5 @@ def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candi
         "at_bound": fit.get("at_bound"),
         "parameters": fit.get("parameters", 0),
         "train_nll": fit["train_nll"],
-        **{key: row[key] for key in ("validation_nll", "top_changed", "order_changed", "classes")},
+        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed", "classes")},
     }

@@ -20,7 +20,13 @@ from semcal.experiment.cell import Cell, Incomplete
 from semcal.experiment.cell_fits import diagnose, fit_again, refit
 from semcal.experiment.fit_jobs import OverheadJob
 from semcal.experiment.grid_blocks import BlockJob, Lines
-from semcal.experiment.grid_candidates import FITTED, candidates_of, known_temperatures
+from semcal.experiment.grid_candidates import (
+    FITTED,
+    candidates_of,
+    known_temperatures,
+    nothing_to_choose,
+    only_choices,
+)
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, essentials
 from semcal.experiment.select_job import SelectJob
@@ -72,14 +78,15 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
     for path, lines in written.items():
         write_if_new(cell.root / path, "".join(line + "\n" for line in lines))
     content = _selection(cell, chosen, temperatures, fits)
-    path = cell.root / selection_path(cell.model.name, cell.parts.name)
-    write_if_new(path, dumps(content, indent=1) + "\n")
+    selection = cell.root / selection_path(cell.model.name, cell.parts.name)
+    write_if_new(selection, dumps(content, indent=1) + "\n")
     return True
 
 
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
     """What stands in the file of selections."""
     reference = reference_candidate(chosen["methods"])
+    plain = {"candidate": _without_forms(reference), "of": reference}
     groups = several(map(group_ties, cell.questions("test")))
     return {
         "model": cell.model.name,
@@ -97,7 +104,8 @@ def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
         },
-        "plain": {"candidate": _without_forms(reference), "of": reference},
+        **({"plain": plain} if cell.settings.extras.without_normal_forms else {}),
+        **{key: chosen[key] for key in ("validation_scores",) if key in chosen},
         "table": chosen["table"],
         "fits": [_with_refits(cell, fit) for fit in fits],
     }
@@ -142,6 +150,9 @@ def _choose(cell: Cell) -> Spec:
     """Sample, cluster and grade the validation questions under every candidate, and choose."""
     settings = cell.settings
     candidates = candidates_of(settings)
+    maps = settings.extras.score_maps
+    if nothing_to_choose(settings, candidates) and not maps:
+        return only_choices(settings, candidates)
     names = list(dict.fromkeys(one.name for given in candidates.values() for one in given))
     counts = settings.chosen_at
     sources = tuple(map(cell.source, names))
@@ -158,6 +169,7 @@ def _choose(cell: Cell) -> Spec:
         settings.selection.measure_alphas,
         settings.selection.accuracy_within,
         settings.evaluation.bins,
+        score_maps=bool(maps) and "Base" in settings.methods,
     )
     (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority, everyone=True)
     found: Spec = json.loads((lines or [])[0])
@@ -230,14 +242,16 @@ class _TestQuestions:
                 of_file.append([] if lines is None else lines[start : start + len(block)])
         base = rows_path(*names, "Base", 0)
         by_entailment: list[Lines | None] = []
-        if base in files:
+        if base in files and cell.settings.extras.entailment:
             by_entailment = self._by_entailment(files[base])
             files[base] = [lines or [] for lines in by_entailment]
-        reference = reference_candidate(self.chosen["methods"])
-        plain = self._without_normal_forms(files[rows_path(*names, reference, 0)], reference)
+        plain: list[Lines | None] = []
+        if cell.settings.extras.without_normal_forms:
+            reference = reference_candidate(self.chosen["methods"])
+            plain = self._without_normal_forms(files[rows_path(*names, reference, 0)], reference)
+            files[rows_path(*names, _without_forms(reference), 0)] = [lines or [] for lines in plain]
         if any(lines is None for lines in (*measured, *by_entailment, *plain)):
             raise Incomplete
-        files[rows_path(*names, _without_forms(reference), 0)] = [lines or [] for lines in plain]
         return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
 
     def _sources(self) -> list[tuple[SamplePass, RecalibratorSource]]:
@@ -253,7 +267,8 @@ class _TestQuestions:
         cell = self.cell
         beams = cell.settings.grading.vanilla == "beam"
         base = RecalibratorSource("Base")
-        asked = {("Base", 0): GreedyPass(base, 0, ("greedy", "beam"))}
+        kinds = ("greedy",) + ("beam",) * (beams or cell.settings.extras.beams)
+        asked = {("Base", 0): GreedyPass(base, 0, kinds)}
         for one, source in self._sources():
             run = one.runs[0] if cell.settings.runs.refit else 0
             kinds = ("greedy",) * source.name.startswith("Platt") + ("beam",) * beams

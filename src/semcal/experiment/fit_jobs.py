@@ -112,7 +112,7 @@ class CheckJob:
             for question in questions:
                 try:
                     prompts = self.asking.prompts(model, [question])
-                    bad = model.misfits(prompts, [[*self.asking.answers(model, question), longest]])
+                    bad = model.invalid_prompts(prompts, [[*self.asking.answers(model, question), longest]])
                 except QuestionError as error:
                     bad = [error]
                 rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from semcal.experiment.grid_candidates import FITTED, fits_of
+from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.store import Store, digest, read_block
@@ -184,13 +184,17 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
     (1, 5, 3)
     """
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
-    found = Counter({"check": 1, "select": 1, "greedy": test, "measure": test, "plain": test})
-    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), validation + test))
+    extras = settings.extras
+    chosen = nothing_to_choose(settings, candidates_of(settings)) and not extras.score_maps
+    asked = test if chosen else validation + test
+    found = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
+    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), asked))
     if set(settings.methods) & set(FITTED):
-        found += Counter({"features": 1, "diagnose": 1, "fit": len(fits_of(settings, FITTED))})
-    if "Base" in settings.methods:
-        found["nli"] = test
-    return found
+        fits = len(fits_of(settings, FITTED))
+        found += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
+    found["plain"] = test * extras.without_normal_forms
+    found["nli"] = test * extras.entailment * ("Base" in settings.methods)
+    return +found
 
 
 def block_count(settings: GridSettings, questions: int) -> int:

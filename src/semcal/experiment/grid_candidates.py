@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from semcal.experiment.grid_settings import GridSettings
-from semcal.pipeline.candidates import Candidate, CandidateFit, candidate_fits
+from semcal.pipeline.candidates import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
+from semcal.semantics import MEASURES
 
-__all__ = ["FITTED", "candidates_of", "fits_of", "grid_temperatures", "known_temperatures", "refits_of"]
+__all__ = [
+    "FITTED",
+    "candidates_of",
+    "fits_of",
+    "grid_temperatures",
+    "known_temperatures",
+    "nothing_to_choose",
+    "only_choices",
+    "refits_of",
+]
 
 #: Methods that are fitted to calibration questions.
 FITTED = ("TS", "ATS", "Platt")
@@ -37,6 +48,31 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
     if method not in FITTED:
         return [Candidate(method)]
     return [candidate for fit in fits_of(settings, [method]) for candidate in fit.candidates]
+
+
+def nothing_to_choose(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
+    """Whether each method has one candidate, so that no validation question need be asked."""
+    return len(settings.selection.measure_alphas) == 1 and all(
+        len(given) == 1 for given in candidates.values()
+    )
+
+
+def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, Any]:
+    """What is chosen where there is nothing to choose, as the job `select` gives it; without scores."""
+    (measure_alpha,) = settings.selection.measure_alphas
+    methods = {
+        method: {
+            measure: {
+                "candidate": one.name,
+                "measure_alpha": measure_alpha if measure in WITH_ALPHA else None,
+                **{key: value for key, value in asdict(one).items() if key != "name"},
+            }
+            for measure in MEASURES
+        }
+        for method, (one,) in candidates.items()
+    }
+    by_draws = {str(count): methods for count in settings.chosen_at}
+    return {"methods": methods, "by_loss": {}, "by_draws": by_draws, "table": []}
 
 
 def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[CandidateFit]:

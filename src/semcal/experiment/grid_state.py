@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence, load_equivalence
+from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.engine.loading import load_model
+from semcal.engine.loading import load_equivalence, load_model
 from semcal.experiment.fit_jobs import CalibrationSource
 from semcal.experiment.grid_settings import Model
 from semcal.pipeline.calibration import CalibrationSet, calibration_features

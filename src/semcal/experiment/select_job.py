@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from semcal.experiment.answer_jobs import AnswerBlock
+from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.select import Selection, select_graded, under_alphas
@@ -31,6 +32,7 @@ class SelectJob:
     measure_alphas: tuple[float, ...]
     accuracy_within: float | None
     bins: int
+    score_maps: bool = False  # whether what score maps are learnt from is told as well
 
     def key(self) -> dict[str, Any]:
         """What its row depends on."""
@@ -42,6 +44,7 @@ class SelectJob:
             "measure_alphas": list(self.measure_alphas),
             "accuracy_within": self.accuracy_within,
             "bins": self.bins,
+            **({"score_maps": True} if self.score_maps else {}),
         }
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
@@ -74,8 +77,18 @@ class SelectJob:
                     for method, selection in chosen.items()
                     for row in selection.table()
                 ],
+                **({"validation_scores": self._of_base(graded[self.m], chosen)} if self.score_maps else {}),
             }
         ]
+
+    def _of_base(self, graded: Graded, chosen: Mapping[str, Selection]) -> dict[str, dict[str, list[Any]]]:
+        """Measure → confidence and correctness of Base on validation, from which score maps are learnt."""
+        found: dict[str, dict[str, list[Any]]] = {}
+        for measure, entry in chosen["Base"].chosen.items():
+            place = self.measure_alphas.index(entry.measure_alpha) if entry.measure_alpha else 0
+            scores = scores_by_measure(graded["Base"][place], [measure])[measure]
+            found[measure] = {"confidence": list(scores.confidence), "correct": list(scores.correct)}
+        return found
 
     def _chosen(self, graded: Graded, candidates: list[Candidate]) -> Selection:
         return select_graded(

@@ -121,8 +121,8 @@ def assess(
 
     That is `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the paper's SE_conf) where
     every row has an entropy; `selective_accuracy` by rejection rate. With `ci` also `se` and `interval`
-    (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the field
-    `group` are resampled as a whole, and `groups` is their number.
+    (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
+    field `group` are resampled as a whole, and `groups` is their number.
     """
     found: dict[Name, dict[str, Any]] = {
         name: _measured(one, bins) if one.confidence else {"n": 0} for name, one in scores.items()

@@ -58,8 +58,8 @@ class CalibrationSet:
                 read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
             except QuestionError as error:
                 leave_out(error)
-        for misfit in model.misfits([prompt for _, prompt, _ in read], [given for *_, given in read]):
-            leave_out(misfit)
+        for error in model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read]):
+            leave_out(error)
         kept = [row for row in read if row[0].id not in bad]
         if not kept:
             raise FitError("none of the labelled questions fits the model; see the reasons above")

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["WEIGHT_DECAYS", "Candidate", "CandidateFit", "candidate_fits", "candidate_of"]
+__all__ = [
+    "MEASURE_ALPHAS",
+    "WEIGHT_DECAYS",
+    "WITH_ALPHA",
+    "Candidate",
+    "CandidateFit",
+    "candidate_fits",
+    "candidate_of",
+]
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
+#: The a of T-SC and G-SC that the paper tries.
+MEASURE_ALPHAS = (0.5, 0.75, 1.25)
+#: Measures that have an a.
+WITH_ALPHA = ("T-SC", "G-SC")
 
 Loss = tuple[str, float | None]
 

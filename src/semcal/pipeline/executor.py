@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -130,6 +130,8 @@ class Executor(ABC, Generic[State]):
         Jobs that can be under way at a time.
     n_processes : int
         Processes that have worked beside this one, those that died not counted.
+    in_process : bool
+        Whether jobs are done in this process.
     retries : int
         Jobs that were begun again because their process had ended.
     seconds : dict of str to float
@@ -141,6 +143,7 @@ class Executor(ABC, Generic[State]):
     n_workers: int = 1
     n_processes: int = 0
     retries: int = 0
+    in_process: bool = False
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -288,6 +291,8 @@ class SerialExecutor(Executor[State]):
     [10, 11, 12]
     """
 
+    in_process = True
+
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
@@ -379,7 +384,7 @@ class _GivenUp(BaseException):
 
 
 class TwoDeviceExecutor(ThreadedExecutor[State]):
-    """This process with a thread for the jobs of one stage, whose model has a device of its own.
+    """This process with a thread for the jobs of some stages, whose model has a device of its own.
 
     So answers are clustered on one device while the next are sampled on the other. The seconds of a stage are
     those of its thread.
@@ -388,23 +393,25 @@ class TwoDeviceExecutor(ThreadedExecutor[State]):
     ----------
     state : object
         What every job is given.
-    stage : str
-        The stage with a thread of its own; the jobs of all others share another.
+    stages : collection of str
+        Those with a thread of their own; the jobs of all others share another.
 
     Examples
     --------
-    >>> with TwoDeviceExecutor(10, "cluster") as executor:
+    >>> with TwoDeviceExecutor(10, ["cluster"]) as executor:
     ...     futures = [executor.submit(lambda state, _: state + 1, stage=s) for s in ("sample", "cluster")]
     ...     [future.result() for future in futures]
     [11, 11]
     """
 
-    def __init__(self, state: State, stage: str) -> None:
-        self._state, self._stage = state, stage
+    in_process = True
+
+    def __init__(self, state: State, stages: Collection[str]) -> None:
+        self._state, self._stages = state, stages
         super().__init__([1, 1])
 
     def _lane(self, task: Task) -> int:
-        return int(task.stage == self._stage)
+        return int(task.stage in self._stages)
 
     def _run(self, task: Task) -> Outcome:
         def progress(n_done: int) -> None:

@@ -42,7 +42,7 @@ __all__ = ["ONE_THREAD", "AdaptiveExecutor", "ProcessExecutor", "run_recorded", 
 
 #: What worker processes that hold models import before they part, so that this is done once.
 PRELOAD = (
-    "semcal.engine.loading",
+    "semcal.engine.causal_lm",
     "semcal.engine.nli",
     "transformers.generation.utils",
     "transformers.modeling_utils",
@@ -83,9 +83,9 @@ def _start_worker(load: Callable[[], Any], reports: connection.Connection[Any, A
     """Initialise a worker process; it loads its state with the first job, so that errors belong to that."""
     gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process in charge tells us
-    signal.signal(signal.SIGTERM, _leave)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _this.append(_Worker(load, reports))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, _leave)  # last: the pool would write of what is raised before this ends
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -15,7 +15,7 @@ from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
 
 if TYPE_CHECKING:
-    from semcal.engine.truncation import Truncation
+    from semcal.engine.drawing import Truncation
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = [
@@ -263,7 +263,7 @@ def check_question(
     batches that they would run in without it.
     """
     steps = _limit(max_new_tokens, open_book=question.context is not None)
-    for error in model.sampling_misfits(
+    for error in model.invalid_prompts_for_sampling(
         asking.prompts(model, [question]), recalibrators=recalibrators, m=m, max_new_tokens=steps
     ):
         raise error
@@ -404,7 +404,7 @@ class SampleJob:
         ]
 
     def _rows(self, state: WorkerState, given: SamplePass, progress: Progress) -> Iterator[dict[str, Any]]:
-        from semcal.engine.truncation import Truncation
+        from semcal.engine.drawing import Truncation
 
         assert self.max_new_tokens is not None
         recalibrators = list(map(state.recalibrator, given.recalibrators))

@@ -18,7 +18,7 @@ from semcal.errors import UsageError
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
 from semcal.pipeline.candidate_trials import fit_candidates, sample_candidates
-from semcal.pipeline.candidates import Candidate, candidate_fits
+from semcal.pipeline.candidates import MEASURE_ALPHAS, WITH_ALPHA, Candidate, candidate_fits
 from semcal.pipeline.fitting import METHODS
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
@@ -31,8 +31,6 @@ from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
 __all__ = [
-    "MEASURE_ALPHAS",
-    "WITH_ALPHA",
     "Entry",
     "FittedSelection",
     "Selection",
@@ -43,10 +41,6 @@ __all__ = [
     "under_alphas",
 ]
 
-#: The a of T-SC and G-SC that the paper tries.
-MEASURE_ALPHAS = (0.5, 0.75, 1.25)
-#: Measures that have an a.
-WITH_ALPHA = ("T-SC", "G-SC")
 #: What `calibration.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "brier", "ace", "auroc", "accuracy", "n")
 

@@ -128,6 +128,8 @@ class UnfinishedWork:
 
     def __init__(self, folder: Path | None, settings: Data, *, fresh: bool) -> None:
         self._folder, self._settings = folder, settings
+        store = None if folder is None else Store(folder)
+        self._rows = Stage(store, "rows", {"settings": dict(settings)})
         if fresh:
             self.finish()
         self.resumed = folder is not None and self._is_resumed(folder)
@@ -138,17 +140,19 @@ class UnfinishedWork:
         assert self._folder is not None
         return self._folder
 
-    @property
-    def rows(self) -> Stage:
-        """Where finished blocks of rows are kept."""
-        return Stage(
-            Store(self._folder) if self._folder else None, "rows", {"settings": dict(self._settings)}
-        )
-
     def begin(self) -> None:
         """Note what is being made, so that another call does not take it for its own."""
         if self._folder is not None and not (self._folder / SETTINGS).exists():
             write_rows(self._folder / SETTINGS, [self._settings])
+
+    def find(self, inputs: Sequence[Data]) -> Rows | None:
+        """Return the rows that were made of some inputs, None if they are not there."""
+        return self._rows.find(inputs)
+
+    def keep(self, inputs: Sequence[Data], rows: Sequence[Data]) -> Rows:
+        """Write the rows made of some inputs, and return them."""
+        self.begin()
+        return self._rows.keep(inputs, rows)
 
     def _is_resumed(self, folder: Path) -> bool:
         path = folder / SETTINGS

@@ -46,21 +46,13 @@ _Step = TypeVar("_Step")
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training.
+    """A finished training."""
 
-    Attributes
-    ----------
-    recalibrator : TemperatureScaling, ATS or Platt
-        Fitted.
-    sgd : GradientSteps
-        Settings and record of the training; also `recalibrator.sgd_`.
-    losses : tuple of float
-        Mean loss of each step's tokens before the step, nats; `sgd.losses` holds block means of them.
-    """
-
-    recalibrator: TemperatureScaling | ATS | Platt
-    sgd: GradientSteps
-    losses: tuple[float, ...]
+    recalibrator: TemperatureScaling | ATS | Platt  # fitted
+    sgd: GradientSteps  # settings and record; also `recalibrator.sgd_`
+    losses: tuple[
+        float, ...
+    ]  # mean loss (nats) of each step's tokens before it; `sgd.losses` are block means
 
     @property
     def distance(self) -> float | None:
@@ -72,18 +64,10 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """Progress of a training, and where its state is stored.
+    """Progress of a training, and where its state is stored."""
 
-    Attributes
-    ----------
-    progress : callable, optional
-        Called with the number of finished steps and of all steps.
-    store : TrainingStore, optional
-        An interrupted training resumes from the state in it.
-    """
-
-    progress: Callable[[int, int], None] | None = None
-    store: TrainingStore | None = None
+    progress: Callable[[int, int], None] | None = None  # called with the finished steps and all steps
+    store: TrainingStore | None = None  # an interrupted training resumes from the state in it
 
     def state(self, method: str, loss: str, alpha: float | None, schedule: Schedule) -> TrainingState | None:
         """Return where the state of this training is stored."""
@@ -245,9 +229,14 @@ def fit_ts(
         return mean(tokens, torch.exp(-log_temperature).expand(len(tokens)))
 
     state = callbacks.state("TS", loss, alpha, schedule)
-    after = partial(_after, steps)
     losses = _train(
-        [log_temperature], after, len(steps), loss_of, schedule=schedule, state=state, callbacks=callbacks
+        [log_temperature],
+        lambda finished: steps[finished:],
+        len(steps),
+        loss_of,
+        schedule=schedule,
+        state=state,
+        callbacks=callbacks,
     )
     tabulated = tabulated_loss(features, table, loss=loss, alpha=alpha)
     record = GradientSteps.from_losses(schedule, losses, 1 / float(tabulated.minimum()))
@@ -324,10 +313,9 @@ def fit_ats(
         return mean(features.tokens_of(answers), beta)
 
     state = callbacks.state("ATS", loss, alpha, schedule)
-    after = partial(_after, steps)
     losses = _train(
         list(ats.parameters()),
-        after,
+        lambda finished: steps[finished:],
         len(steps),
         loss_of,
         schedule=schedule,
@@ -362,10 +350,10 @@ def fit_platt(
         return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
 
     state = callbacks.state("Platt", loss, alpha, schedule)
-    after = partial(_with_logits, features, head, rows, steps, max(1, CHUNK // first.shape[1]))
+    at_once = max(1, CHUNK // first.shape[1])
     losses = _train(
         list(platt.parameters()),
-        after,
+        partial(_with_logits, features, head, rows, steps, at_once),
         len(steps),
         loss_of,
         schedule=schedule,
@@ -374,10 +362,6 @@ def fit_platt(
     )
     record = GradientSteps.from_losses(schedule, losses)
     return Training(platt.freeze(record), record, losses)
-
-
-def _after(steps: list[_Step], finished: int) -> list[_Step]:
-    return steps[finished:]
 
 
 def _with_logits(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
 
-__all__ = ["CLASS", "command", "output_of"]
+__all__ = ["CLASS", "carry_out", "command", "output_of"]
 
 
 class CLASS(TyperCommand):
@@ -118,7 +118,7 @@ def command(
 
         forget_from(folder, start)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = _carry_out(settings, folder, share, workers, ray, how)
+    outcome = carry_out(settings, folder, share, workers, ray, how)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
 
@@ -203,7 +203,11 @@ def _executor(
         equivalence=settings.equivalence,
         at_once=True,
     )
-    with open_executor(plan, partial(_open, folder, **how), at_once=True) as (executor, state):
+    devices = (how["device"], how["nli_device"])
+    with open_executor(plan, partial(_open, folder, **how), at_once=True, devices=devices) as (
+        executor,
+        state,
+    ):
         yield executor, state() if plan.n_workers == 1 else None
 
 
@@ -214,7 +218,7 @@ def _open(folder: Path, **how: Any) -> GridState:
     return open_grid_state(folder, **how)
 
 
-def _carry_out(
+def carry_out(
     settings: GridSettings,
     folder: Path,
     share: Shard | None,
@@ -222,6 +226,7 @@ def _carry_out(
     ray: str | None,
     how: dict[str, Any],
 ) -> Outcome:
+    """Run a grid in a folder, and write its report when all of it is there."""
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
 
@@ -269,9 +274,7 @@ def _release(executor: Executor[GridState], state: GridState | None) -> None:
 
 def _record(grid: Grid) -> None:
     """Write down what was spent up to now; what is no stage's is this process's own."""
-    from semcal.pipeline.executor import SerialExecutor
-
-    own = sum(grid.executor.seconds.values()) if isinstance(grid.executor, SerialExecutor) else 0.0
+    own = sum(grid.executor.seconds.values()) if grid.executor.in_process else 0.0
     grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - own})
     grid.write_costs()
 
@@ -279,7 +282,7 @@ def _record(grid: Grid) -> None:
 def _report(folder: Path, executor: Executor[Any]) -> None:
     """Analyses, tables, figures and the page, by the worker processes that there are on this machine."""
     from semcal.pipeline.process_executor import ProcessExecutor
-    from semcal.report.grid import remake
+    from semcal.report.build import remake
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
 
