@@ -34,7 +34,7 @@ from semcal.engine.closing import Closing
 from semcal.engine.distributions import Distributions
 from semcal.engine.generating import Generating
 from semcal.engine.trunks import Trunks
-from semcal.experiment.analyses.growth import exponent
+from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
 from semcal.pipeline import Asking
 from semcal.pipeline import sample as sampling

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from semcal.experiment.analyses.entropy import SHORT
+from semcal.experiment.analyses.scores_by_method import SHORT
 from semcal.experiment.paths import slug
 from semcal.report.layout import (
     Block,

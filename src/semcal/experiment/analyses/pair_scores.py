@@ -1,7 +1,6 @@
-"""Confidence, correctness and entropy of each method under each measure, measured once and for all.
+"""The scores of every method under every measure, for one model on one data set.
 
-Methods and measures are compared on the same questions: one that is null under some method or measure counts
-for none of them.
+All are compared on the same questions: one that is null under some method or measure counts for none of them.
 """
 
 from __future__ import annotations
@@ -17,22 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal import metrics
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.columns import Columns
+from semcal.experiment.analyses.columns import Columns, Floats
 from semcal.metrics import CommonResamples, Interval
 
 __all__ = [
     "BOOTSTRAPPED",
     "VARIANTS",
-    "Cell",
     "Key",
+    "MetricOptions",
     "PairScores",
-    "Rules",
-    "cells_of",
+    "ScoreArrays",
     "over_runs",
-    "vanilla_correct",
+    "row_names",
+    "stack_runs",
 ]
 
-Floats = NDArray[np.float64]
 Key = tuple[str, str]
 #: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
 #: be right; of one of these members; of a greedy answer.
@@ -49,62 +47,36 @@ BOOTSTRAPPED = (
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """One method under one measure: R runs on the N questions that count.
-
-    Attributes
-    ----------
-    confidence, correct, entropy : ndarray of float64, shape (R, N)
-        Correctness, of the selected answer, is 0 or 1.
-    vanilla_correct : ndarray of float64, shape (R, N)
-        Correctness of the answer of SE_vanilla, which the candidate gives by greedy decoding (or beams).
-    one_member_correct : ndarray of float64, shape (R, N), optional
-        Correctness of one member of the selected meaning; `correct` is that of any of several.
-    """
+class ScoreArrays:
+    """One method under one measure: R runs on the N questions that count, (R, N) each; correct is 0 or 1."""
 
     confidence: Floats
-    correct: Floats
+    correct: Floats  # of the selected answer: whether any of several members of the meaning is right
     entropy: Floats
-    vanilla_correct: Floats
-    one_member_correct: Floats | None = None
+    vanilla_correct: Floats  # of the candidate's greedy answer, or that of its beams
+    one_member_correct: Floats | None = None  # of one member of the selected meaning
 
     @property
     def by_variant(self) -> dict[str, Floats]:
-        """What tells right from wrong for each variant of semantic entropy (`VARIANTS`)."""
-        judged = (self.correct, self.one_member_correct, self.vanilla_correct)
-        return {variant: one for variant, one in zip(VARIANTS, judged) if one is not None}
+        """The correctness that each variant of semantic entropy (`VARIANTS`) is to predict."""
+        correct = (self.correct, self.one_member_correct, self.vanilla_correct)
+        return {variant: one for variant, one in zip(VARIANTS, correct) if one is not None}
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How cells are measured.
+class MetricOptions:
+    """How metrics and their intervals are computed."""
 
-    Attributes
-    ----------
-    bins : int
-        Of ACE and ECE.
-    ace : {"sound", "reference"}
-        Whether ACE averages ties, or depends on the order of the rows.
-    auroc_one_class : float or None
-        What AUROC is when all or none are correct; None is undefined.
-    vanilla : {"greedy", "beam"}
-        The answer of SE_vanilla.
-    resamples : int
-    seed : tuple of int
-    bootstrapped : tuple of str
-        Metrics that get an interval over questions.
-    """
-
-    bins: int
-    ace: str
-    auroc_one_class: float | None
-    vanilla: str
+    bins: int  # of ACE and ECE
+    ace: str  # "sound" averages ties, "reference" depends on the order of the rows
+    auroc_one_class: float | None  # AUROC when all or none are correct; None is undefined
+    vanilla: str  # the answer of SE_vanilla: "greedy" or "beam"
     resamples: int
     seed: tuple[int, ...]
-    bootstrapped: tuple[str, ...] = BOOTSTRAPPED
+    bootstrapped: tuple[str, ...] = BOOTSTRAPPED  # metrics that get an interval over questions
 
     def auroc(self, values: ArrayLike) -> Floats:
-        """AUROC of each run; where it is undefined, what these rules say it is."""
+        """AUROC of each run, with `auroc_one_class` where it is undefined."""
         found = np.asarray(values, dtype=np.float64)
         one_class = np.nan if self.auroc_one_class is None else self.auroc_one_class
         return np.where(np.isnan(found), one_class, found)
@@ -112,32 +84,16 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class PairScores:
-    """All methods and measures of one model on one data set.
+    """All methods and measures of one model on one data set."""
 
-    Attributes
-    ----------
-    cells : dict of (method, measure) to Cell
-    n : int
-        Questions that count.
-    undefined : int
-        Questions that do not, because a measure is null under some method.
-    rules : Rules
-        How they are measured.
-    groups : ndarray of int, shape (N,), or None
-        The group of each question, which resamples draw as a whole; None where each is its own.
-    """
-
-    cells: dict[Key, Cell]
-    n: int
-    undefined: int
-    rules: Rules
-    groups: NDArray[np.intp] | None = None
+    arrays: dict[Key, ScoreArrays]  # by (method, measure)
+    n: int  # questions that count
+    undefined: int  # questions that do not, because a measure is null under some method
+    options: MetricOptions
+    groups: NDArray[np.intp] | None = None  # (N,) which questions are resampled together; None: each alone
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process is sent: all that was computed, from which contrasts can be made.
-
-        Intervals of single metrics belong where the resamples were drawn.
-        """
+        """What another process receives: enough for contrasts; intervals of single metrics stay here."""
         return {
             name: replace(value, if_calibrated=_elsewhere) if isinstance(value, CommonResamples) else value
             for name, value in vars(self).items()
@@ -146,20 +102,20 @@ class PairScores:
     @cached_property
     def by_run(self) -> dict[Key, dict[str, Floats]]:
         """Every metric of every run: (method, measure) → metric → [R]."""
-        if not self.cells:
+        if not self.arrays:
             return {}
-        confidence = np.concatenate([cell.confidence for cell in self.cells.values()])
-        correct = np.concatenate([cell.correct for cell in self.cells.values()])
-        found = metrics.summaries(confidence, correct, bins=self.rules.bins)
-        if self.rules.ace == "reference":
+        confidence = np.concatenate([one.confidence for one in self.arrays.values()])
+        correct = np.concatenate([one.correct for one in self.arrays.values()])
+        found = metrics.summaries(confidence, correct, bins=self.options.bins)
+        if self.options.ace == "reference":
             found["ace"] = np.array(
-                [metrics.ace_in_row_order(p, c, bins=self.rules.bins) for p, c in zip(confidence, correct)]
+                [metrics.ace_in_row_order(p, c, bins=self.options.bins) for p, c in zip(confidence, correct)]
             )
-        found["auroc"] = self.rules.auroc(found["auroc"])
-        runs = len(confidence) // len(self.cells)
+        found["auroc"] = self.options.auroc(found["auroc"])
+        runs = len(confidence) // len(self.arrays)
         return {
             key: {name: values[i * runs : (i + 1) * runs] for name, values in found.items()}
-            for i, key in enumerate(self.cells)
+            for i, key in enumerate(self.arrays)
         }
 
     def over_runs(self, key: Key, metric: str) -> dict[str, Any]:
@@ -174,31 +130,31 @@ class PairScores:
         return over_runs(whole - part, (drawn - less).interval())
 
     def _interval(self, key: Key, metric: str) -> Interval | None:
-        if metric == "ace" and self.rules.ace == "reference":
+        if metric == "ace" and self.options.ace == "reference":
             return None  # it is no function of a resample
-        if metric not in self.rules.bootstrapped:
+        if metric not in self.options.bootstrapped:
             return None
         return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
 
     @cached_property
     def resampled(self) -> CommonResamples[Key]:
         """The metrics that get an interval, on common resamples of the questions."""
-        names = [name for name in self.rules.bootstrapped if name not in FITTED]
-        return self._common(names, self.rules.resamples)
+        names = [name for name in self.options.bootstrapped if name not in FITTED]
+        return self._common(names, self.options.resamples)
 
     @cached_property
     def fitted(self) -> CommonResamples[Key]:
         """Those that take a fit, on the first of these resamples."""
-        return self._common(FITTED, min(FITTED_RESAMPLES, self.rules.resamples))
+        return self._common(FITTED, min(FITTED_RESAMPLES, self.options.resamples))
 
     def _common(self, names: Sequence[str], resamples: int) -> CommonResamples[Key]:
         return metrics.common_resamples(
-            {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
+            {key: (one.confidence, one.correct) for key, one in self.arrays.items()},
             metrics=names,
             groups=self.groups,
-            bins=self.rules.bins,
+            bins=self.options.bins,
             resamples=resamples,
-            seed=self.rules.seed,
+            seed=self.options.seed,
         )
 
     @cached_property
@@ -206,14 +162,14 @@ class PairScores:
         """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
         return metrics.common_resamples(
             {
-                (*key, variant): (-cell.entropy, correct)
-                for key, cell in self.cells.items()
-                for variant, correct in cell.by_variant.items()
+                (*key, variant): (-one.entropy, correct)
+                for key, one in self.arrays.items()
+                for variant, correct in one.by_variant.items()
             },
             metrics=("auroc",),
             groups=self.groups,
-            resamples=self.rules.resamples,
-            seed=self.rules.seed,
+            resamples=self.options.resamples,
+            seed=self.options.seed,
         )
 
 
@@ -222,13 +178,9 @@ def _elsewhere(*_: object) -> Floats:
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> dict[str, Any]:
-    """Mean and standard error over runs, and beside them the interval over questions.
+    """{mean, se, runs, interval}: mean and standard error over runs, [low, high] over questions.
 
-    Returns
-    -------
-    dict
-        {mean, se, runs, interval}: `se` is null for one run, `interval` [low, high] where one was computed,
-        all null where the metric is undefined in some run.
+    `se` is null for one run; all are null where the metric is undefined in some run.
 
     Examples
     --------
@@ -249,52 +201,50 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     }
 
 
+def row_names(model: str, dataset: str, method: str, measure: str) -> dict[str, str]:
+    """The first fields of a row of results."""
+    return {"model": model, "dataset": dataset, "method": method, "measure": measure}
+
+
 def _null_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def cells_of(
+def stack_runs(
     columns: Mapping[Key, Sequence[Columns]], vanilla: str
-) -> tuple[dict[Key, Cell], NDArray[np.bool_]]:
+) -> tuple[dict[Key, ScoreArrays], NDArray[np.bool_]]:
     """Stack the runs of each (label, measure), without the questions that are null under some of them.
 
     Returns
     -------
-    (dict of (label, measure) to Cell, ndarray of bool, shape (all questions,))
-        A measure that is null for every question is left out; which questions count.
+    (dict of (label, measure) to ScoreArrays, ndarray of bool, shape (all questions,))
+        Without measures that are null for every question; which questions count.
     """
     stacked = {key: _stacked(found, key[1], vanilla) for key, found in columns.items()}
-    stacked = {key: cell for key, cell in stacked.items() if not _null(cell).all()}
+    null = {key: np.isnan(arrays[:3]).any(axis=(0, 1)) for key, arrays in stacked.items()}
+    stacked = {key: arrays for key, arrays in stacked.items() if not null[key].all()}
     if not stacked:
         return {}, np.zeros(0, dtype=np.bool_)
-    counts = ~np.any([_null(cell) for cell in stacked.values()], axis=0)
+    counts = ~np.any([null[key] for key in stacked], axis=0)
     if not counts.any():
         return {}, counts
-    return {key: _only(cell, counts) for key, cell in stacked.items()}, counts
+    return {key: ScoreArrays(*(one[:, counts] for one in arrays)) for key, arrays in stacked.items()}, counts
 
 
-def _only(cell: Cell, counts: NDArray[np.bool_]) -> Cell:
-    parts = (cell.confidence, cell.correct, cell.entropy, cell.vanilla_correct)
-    return Cell(*(part[:, counts] for part in parts))
-
-
-def _stacked(runs: Sequence[Columns], measure: str, vanilla: str) -> Cell:
-    return Cell(
-        np.stack([one.confidence[measure] for one in runs]),
-        np.stack([one.correct[measure] for one in runs]),
-        np.stack([one.entropy[measure] for one in runs]),
-        np.stack([vanilla_correct(one, vanilla) for one in runs]),
+def _stacked(runs: Sequence[Columns], measure: str, vanilla: str) -> Floats:
+    """Confidence, correct, entropy and vanilla_correct, (4, R, N)."""
+    return np.stack(
+        [
+            [one.confidence[measure] for one in runs],
+            [one.correct[measure] for one in runs],
+            [one.entropy[measure] for one in runs],
+            [_vanilla_correct(one, vanilla) for one in runs],
+        ]
     )
 
 
-def vanilla_correct(columns: Columns, vanilla: str) -> Floats:
+def _vanilla_correct(columns: Columns, vanilla: str) -> Floats:
     """Correctness of the answer of SE_vanilla; of the greedy one where no beams were made."""
     if vanilla == "beam" and columns.beam_correct is not None:
         return columns.beam_correct
     return columns.greedy_correct
-
-
-def _null(cell: Cell) -> NDArray[np.bool_]:
-    """Questions (N,) for which something is null in some run."""
-    parts = np.array([cell.confidence, cell.correct, cell.entropy])
-    return np.asarray(np.isnan(parts).any(axis=(0, 1)))

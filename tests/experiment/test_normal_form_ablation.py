@@ -13,10 +13,15 @@ from made_up_grid import PLAIN, Grid, write_grid
 
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
-from semcal.experiment.analyses.findings import remedies_findings
-from semcal.experiment.analyses.labelled_pairs import labels_of, pair_errors
-from semcal.experiment.analyses.remedies import compared, remedies, remedy_scores
-from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.claims.other_claims import findings
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.normal_form_ablation import (
+    ablation_clusters,
+    ablation_scores,
+    ablations,
+    labels_of,
+    pair_errors,
+)
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.plain_jobs import plain
@@ -121,7 +126,7 @@ def test_pairs_are_counted_once_however_often_they_were_drawn(scores: GridScores
 
 
 def test_metrics_with_and_without_are_those_of_their_rows(scores: GridScores) -> None:
-    found = remedy_scores(list(compared(scores)))
+    found = ablation_scores(list(ablations(scores)))
     for row in [row for row in found if row["measure"] == "B-SC"]:
         for arm, name in (("with", "TS NLL"), ("without", PLAIN)):
             rows = scores.run.rows("m", "d", name)
@@ -136,13 +141,13 @@ def test_metrics_with_and_without_are_those_of_their_rows(scores: GridScores) ->
 
 
 def test_without_labels_the_pairs_are_null(scores: GridScores) -> None:
-    (row,) = remedies(list(compared(scores)))
+    (row,) = ablation_clusters(list(ablations(scores)))
     assert (row["pairs"], row["fewer_errors"]) == (None, None)
     assert row["meanings"]["with"] < row["meanings"]["without"]
 
 
 def test_saved_errors_are_a_share_of_the_labelled_pairs(scores: GridScores) -> None:
-    (row,) = remedies(list(compared(scores, lambda _: _one_town)))
+    (row,) = ablation_clusters(list(ablations(scores, lambda _: _one_town)))
     pairs = row["pairs"]
     assert (pairs["split"]["with"], pairs["split"]["without"]) == (0, pairs["same"])
     assert pairs["merged"] == {"with": 0, "without": 0}
@@ -153,19 +158,19 @@ def test_saved_errors_are_a_share_of_the_labelled_pairs(scores: GridScores) -> N
 
 
 def test_right_clusters_are_found_to_be_more_right(scores: GridScores) -> None:
-    clusters, _ = remedies_findings(list(compared(scores, lambda _: _one_town)))
+    clusters, _ = findings(list(ablations(scores, lambda _: _one_town)))
     assert clusters.verdict == "holds"
     assert clusters.evidence["errors"]["with"] == 0 < clusters.evidence["errors"]["without"]
     assert clusters.evidence["saved"]["interval"][0] > 0
 
 
 def test_labels_that_tell_each_text_from_every_other_turn_the_verdict(scores: GridScores) -> None:
-    clusters, _ = remedies_findings(list(compared(scores, lambda _: lambda _, a, b: a == b)))
+    clusters, _ = findings(list(ablations(scores, lambda _: lambda _, a, b: a == b)))
     assert clusters.verdict == "does not hold"
 
 
 def test_without_labels_the_clusters_are_not_judged_and_the_scores_are(scores: GridScores) -> None:
-    clusters, found = remedies_findings(list(compared(scores)))
+    clusters, found = findings(list(ablations(scores)))
     assert clusters.verdict == "not decidable here"
     assert set(found.evidence) == {"accuracy", "ace", "auroc"}
     ends = [one["interval"] for one in found.evidence.values()]
@@ -176,5 +181,5 @@ def test_without_labels_the_clusters_are_not_judged_and_the_scores_are(scores: G
 def test_runs_that_clustered_once_have_no_finding(tmp_path: Path) -> None:
     grid = Grid(models=("m",), datasets={"d": False}, methods=("Base", "TS"), runs=1, counts=(), n=20)
     once = GridScores(read_finished(write_grid(tmp_path, Grid(**{**vars(grid), "plain": False}))))
-    twice = list(compared(once))
-    assert (remedies(twice), remedies_findings(twice)) == ([], [])
+    twice = list(ablations(once))
+    assert (ablation_clusters(twice), findings(twice)) == ([], [])
