@@ -17,7 +17,7 @@ from semcal.records import dumps
 from semcal.report.grid_explorer import explorer_blocks
 from semcal.report.grid_figures import planned_figures
 from semcal.report.grid_page import grid_page
-from semcal.report.grid_tables.writing import write_tables
+from semcal.report.grid_tables import write_tables
 from semcal.report.page_figures import page_figure
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")

@@ -8,7 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from semcal.report.tables import Cell, summary_table
+from semcal.report.demo_tables import summary_table
+from semcal.report.tables import Cell
 
 __all__ = ["comparison_table", "metrics_tables"]
 

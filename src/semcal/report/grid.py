@@ -15,7 +15,7 @@ from semcal.report.grid_figures import PlannedFigure, planned_figures, write_fil
 from semcal.report.grid_markdown import write_markdown
 from semcal.report.grid_page import write_page
 from semcal.report.grid_results import read_results
-from semcal.report.grid_tables.writing import write_tables
+from semcal.report.grid_tables import write_tables
 from semcal.report.listing import renew_listing
 from semcal.report.page_figures import PageFigure, page_figure
 

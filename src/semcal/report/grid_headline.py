@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
-from semcal.report.layout import in_order
-from semcal.report.tables import NAMES, Cell, Column, Table, counted, mark, number
+from semcal.report.tables import NAMES, Cell, Column, Table, counted, in_order, mark, number
 
 __all__ = ["facts", "headline", "headline_table", "rules_note"]
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
+from semcal.report.further_tables import ablation_tables
 from semcal.report.grid_headline import facts, headline, headline_table, rules_note
 from semcal.report.grid_tables import grid_tables
-from semcal.report.grid_tables.remedy_tables import remedy_tables
-from semcal.report.tables import Table, markdown, markdown_text
+from semcal.report.table_writers import markdown, markdown_text
+from semcal.report.tables import Table
 
 __all__ = ["results_markdown", "write_markdown"]
 
@@ -55,7 +56,7 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
 def _beyond(results: Results) -> list[str]:
     """What we asked besides, each with its tables; nothing where nothing was."""
     findings = results.get("findings") or []
-    tables = [table for table in remedy_tables(results) if table.name in BESIDE] if findings else []
+    tables = [table for table in ablation_tables(results) if table.name in BESIDE] if findings else []
     title = ["## Beyond the paper"] if findings else []
     return [*title, *map(_claim, findings), *map(_with_interval, tables)]
 

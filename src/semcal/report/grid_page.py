@@ -8,8 +8,8 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
+from semcal.report.cost_tables import cost_tables
 from semcal.report.explorer import script_json
-from semcal.report.grid_costs import cost_tables
 from semcal.report.grid_explorer import Explorer
 from semcal.report.grid_headline import facts, headline, headline_table, rules_note
 from semcal.report.grid_results import read_environment

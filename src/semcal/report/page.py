@@ -10,6 +10,7 @@ from typing import Any
 
 from semcal.records import read_object, writing
 from semcal.report import figures
+from semcal.report.demo_tables import answer_table, set_table, summary_table
 from semcal.report.explorer import explorer_data, script_json
 from semcal.report.html import (
     asset,
@@ -23,15 +24,7 @@ from semcal.report.html import (
 )
 from semcal.report.run import Run, read_run
 from semcal.report.svg import inline_svg, line_svg, marker_svg
-from semcal.report.tables import (
-    MISSING,
-    answer_table,
-    counted,
-    deviation_table,
-    number,
-    set_table,
-    summary_table,
-)
+from semcal.report.tables import MISSING, counted, deviation_table, number
 from semcal.report.words import Finding, findings, headlines
 
 __all__ = ["build", "page"]
