@@ -48,6 +48,7 @@ def further_tables(results: Results) -> list[Table]:
         _claims(results["claims"]),
         *(_paired(results, quantity) for quantity in QUANTITIES),
         *(_transfer(results, metric) for metric in ("ace", "brier")),
+        _score_maps(results),
         _refits(analyses["refits"]),
         _fits(analyses.get("fits")),
         _answers(results),
@@ -108,6 +109,25 @@ def _transfer(results: Results, metric: str) -> Table | None:
         heads=product(results["models"], results["datasets"]),
     )
     return replace(table, rows=tuple((*row[:2], *mark(row[2:], larger=False)) for row in table.rows))
+
+
+def _score_maps(results: Results) -> Table | None:
+    """ACE of Base's confidence, as it is and mapped; None where no map was asked for."""
+    rows = results["analyses"].get("score_maps")
+    if not rows:
+        return None
+    base = [{**row, "map": "none"} for row in results["analyses"]["confidence"] if row["method"] == "Base"]
+    return pivot(
+        "score-maps",
+        "ACE of Base with its confidence as it is, and mapped by what validation questions taught; the "
+        "answers and their accuracy stay the same",
+        [*base, *rows],
+        {**PAIR, "map": "Map"},
+        [Field(name, "ace", where={"measure": name}) for name in measures_in_order(results["measures"])],
+        heads=dict.fromkeys(
+            (row["model"], row["dataset"], name) for row in rows for name in ("none", row["map"])
+        ),
+    )
 
 
 # ---- Fits and answers -------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report.cost_tables import cost_tables, growth_table
 from semcal.report.further_tables import further_tables
-from semcal.report.grid_results import read_environment
 from semcal.report.paper_tables import paper_tables
 from semcal.report.published import published_tables
+from semcal.report.results import read_environment
 from semcal.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
 from semcal.report.tables import Table, deviation_table
 

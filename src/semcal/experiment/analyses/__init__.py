@@ -43,6 +43,8 @@ transfer            model, fitted_on, used_on, measure         `scores_by_settin
 growth              model, dataset                             `answers.growth`
 remedies            model, dataset                             `normal_form_ablation.ablation_clusters`
 remedy_scores       model, dataset, measure, metric            `normal_form_ablation.ablation_scores`
+score_maps          model, dataset, map, measure; there only   `scores_by_setting.score_maps`
+                    with `extras.score_maps`
 =================== ========================================== ============================================
 
 The sheet of table 12 has no number: the report writes it (`audit.audit_sheet`). Claims and findings, which go
@@ -75,7 +77,7 @@ from semcal.experiment.analyses.normal_form_ablation import (
 )
 from semcal.experiment.analyses.pair_scores import PairScores
 from semcal.experiment.analyses.scores_by_method import confidence, entropy, selective, volatility
-from semcal.experiment.analyses.scores_by_setting import generations, losses, transfer
+from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
 from semcal.experiment.analyses.selections import fits, prompts, refits, splits, temperatures
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.grid_settings import GridSettings
@@ -203,6 +205,8 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
         rows |= {name: rows_of(scores) for name, rows_of in OF_SCORES.items()}
         twice = list(ablations(scores))
         rows |= {"remedies": ablation_clusters(twice), "remedy_scores": ablation_scores(twice)}
+        if "validation_scores" in run.selections[pair]:
+            rows["score_maps"] = score_maps(scores)
     return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice)
 
 
