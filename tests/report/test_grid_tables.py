@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.report.cost_tables import cost_tables
-from semcal.report.grid_tables import grid_tables, write_tables
+from semcal.report.grid_tables import cost_tables, grid_tables, write_tables
 from semcal.report.table_writers import csv_text, markdown
 from semcal.report.tables import Table, cell_of, mark, number
 

@@ -20,11 +20,10 @@ from markupsafe import Markup
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report import summary
-from semcal.report.cost_tables import cost_tables
 from semcal.report.explorer import Explorer, script_json
 from semcal.report.figures import RELIABILITY_NOTE
 from semcal.report.glossary import GLOSSARY
-from semcal.report.grid_tables import grid_tables
+from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.results import read_environment
 from semcal.report.sections import SECTIONS, PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table

@@ -1,29 +1,34 @@
-"""How a fit found its recalibrator: the loss against T with its certificate, or the loss of every step."""
+"""How a fit went: its loss against T with a certificate, the loss of every step, and the learning curve."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fontTools import subset
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from semcal.errors import UsageError
-from semcal.records import atomic_write
-from semcal.report.figures import BAND, INK, QUIET, RULE, method_colour, style
+from semcal.report.figures import (
+    BAND,
+    INK,
+    MEASURE_MARKERS,
+    METHOD_COLOURS,
+    QUIET,
+    RULE,
+    measure_marker,
+    method_colour,
+    style,
+)
 
 if TYPE_CHECKING:
+    from semcal.experiment.learning_curve import LearningCurve
     from semcal.recalibration import GradientSteps, TemperatureFit
 
-__all__ = ["check_figure_path", "loss_figure", "steps_figure", "write_figure"]
+__all__ = ["learning_curve_figure", "loss_figure", "steps_figure"]
 
-SUFFIXES = (".pdf", ".png", ".svg")
 #: The temperatures shown are at most this factor away from T and from 1.
 REACH = 3.0
 TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20)
@@ -31,17 +36,9 @@ TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20)
 
 @style()
 def loss_figure(fit: TemperatureFit) -> Figure:
-    """Mean loss per token against T, with the optimum, its certificate and its 95 % interval.
+    """Mean loss per token against T, with the optimum (exact solver), its certificate and 95 % interval.
 
-    Parameters
-    ----------
-    fit : TemperatureFit
-        Of the exact solver.
-
-    Returns
-    -------
-    Figure
-        For print. Line: the loss on the calibration set. Band: interval of T. Rings: T = 1 and the optimum.
+    Line: the loss on the calibration set. Band: interval of T. Rings: T = 1 and the optimum.
     """
     figure = Figure(figsize=(4.2, 3.1), layout="constrained")
     axes = figure.subplots()
@@ -90,20 +87,10 @@ def _certificate(fit: TemperatureFit) -> str:
 
 @style()
 def steps_figure(steps: GradientSteps, *, method: str) -> Figure:
-    """Mean loss of the tokens of each step, averaged over equal shares of the steps.
+    """Mean loss per token of each step of a fit by sgd (`recalibrator.sgd_`).
 
-    Parameters
-    ----------
-    steps : GradientSteps
-        Of a recalibrator that was fitted by sgd (`recalibrator.sgd_`).
-    method : str
-        For the title and the colour.
-
-    Returns
-    -------
-    Figure
-        For print. Dots: shares of the steps; line: their running mean over a tenth of the training. A
-        step's loss is that of the few questions it saw, so the dots scatter however good the fit is.
+    Dots: averages over equal shares of the steps; line: their running mean over a tenth of the training. A
+    step's loss is that of the few questions it saw, so the dots scatter however good the fit is.
     """
     figure = Figure(figsize=(4.2, 3.1), layout="constrained")
     axes, colour = figure.subplots(), method_colour(method)
@@ -137,39 +124,54 @@ def _grid(axes: Axes) -> None:
     axes.title.set_color(INK)
 
 
-def check_figure_path(path: Path) -> Path:
-    """Return a path that a figure can be written to; UsageError for another file type."""
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"a plot is written as {', '.join(SUFFIXES)}, got {path}; name such a file")
-    return path
+CURVE_LABELS = {"ace": "ACE (lower is better)", "brier": "Brier score (lower is better)"}
+#: One colour a measure: here all is TS.
+COLOURS = dict(zip(MEASURE_MARKERS, [*METHOD_COLOURS.values(), "#000000"]))
 
 
-def write_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure on white; the same figure gives the same bytes.
+def _draw_learning_curve(axes: Axes, curve: LearningCurve, measure: str, metric: str) -> None:
+    """Draw one curve: the mean over subsets, their spread as a band, bars for other validation questions.
 
-    Raises
-    ------
-    UsageError
-        If the file type is not .pdf, .png or .svg.
+    The sizes stand at equal distances, 0 (T = 1) first.
     """
-    metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-    with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
-        figure.savefig(
-            handle, format=path.suffix[1:], dpi=200, metadata=metadata[path.suffix], facecolor="white"
-        )
-    return path
+    points = curve.of(measure, metric)
+    place = np.arange(len(points))
+    mean = np.array([point.mean for point in points])
+    ends = np.array([[mean - point.low, point.high - mean] for mean, point in zip(mean, points)]).T
+    colour = COLOURS.get(measure, "#000000")
+    spread = np.array([[point.subset_low, point.subset_high] for point in points]).T
+    axes.fill_between(place, *spread, color=colour, alpha=0.18, linewidth=0)
+    axes.errorbar(
+        place,
+        mean,
+        yerr=ends,
+        color=colour,
+        marker=measure_marker(measure),
+        markersize=4,
+        linewidth=1.3,
+        elinewidth=0.5,
+        label=measure,
+    )
+    axes.set_xticks(place, [str(point.n) if point.n else "none" for point in points])
+    axes.set_xlabel("labelled questions")
+    axes.set_ylabel(CURVE_LABELS[metric])
+    axes.grid(axis="y", color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
 
 
-@contextmanager
-def _plain_fonts() -> Iterator[None]:
-    """Leave OpenType's layout tables out of fonts in a PDF: none is used there, and cutting them down to the
-    letters of a figure takes two thirds of the time that a font takes."""
-    before = getattr(subset.Options, "_drop_tables_default", None)
-    if before is None:  # it is not public: without it, figures take longer and look the same
-        yield
-        return
-    subset.Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
-    try:
-        yield
-    finally:
-        subset.Options._drop_tables_default = before
+@style()
+def learning_curve_figure(
+    curve: LearningCurve, *, measures: Sequence[str] = ("E-SC", "L-SC", "G-SC")
+) -> Figure:
+    """ACE and Brier score on validation against the number of labelled questions; a line a measure.
+
+    Band: quantiles over subsets (which questions one labels). Bars: bootstrap interval over validation
+    questions, which is wider, and which all points of a line share for the most part.
+    """
+    figure = Figure(figsize=(3.2 * len(CURVE_LABELS) + 0.2, 2.9), layout="constrained")
+    for axes, metric in zip(figure.subplots(1, len(CURVE_LABELS)), CURVE_LABELS):
+        for measure in measures:
+            _draw_learning_curve(axes, curve, measure, metric)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure

@@ -12,21 +12,20 @@ from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.paths import slug
-from semcal.report.figures import style
-from semcal.report.grid_figures.counts import count_figure
-from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
-from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
-from semcal.report.grid_figures.pull import pull_figure
-from semcal.report.grid_figures.reliability import before_after_figure, reliability_figure
-from semcal.report.grid_figures.scatter import scatter_figure
-from semcal.report.grid_figures.schematic import schematic_figure
-from semcal.report.grid_figures.selective import PAPER, selective_figure
-from semcal.report.losses import write_figure
+from semcal.report.distribution_figures import (
+    before_after_figure,
+    correlation_figure,
+    distribution_figure,
+    reliability_figure,
+)
+from semcal.report.figures import style, write_figure
+from semcal.report.question_figures import prompt_figure, prompts_of, schematic_figure, teaser_figure
+from semcal.report.score_figures import count_figure, scatter_figure, selective_figure
 from semcal.report.summary import MEASURE, compared_methods
 
 __all__ = ["CAPTIONS", "GridFigure", "PlannedFigure", "grid_figures", "planned_figures", "write_files"]
 
-Entry = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 CAPTIONS = {
     "0": "How often answers of a given confidence are right, before and after recalibration.",
@@ -50,26 +49,17 @@ CAPTIONS = {
     "10": "Pearson correlation between the measures' confidences, all runs together.",
     "11": "How often answers of a given confidence are right, all runs together.",
 }
+#: The measures of figure 4; figure 5 has all.
+SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
 
 
 @dataclass(frozen=True, eq=False)
 class GridFigure:
-    """One figure of a grid run.
+    """One figure of a grid run."""
 
-    Attributes
-    ----------
-    number : str
-        As in analyses.md: "1" to "10", with a letter where one figure has parts.
-    name : str
-        Of its files, without suffix.
-    of : tuple of str
-        The model, or the model and the data set, that it shows; empty where it shows all.
-    figure : Figure
-    """
-
-    number: str
-    name: str
-    of: tuple[str, ...]
+    number: str  # as in analyses.md: "1" to "10", with a letter where one figure has parts
+    name: str  # of its files, without suffix
+    of: tuple[str, ...]  # the model, or the model and the data set, that it shows; empty where it shows all
     figure: Figure
 
     @property
@@ -80,23 +70,15 @@ class GridFigure:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFigure:
-    """A figure that is still to be drawn, by any process.
-
-    Attributes
-    ----------
-    number, name, of
-        Of the `GridFigure`.
-    draw : callable
-        Gives the figure; None where there is nothing to draw.
-    """
+    """A `GridFigure` that is still to be drawn, by any process."""
 
     number: str
     name: str
     of: tuple[str, ...]
-    draw: Callable[[], Figure | None]
+    draw: Callable[[], Figure | None]  # None where there is nothing to draw
 
     def drawn(self) -> GridFigure | None:
-        """Draw it, each part where it stays: it is laid out once, not for every file."""
+        """Draw it and lay it out, once for all its files."""
         figure = self.draw()
         if figure is None:
             return None
@@ -107,14 +89,7 @@ class PlannedFigure:
 
 
 def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[PlannedFigure]:
-    """Every figure for which there may be something to draw.
-
-    Parameters
-    ----------
-    run : FinishedRun
-    results : mapping
-        The content of its results.json.
-    """
+    """Every figure of a run and its results.json for which there may be something to draw."""
     return [
         PlannedFigure(number, "+".join([f"figure-{_digits(number)}-{subject}", *map(slug, of)]), of, draw)
         for number, subject, of, draw in _planned(run, results["analyses"])
@@ -124,6 +99,11 @@ def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[Planne
 def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridFigure]:
     """Draw every figure for which there is something to draw, one at a time."""
     return (figure for one in planned_figures(run, results) if (figure := one.drawn()) is not None)
+
+
+def write_files(figure: GridFigure, folder: Path) -> list[Path]:
+    """Write one figure as PDF and PNG."""
+    return [write_figure(figure.figure, folder / f"{figure.name}.{suffix}") for suffix in ("pdf", "png")]
 
 
 def _digits(number: str) -> str:
@@ -138,7 +118,7 @@ def _digits(number: str) -> str:
 
 
 def _planned(
-    run: FinishedRun, analyses: Mapping[str, Sequence[Entry]]
+    run: FinishedRun, analyses: Mapping[str, Sequence[Row]]
 ) -> Iterator[tuple[str, str, tuple[str, ...], Callable[[], Figure | None]]]:
     """(number, subject, what it shows, what draws it)."""
     models, datasets, measures = run.models, run.datasets, run.measures
@@ -146,12 +126,12 @@ def _planned(
     if MEASURE in measures:
         for pair in run.pairs:
             yield "0", "before-after", pair, partial(before_after_figure, run, *pair, compared, MEASURE)
-    yield "1", "pull", (), partial(pull_figure, run, models[0], datasets[0])
+    yield "1", "pull", (), partial(teaser_figure, run, models[0], datasets[0])
     yield "2", "schematic", (), partial(schematic_figure, run, models[0], datasets[0])
     yield "3", "scatter", (), partial(scatter_figure, analyses["confidence"], models, datasets)
     for model in models:
         curves = _of(analyses["selective"], model)
-        shown = [name for name in PAPER if name in measures]
+        shown = [name for name in SELECTIVE if name in measures]
         yield "4", "selective", (model,), partial(selective_figure, curves, datasets, shown)
         yield "5", "selective", (model,), partial(selective_figure, curves, datasets, measures)
     for pair in run.pairs:
@@ -173,14 +153,9 @@ def _planned(
             yield "11", "reliability", (model, measure), partial(reliability_figure, run, model, measure)
 
 
-def _of(entries: Sequence[Entry], model: str, dataset: str | None = None) -> list[Entry]:
+def _of(entries: Sequence[Row], model: str, dataset: str | None = None) -> list[Row]:
     return [
         entry
         for entry in entries
         if entry["model"] == model and (dataset is None or entry["dataset"] == dataset)
     ]
-
-
-def write_files(figure: GridFigure, folder: Path) -> list[Path]:
-    """Write one figure as PDF and PNG."""
-    return [write_figure(figure.figure, folder / f"{figure.name}.{suffix}") for suffix in ("pdf", "png")]

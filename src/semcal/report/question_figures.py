@@ -1,4 +1,4 @@
-"""Figure 2: one stored question worked through: answers → meanings → statistics → seven distributions."""
+"""Single questions: its meanings at two temperatures, one worked through, and the exact prompts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,118 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from scipy.special import entr
 
+from semcal.experiment.analyses.answers import base_candidate
 from semcal.experiment.finished import FinishedRun
+from semcal.experiment.grid_settings import Grading
 from semcal.records import parse_float
-from semcal.report.figures import INK, QUIET, RULE, style
-from semcal.report.grid_figures.lettering import shortened
+from semcal.report.figures import INK, OTHER, QUIET, RULE, shortened, style, wrapped
 
-__all__ = ["schematic_figure"]
+__all__ = ["prompt_figure", "prompts_of", "schematic_figure", "teaser_figure"]
 
 Row = Mapping[str, Any]
+
+# ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------
+
+MEASURE = "L-SC"
+#: Right and wrong differ in lightness and hatching too, for print without colour.
+COLOURS = {True: "#009e73", False: "#d55e00", None: OTHER}
+MARKS = {True: "✓", False: "✗", None: ""}
+#: Meanings beyond these are drawn as one bar.
+SHOWN = 5
+
+
+@style()
+def teaser_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
+    """One question with its L-SC at T = 0.5 (SE) and at the fitted temperature (TS).
+
+    Of the questions of run 0 with several meanings, those first that TS gets right, then those with few
+    meanings, the one whose squared error of confidence falls most from SE to TS. None where there is none, or
+    the run lacks one of the methods or the measure.
+    """
+    if not {"SE", "TS"} <= set(run.methods) or MEASURE not in run.measures:
+        return None
+    pair = [
+        run.rows(model, dataset, run.choice(model, dataset, name, MEASURE)["candidate"])
+        for name in ("SE", "TS")
+    ]
+    before, after = max(zip(*pair, strict=True), key=lambda rows: (_worth(*rows), rows[0]["id"]))
+    if not _worth(before, after)[0]:
+        return None
+    asked = wrapped(before["question"], 62)
+    figure = Figure(
+        figsize=(3.25, 1.15 + 0.14 * len(asked) + 0.17 * (_bars(before) + _bars(after))), layout="constrained"
+    )
+    figure.suptitle("\n".join(asked), x=0.01, ha="left", size=8, parse_math=False)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(_bars(before), _bars(after)))
+    temperature = run.choice(model, dataset, "TS", MEASURE)["temperature"]
+    grading = Grading(**run.settings["grading"])
+    _draw_meanings(upper, before, "(a) SE, T = 0.5", grading)
+    _draw_meanings(lower, after, f"(b) TS, T = {temperature:.2f}", grading)
+    lower.set_xlabel(f"{MEASURE} of each meaning", labelpad=2)
+    return figure
+
+
+def _worth(before: Row, after: Row) -> tuple[bool, bool, bool, float]:
+    """How well a question shows what T does: TS right, few meanings, and much less squared error."""
+    known = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
+    if not known or len(after["clusters"]) == 1:
+        return False, False, False, 0.0
+    gain = _error(before) - _error(after)
+    right = gain > 0 and bool(after["correct"][MEASURE])
+    return True, right, len(after["clusters"]) <= SHOWN, gain
+
+
+def _error(row: Row) -> float:
+    return float((row["confidence"][MEASURE] - row["correct"][MEASURE]) ** 2)
+
+
+def _bars(row: Row) -> int:
+    return min(len(row["clusters"]), SHOWN + 1)
+
+
+def _draw_meanings(axes: Axes, row: Row, title: str, grading: Grading) -> None:
+    """A bar for each meaning, the most confident at the top, with how often it was answered."""
+    confidences = row["confidences"][MEASURE]
+    order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
+    bars: list[tuple[str, float, bool | None]] = [_bar(row, i, grading) for i in order[:SHOWN]]
+    if rest := order[SHOWN:]:
+        bars.append((f"{len(rest)} more", sum(confidences[i] for i in rest), None))
+    names = [name for name, _, _ in bars]
+    places = range(len(bars))
+    for place, (_, value, right) in zip(places, bars):
+        axes.barh(
+            place,
+            value,
+            height=0.72,
+            color=COLOURS[right],
+            hatch="////" if right is False else "",
+            edgecolor="white",
+            linewidth=0,
+        )
+        axes.text(value + 0.015, place, f"{value:.2f} {MARKS[right]}", va="center", size=7)
+    axes.set_yticks(places, names, parse_math=False)
+    axes.set_title(title, loc="left", pad=3, color=INK)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_xlim(0, 1.18)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_color(QUIET)
+    axes.grid(axis="x", color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
+    """Name and confidence of a meaning, and whether it is right: as the run graded it, or by its rules."""
+    members = [row["samples"][i] for i in row["clusters"][cluster]]
+    if cluster == row["top_cluster"][MEASURE]:
+        right = bool(row["correct"][MEASURE])
+    else:
+        shown = members[: grading.members]
+        right = grading.grader().grade(row["question"], shown, row["answers"]).correct
+    return f"{shortened(members[0], 24)}  ×{len(members)}", row["confidences"][MEASURE][cluster], right
+
+
+# ---- Figure 2: answers → meanings → statistics → seven distributions -------------------------------------
 
 #: Meanings differ in lightness, dark to light, and are numbered.
 SHADES = ("#1b5e82", "#6aa6c8", "#a9cbdf", "#d3e4ee")
@@ -48,19 +152,11 @@ HEADS = ("n", "s", "$\\bar{s}$", "H", "E")
 def schematic_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     """How the seven measures come from the answers to one stored question.
 
-    Parameters
-    ----------
-    run : FinishedRun
-    model, dataset : str
-
-    Returns
-    -------
-    Figure or None
-        For print. The question is one of Base's, run 0, with three meanings (else two or four) whose measures
-        differ most. None where there is none, or no likelihoods.
+    It is one of Base's, run 0, with three meanings (else two or four) whose measures differ most. None where
+    there is none, or no likelihoods.
     """
     method = "Base" if "Base" in run.methods else run.methods[0]
-    rows = run.rows(model, dataset, run.choice(model, dataset, method, run.measures[0])["candidate"])
+    rows = run.rows(model, dataset, base_candidate(run, model, dataset))
     fitting = [row for row in rows if _fits(row, run.measures)]
     if not fitting:
         return None
@@ -199,3 +295,39 @@ def _ink_on(number: int) -> str:
 
 def _head(axes: Axes, x: float, text: str) -> None:
     axes.text(x, 0.4, text, size=7.5, va="center", color=QUIET)
+
+
+# ---- Figure 8: the exact prompts -------------------------------------------------------------------------
+
+FONT = "DejaVu Sans Mono"
+#: Letters a line, their size in points, and the distance of lines in inches.
+WIDTH, SIZE, LINE = 122, 6.3, 0.118
+
+
+def prompts_of(entries: Sequence[Row]) -> dict[str, str]:
+    """Prompts of the first model: "closed book, NAME" and "open book, NAME" → a prompt, once each."""
+    found: dict[bool, Row] = {}
+    for entry in entries:
+        if entry["prompt"] is not None:
+            found.setdefault(entry["open_book"], entry)
+    return {
+        f"{'open' if book else 'closed'} book, {found[book]['dataset']}": found[book]["prompt"]
+        for book in (False, True)
+        if book in found
+    }
+
+
+@style()
+def prompt_figure(prompts: Mapping[str, str]) -> Figure:
+    """The prompts (`prompts_of`) as a page of text, one under another."""
+    parts = {title: wrapped(text, WIDTH, FONT) for title, text in prompts.items()}
+    height = sum(0.5 + LINE * len(lines) for lines in parts.values())
+    figure = Figure(figsize=(6.75, height))
+    y = height
+    for letter, (title, lines) in zip("ab", parts.items()):
+        figure.text(0.012, (y - 0.2) / height, f"({letter}) {title}", size=8.5, color=INK, parse_math=False)
+        for number, line in enumerate(lines):
+            place = (y - 0.4 - LINE * number) / height
+            figure.text(0.02, place, line, size=SIZE, family=FONT, color=INK, parse_math=False)
+        y -= 0.5 + LINE * len(lines)
+    return figure
