@@ -22,30 +22,6 @@ from matplotlib.ft2font import FT2Font
 from semcal.errors import UsageError
 from semcal.records import atomic_write
 
-__all__ = [
-    "BAND",
-    "INK",
-    "MEASURE_MARKERS",
-    "METHOD_COLOURS",
-    "METHOD_LINES",
-    "OTHER",
-    "QUIET",
-    "RELIABILITY_NOTE",
-    "RULE",
-    "check_figure_path",
-    "drawable",
-    "legend_above",
-    "measure_marker",
-    "method_colour",
-    "padded",
-    "panels",
-    "ruled",
-    "shortened",
-    "style",
-    "wrapped",
-    "write_figure",
-]
-
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
 

@@ -15,8 +15,8 @@ from semcal.report.tables import (
     Field,
     Row,
     Table,
+    flat_table,
     in_order,
-    listed,
     mark,
     means_of,
     measures_in_order,
@@ -63,7 +63,7 @@ def further_tables(results: Results) -> list[Table]:
 
 def _claims(rows: Sequence[Row]) -> Table:
     index = {"claim": "Claim", "source": "Where", "verdict": "Verdict", "because": "Because"}
-    return listed("claims", "The paper's claims, and what becomes of them in this run", rows, index)
+    return flat_table("claims", "The paper's claims, and what becomes of them in this run", rows, index)
 
 
 def _paired(results: Results, quantity: str) -> Table | None:
@@ -136,13 +136,13 @@ def _score_maps(results: Results) -> Table | None:
 def _refits(rows: Sequence[Row]) -> Table | None:
     """Temperatures over runs that fitted anew; None where one fit served all."""
     caption = "Temperatures over runs, each with a fit of its own: mean ± standard error over runs"
-    return listed("refits", caption, rows, CANDIDATE, Field("T", "temperature")) if rows else None
+    return flat_table("refits", caption, rows, CANDIDATE, Field("T", "temperature")) if rows else None
 
 
 def _fits(rows: Sequence[Row] | None) -> Table | None:
     if not rows:
         return None
-    return listed(
+    return flat_table(
         "fits",
         "Fits: NLL of the reference tokens (nats), and the share of positions where another token becomes"
         " the most likely or the ten most likely change order (* T at its bound)",
@@ -158,7 +158,7 @@ def _fits(rows: Sequence[Row] | None) -> Table | None:
 
 
 def _answers(results: Results) -> Table:
-    return listed(
+    return flat_table(
         "answers",
         f"Distinct answers and meanings among {results['m']} draws (means per question), and the share of "
         "draws that refuse to answer",
@@ -178,7 +178,7 @@ def _deciding_rules(rows: Sequence[Row]) -> Table | None:
         return float(row["rules"].get(rule, 0) / row["n"])
 
     rules = sorted({rule for row in rows for rule in row["rules"]})
-    return listed(
+    return flat_table(
         "deciding-rules",
         "Share of Base's answers in run 0 on which each rule of grading decided",
         rows,
@@ -190,7 +190,7 @@ def _deciding_rules(rows: Sequence[Row]) -> Table | None:
 def _rules_alone(rows: Sequence[Row] | None) -> Table | None:
     if not rows:
         return None
-    return listed(
+    return flat_table(
         "rules-alone",
         "Share of Base's answers (E-SC, run 0) that a rule of grading accepts alone, and with the rules "
         "before it; what it accepts or rejects alone against grading by entailment",
@@ -267,7 +267,7 @@ def _token_classes(fits: Sequence[Row]) -> Table | None:
         value: float | None = fit["classes"].get(name, {}).get(key)
         return value
 
-    return listed(
+    return flat_table(
         "token-classes",
         "Tokens of the validation answers by class: their share, and under Base, SE and every fit by NLL "
         "their mean NLL (nats) and temperature (Platt has none)",
@@ -332,7 +332,7 @@ def _ablation_clusters(rows: Sequence[Row]) -> Table:
     def wrong(key: str, arm: str, row: Row) -> Any:
         return row["pairs"] and row["pairs"][key][arm]
 
-    return listed(
+    return flat_table(
         "remedies",
         f"Clusters {TWICE}: the share of questions whose clusters differ, meanings per question, and of "
         "the labelled pairs of distinct answers those of one meaning that are split and those of two that "

@@ -16,7 +16,7 @@ from semcal.report.paper_tables import paper_tables
 from semcal.report.published import published_tables
 from semcal.report.results import read_environment
 from semcal.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
-from semcal.report.tables import Field, Row, Table, deviation_table, in_order, listed
+from semcal.report.tables import Field, Row, Table, deviation_table, flat_table, in_order
 
 __all__ = ["cost_tables", "grid_tables", "resampled_groups", "write_tables"]
 
@@ -94,7 +94,7 @@ def _growth(rows: Sequence[Row] | None) -> Table | None:
         found: Mapping[int, float] = dict(zip(row["draws"], row["pairs"]["mean"]))
         return found.get(draws)
 
-    return listed(
+    return flat_table(
         "growth",
         "Ordered pairs of distinct answers to a question, which clustering compares at most, by number of "
         "draws m, and the b of m^b through them (all draws distinct: 2 and a little more); of distinct "
@@ -141,7 +141,7 @@ def _fit_costs(results: Results, record: Row) -> Table | None:
     ]
     if not rows:
         return None
-    return listed(
+    return flat_table(
         "cost-fits",
         "Recalibrators: parameters, CPU seconds of a fit (features not counted, the tables that fits share "
         "counted towards the first), and CPU time for each sampled token beyond that of Base, prompts "
@@ -192,7 +192,7 @@ def _stage_costs(seconds: Mapping[str, float]) -> Table | None:
     if not whole:
         return None
     exponents = [(size, of) for of in ("Paper", "Benchmark") for size in ("m", "L")]
-    return listed(
+    return flat_table(
         "cost-stages",
         f"CPU seconds of each stage and its share of {whole:.0f}. The paper states that m answers of L "
         "tokens cost O(mL) to generate, which dominates, O(mL) to score, and O(m²) comparisons to cluster, "

@@ -16,8 +16,8 @@ from semcal.report.tables import (
     Field,
     Row,
     Table,
+    flat_table,
     in_order,
-    listed,
     measures_in_order,
     number,
     pivot,
@@ -248,7 +248,7 @@ def _agreement(rows: Sequence[Row]) -> Table | None:
     known = [row for row in rows if row["n"]]
     if not known:
         return None
-    return listed(
+    return flat_table(
         "13-agreement",
         "Agreement of grading by words with grading by entailment on Base's answers of run 0, its 95 % "
         "interval (Wilson), and the shares that one alone accepts",

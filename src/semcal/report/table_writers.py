@@ -13,17 +13,6 @@ from typing import Any
 
 from semcal.report.tables import Cell, Table
 
-__all__ = [
-    "csv_lines",
-    "csv_text",
-    "latex",
-    "latex_text",
-    "markdown",
-    "markdown_text",
-    "one_line",
-    "table_latex",
-]
-
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 

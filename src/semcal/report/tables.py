@@ -10,26 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-__all__ = [
-    "LARGER_IS_BETTER",
-    "MISSING",
-    "NAMES",
-    "Cell",
-    "Column",
-    "Field",
-    "Table",
-    "cell_of",
-    "counted",
-    "deviation_table",
-    "in_order",
-    "listed",
-    "mark",
-    "means_of",
-    "measures_in_order",
-    "number",
-    "pivot",
-]
-
 #: How a metric of results.json is written for readers.
 NAMES = {
     "accuracy": "accuracy",
@@ -194,7 +174,9 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     return [replace(cell, best=True, tied=tied) if cell.text == best else cell for cell in cells]
 
 
-def listed(name: str, caption: str, rows: Iterable[Row], index: Mapping[str, str], *fields: Field) -> Table:
+def flat_table(
+    name: str, caption: str, rows: Iterable[Row], index: Mapping[str, str], *fields: Field
+) -> Table:
     """A table with a row for each row of results, named by the keys of `index` under their headings."""
     body = ((*(Cell(row[key]) for key in index), *(one.cell(row) for one in fields)) for row in rows)
     return _table(name, caption, index, fields, body)
@@ -308,7 +290,7 @@ def deviation_table(results: Row) -> Table | None:
         return None
     rows = [{key: _setting_text(value) for key, value in row.items()} for row in deviations]
     index = {"setting": "Setting", "here": "Here", "paper": "Paper"}
-    return replace(listed("deviations", "Where this run deviates from the paper", rows, index), heads=1)
+    return replace(flat_table("deviations", "Where this run deviates from the paper", rows, index), heads=1)
 
 
 def _setting_text(value: Any) -> str:

@@ -17,17 +17,6 @@ from semcal.experiment.analyses.pair_scores import PairScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
-__all__ = [
-    "QUANTITIES",
-    "benefit",
-    "contrast_summary",
-    "contrast_text",
-    "entropy_contrast",
-    "measures_of",
-    "paired_tests",
-    "pooled_benefit",
-]
-
 
 @dataclass(frozen=True)
 class Quantity:

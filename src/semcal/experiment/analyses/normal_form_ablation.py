@@ -18,18 +18,6 @@ from semcal.metrics.resampling import drawn_weights
 from semcal.qa.groups import several, ties_of
 from semcal.registry import Registry
 
-__all__ = [
-    "ARMS",
-    "METRICS",
-    "Ablation",
-    "PairErrors",
-    "ablation_clusters",
-    "ablation_scores",
-    "ablations",
-    "labels_of",
-    "pair_errors",
-]
-
 Rows = Sequence[Mapping[str, Any]]
 Counts = NDArray[np.int64]
 #: (question, an answer, another) → whether they mean the same; None where that is not known.

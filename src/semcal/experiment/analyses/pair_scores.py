@@ -19,18 +19,6 @@ from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.columns import Columns, Floats
 from semcal.metrics import CommonResamples, Interval
 
-__all__ = [
-    "BOOTSTRAPPED",
-    "VARIANTS",
-    "Key",
-    "MetricOptions",
-    "PairScores",
-    "ScoreArrays",
-    "over_runs",
-    "row_names",
-    "stack_runs",
-]
-
 Key = tuple[str, str]
 #: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
 #: be right; of one of these members; of a greedy answer.

@@ -43,16 +43,6 @@ from semcal.experiment.analyses.normal_form_ablation import ARMS, METRICS, Ablat
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.metrics import Contrast, ace, auroc, ece
 
-__all__ = [
-    "correlations_claim",
-    "filler_claim",
-    "findings",
-    "grading_claim",
-    "independence_claim",
-    "metrics_claim",
-    "order_claim",
-]
-
 Fit = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
