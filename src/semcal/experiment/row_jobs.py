@@ -69,7 +69,7 @@ def _scores_of_base(
 ) -> dict[str, dict[str, list[Any]]]:
     """Measure → confidence and correctness of Base on validation, from which score maps are learnt."""
     alphas = list(spec["measure_alphas"])
-    found = {}
+    found: dict[str, dict[str, list[Any]]] = {}
     for measure, entry in chosen["Base"].chosen.items():
         rows = graded["Base"][alphas.index(entry.measure_alpha) if entry.measure_alpha else 0]
         scores = scores_by_measure(rows, [measure])[measure]

@@ -43,18 +43,20 @@ _READ: dict[tuple[Path, int | None], tuple[Mapping[str, Floats], Mapping[str, Fl
 def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: str) -> tuple[Floats, Floats]:
     """Confidence and correctness of the questions of all runs for which the measure is defined."""
     candidate = run.choice(model, dataset, method, measure)["candidate"]
-    found = [_by_measure(run, model, dataset, candidate, number=number) for number in range(run.runs)]
+    found = [_by_measure(run, model, dataset, candidate, number) for number in range(run.runs)]
     confidence, correct = (np.concatenate([one[i][measure] for one in found]) for i in (0, 1))
     known = ~(np.isnan(confidence) | np.isnan(correct))
     return confidence[known], correct[known]
 
 
-def _by_measure(run: FinishedRun, *of: str, number: int) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
-    """Confidence and correctness by measure of (model, data set, candidate) in a run; a file is read once."""
-    path = run.samples_path(*of, number)
+def _by_measure(
+    run: FinishedRun, model: str, dataset: str, candidate: str, number: int
+) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
+    """Confidence and correctness by measure of a candidate in a run; a file is read once."""
+    path = run.samples_path(model, dataset, candidate, number)
     key = (path, path.stat().st_mtime_ns if path.exists() else None)
     if key not in _READ:
-        found = read_columns(run, *of, number=number)
+        found = read_columns(run, model, dataset, candidate, number)
         _READ[key] = found.confidence, found.correct
     return _READ[key]
 

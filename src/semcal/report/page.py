@@ -21,11 +21,10 @@ from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report import summary
 from semcal.report.explorer import Explorer, script_json
-from semcal.report.figures import RELIABILITY_NOTE
 from semcal.report.glossary import GLOSSARY
 from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.results import read_environment
-from semcal.report.sections import SECTIONS, PageFigure, sections_of
+from semcal.report.sections import PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table
 
 __all__ = ["page", "write_page"]
@@ -53,7 +52,7 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
     """Return the page of a run as text; the same run gives the same text."""
     environment = read_environment(run.folder)
     figures = list(figures)
-    plots = {figure.of: Markup(figure.svg) for figure in figures if figure.number == "0"}
+    plots = {figure.of: figure.svg for figure in figures if figure.number == "0"}
     found = summary.findings(results)
     sections = sections_of(results, figures, [*grid_tables(results), *cost_tables(results, environment)])
     script = _files("explorer.js", "page.js")
@@ -66,7 +65,6 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         findings=[{"finding": one, "plot": plots.get(pair, Markup())} for one, pair in zip(found, run.pairs)],
         compared=list(dict.fromkeys((found[0].against, found[0].method))),
         headlines=summary.headlines(found),
-        reliability_note=RELIABILITY_NOTE,
         headline_table=summary.headline_table(results),
         sections=sections,
         links=_links({one.section.name for one in sections}),
@@ -89,15 +87,10 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
 
 def _links(sections: set[str]) -> dict[str, str]:
     """What stands in the bar at the top."""
-    named = {section.name: section.title for section in SECTIONS}
-    before = ("scores", "measures", "reliability", "selective", "fits")
-    return {
-        "findings": "What changed",
-        **{name: named[name] for name in before if name in sections},
-        "explorer": "Questions",
-        "claims": "Claims",
-        "settings": "Settings",
-    }
+    first = {"findings": "What changed", "scores": "Scores"}
+    some = {"measures": "By measure", "reliability": "Reliability", "selective": "Selective answering"}
+    last = {"explorer": "Questions", "claims": "Claims", "settings": "Settings"}
+    return {**first, **{name: said for name, said in some.items() if name in sections}, **last}
 
 
 def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from semcal.experiment.paths import slug
 from semcal.report.figures import RELIABILITY_NOTE
 from semcal.report.grid_figures import GridFigure
@@ -25,13 +27,13 @@ class PageFigure:
     number: str
     of: tuple[str, ...]  # what it shows, as in `GridFigure`
     caption: str
-    svg: str
+    svg: Markup
     width: float  # rem
 
 
 def page_figure(figure: GridFigure, name: str) -> PageFigure:
     """A figure as an svg element; `name` makes its ids its own."""
-    svg = inline_svg(figure.figure, name, f"Figure {figure.number}: {figure.caption}")
+    svg = Markup(inline_svg(figure.figure, name, f"Figure {figure.number}: {figure.caption}"))
     width = figure.figure.get_figwidth() * REM_PER_INCH
     return PageFigure(figure.number, figure.of, figure.caption, svg, width)
 

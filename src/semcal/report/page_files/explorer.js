@@ -5,9 +5,8 @@
 // Blocks (JSON, gzip, base64) are read when they are first asked for:
 //   #questions-D      [[id, question, answers, context?]]
 //   #block-M-D-R      what model M did on data set D in run R:
-//     texts, forms    texts of answers; normal forms
+//     texts, forms, rules   texts of answers; normal forms; names of rules that decided
 //     form_of         text → its normal form, by place; -1 where there is none
-//     rules           names of rules that decided
 //     candidates      name → for each question an entry, or null:
 //                     [clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]
 //     verdicts        null, or for each question [premise, hypothesis, entails, …], by places in forms
@@ -15,15 +14,12 @@
 //   confidences and entropies are whole ten-thousandths, log-likelihoods whole thousandths
 // Below, k is the place of the chosen measure in data.measures.
 "use strict";
-
 const data = JSON.parse(document.getElementById("data").textContent);
 const form = document.getElementById("filters");
-const UNIT = 10000;
-const PAGE = 20;
-const SURE = 0.9;
-const UNSURE = 0.5;
-const APART = 0.5;
 const MISSING = "–";
+const UNIT = 10000;
+const PAGE = 20; // rows of the table
+const [SURE, UNSURE, APART] = [0.9, 0.5, 0.5];
 
 /** An element with properties and children; strings become text. */
 function el(tag, properties = {}, ...children) {
@@ -49,6 +45,7 @@ const say = (text) => { document.getElementById("count").textContent = text; };
 // ---- Reading blocks --------------------------------------------------------------------------------------
 
 const read = new Map();
+const cells = new Map();
 
 /** What a packed element holds; read once. */
 async function unpacked(id) {
@@ -59,8 +56,6 @@ async function unpacked(id) {
   }
   return read.get(id);
 }
-
-const cells = new Map();
 
 /** Read a model on a data set in a run, with a record for every question and method. */
 async function readCell(m, d, run) {
@@ -98,12 +93,9 @@ const meanings = ({ entries }, k) => entries[k][0].length;
 
 /** [text, log-likelihood, how often] of the answers of a cluster. */
 function members(cluster, texts) {
-  const found = [];
-  for (let i = 0; i < cluster.length; i += 3) {
-    const log = cluster[i + 1];
-    found.push([texts[cluster[i]], typeof log === "number" ? log / 1000 : log, cluster[i + 2]]);
-  }
-  return found;
+  const starts = cluster.flatMap((_, i) => (i % 3 ? [] : [i]));
+  const log = (value) => (typeof value === "number" ? value / 1000 : value);
+  return starts.map((i) => [texts[cluster[i]], log(cluster[i + 1]), cluster[i + 2]]);
 }
 
 /** Whether measures select answers of which one is right and one wrong, or are far apart in confidence. */
@@ -114,14 +106,11 @@ function disagree(record) {
 }
 
 /** Everything that can be searched for in a record, in lower case; made once. */
-function haystack(record) {
-  if (record.haystack === undefined) {
-    const { cell, entries, id, question, answers } = record;
-    const texts = [...new Set(entries)].flatMap(([clusters]) =>
-      clusters.flatMap((cluster) => members(cluster, cell.block.texts).map(([text]) => text)));
-    record.haystack = [id, question, ...answers, ...texts].join("\n").toLowerCase();
-  }
-  return record.haystack;
+function searched(record) {
+  const { cell, entries, id, question, answers } = record;
+  const texts = () => [...new Set(entries)].flatMap(([clusters]) =>
+    clusters.flatMap((cluster) => members(cluster, cell.block.texts).map(([text]) => text)));
+  return (record.searched ??= [id, question, ...answers, ...texts()].join("\n").toLowerCase());
 }
 
 // ---- What is chosen, and the records that remain ---------------------------------------------------------
@@ -132,19 +121,14 @@ const OUTCOMES = [
   { name: "all", label: "all answers", keeps: () => true },
   { name: "right", label: "right", keeps: (r, k) => view(r, k).right === true },
   { name: "wrong", label: "wrong", keeps: (r, k) => view(r, k).right === false },
-  { name: "sure-wrong", label: "confident (≥ 0.9) and wrong", keeps: (r, k) => {
-    const { right, confidence } = view(r, k);
-    return right === false && confidence >= SURE;
-  } },
-  { name: "unsure-right", label: "unsure (< 0.5) and right", keeps: (r, k) => {
-    const { right, confidence } = view(r, k);
-    return right === true && confidence < UNSURE;
-  } },
+  { name: "sure-wrong", label: "confident (≥ 0.9) and wrong",
+    keeps: (r, k) => view(r, k).right === false && view(r, k).confidence >= SURE },
+  { name: "unsure-right", label: "unsure (< 0.5) and right",
+    keeps: (r, k) => view(r, k).right === true && view(r, k).confidence < UNSURE },
   { name: "disagree", label: "measures disagree", keeps: disagree },
 ];
 
-const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
-const byText = (a, b) => collator.compare(a, b);
+const byText = new Intl.Collator("en", { numeric: true, sensitivity: "base" }).compare;
 const byNumber = (a, b) => a - b;
 const named = (name, key) => ({ name, key, by: byText, cell: (r) => el("td", { className: "set" }, key(r)) });
 
@@ -192,7 +176,7 @@ function refresh() {
     (!chosen.method || record.method === chosen.method) &&
     (!chosen.rule || record.cell.block.rules[record.entries[state.k][5][state.k]] === chosen.rule) &&
     outcome.keeps(record, state.k) &&
-    words.every((word) => haystack(record).includes(word))));
+    words.every((word) => searched(record).includes(word))));
   state.page = 0;
   draw();
   return null;
@@ -243,8 +227,8 @@ function recordRows(record, index) {
     button.setAttribute("aria-expanded", opening);
     state.open[opening ? "add" : "delete"](record);
   });
-  const cellsBetween = OWN.map((column) => column.cell(record));
-  return [el("tr", {}, el("th", { scope: "row" }, button), ...cellsBetween, ...answerCells(record)), detail];
+  const between = OWN.map((column) => column.cell(record));
+  return [el("tr", {}, el("th", { scope: "row" }, button), ...between, ...answerCells(record)), detail];
 }
 
 function draw() {
@@ -278,8 +262,7 @@ function member([text, logLikelihood, count]) {
     el("span", { className: "log" }, fixed(logLikelihood, 2)));
 }
 
-/** Members, correctness and the confidence of every measure, the largest first; a cluster that no measure
-    selects was not graded. */
+/** Members, correctness and confidences, the largest first; what no measure selects was not graded. */
 function clusterTable({ cell, entries }, k, caption) {
   const [clusters, confidences, top, correct, entropy, rule] = entries[k];
   const graded = new Map(top.map((cluster, i) => [cluster, correct[i] === null ? null : Boolean(correct[i])]));
@@ -303,7 +286,8 @@ function clusterTable({ cell, entries }, k, caption) {
 /** Confidence and correctness of the same question under every method and measure. */
 function methodTable(record, k) {
   const marks = { true: "✓", false: "✗", null: "" };
-  const rows = record.cell.records.filter((other) => other.number === record.number).map((other) => {
+  const others = record.cell.records.filter(({ number }) => number === record.number);
+  const rows = others.map((other) => {
     const views = data.measures.map((_, i) => view(other, i));
     return el("tr", { className: other === record ? "chosen" : "" },
       el("th", { scope: "row" }, methodName(other.method)),
@@ -320,8 +304,8 @@ function methodTable(record, k) {
 
 /** Which normal forms of the answers entail which, as far as it was asked; null where it never was. */
 function verdictTable({ cell, number, entries }, k) {
-  const { verdicts, forms, form_of: formOf } = cell.block;
-  const stored = verdicts?.[number] ?? [];
+  const { forms, form_of: formOf } = cell.block;
+  const stored = cell.block.verdicts?.[number] ?? [];
   const texts = entries[k][0].flatMap((cluster) => cluster.filter((_, i) => i % 3 === 0));
   const shown = [...new Set(texts.map((text) => formOf[text]))].filter((one) => one >= 0);
   const known = new Map();
@@ -370,12 +354,6 @@ function filter({ name, label, values, all, first }) {
   return el("label", {}, `${label} `, el("select", { name }, ...options));
 }
 
-function turn(step) {
-  state.page += step;
-  draw();
-  document.getElementById("explorer").scrollIntoView();
-}
-
 function startExplorer() {
   const filters = [
     { name: "model", label: "Model", values: data.models, all: "all", first: data.models[0] },
@@ -390,15 +368,18 @@ function startExplorer() {
   form.hidden = false;
   form.addEventListener("input", refresh);
   form.addEventListener("submit", (event) => event.preventDefault());
-  document.querySelector("#pages [name=previous]").addEventListener("click", () => turn(-1));
-  document.querySelector("#pages [name=next]").addEventListener("click", () => turn(1));
+  document.getElementById("pages").addEventListener("click", ({ target }) => {
+    state.page += { previous: -1, next: 1 }[target.name] ?? 0;
+    draw();
+    document.getElementById("explorer").scrollIntoView();
+  });
   return refresh();
 }
 
 /** Open the question that the address names, if it names one. */
 async function follow() {
   const wanted = new URLSearchParams(location.hash.slice(1));
-  if (!wanted.has("id")) return;
+  if (!wanted.has("id")) return null;
   form.reset();
   for (const [name, value] of wanted) {
     const select = form.elements[name];
@@ -407,16 +388,13 @@ async function follow() {
   state.sort = null;
   await refresh();
   const place = state.shown.findIndex(({ id }) => id === wanted.get("id"));
-  if (place < 0) {
-    say(`There is no question ${wanted.get("id")} here.`);
-    return;
-  }
+  if (place < 0) return say(`There is no question ${wanted.get("id")} here.`);
   state.page = Math.floor(place / PAGE);
   state.open.add(state.shown[place]);
   draw();
   const button = document.querySelector(`[aria-controls="detail-${place % PAGE}"]`);
   button.scrollIntoView();
-  button.focus({ preventScroll: true });
+  return button.focus({ preventScroll: true });
 }
 
 window.addEventListener("hashchange", follow);
