@@ -103,7 +103,7 @@ def _transfer(results: Results, metric: str) -> Table | None:
         f"transfer-{metric}",
         f"{QUANTITIES[metric]} under T (TS by NLL) fitted on one data set and used on another, mean over "
         "measures and runs",
-        means_of(rows, ("model", "used_on", "fitted_on"), mean=lambda row: row[metric]["mean"]),
+        means_of(rows, ("model", "used_on", "fitted_on"), mean=(metric, "mean")),
         {"model": "Model", "used_on": "Used on"},
         [Field(name, "mean", "Fitted on", where={"fitted_on": name}) for name in results["datasets"]],
         heads=product(results["models"], results["datasets"]),
@@ -198,13 +198,8 @@ def _rules_alone(rows: Sequence[Row] | None) -> Table | None:
         {**PAIR, "rule": "Rule"},
         Field("Alone", "alone"),
         Field("With those before", "up_to"),
-        *(
-            Field(title, lambda row, key=key: (row["against_nli"] or {}).get(key), "Against entailment")
-            for title, key in (
-                ("accepted wrongly", "false_positives"),
-                ("rejected wrongly", "false_negatives"),
-            )
-        ),
+        Field("accepted wrongly", ("against_nli", "false_positives"), "Against entailment"),
+        Field("rejected wrongly", ("against_nli", "false_negatives"), "Against entailment"),
     )
 
 
@@ -233,8 +228,8 @@ def _losses(results: Results) -> Table | None:
     means = means_of(
         joined,
         list(index),
-        **{key: lambda row, key=key: row.get(key) for key in ("train_nll", "validation_nll")},
-        **{key: lambda row, key=key: row[key]["mean"] for key in ("ace", "auroc", "brier")},
+        **{key: (key,) for key in ("train_nll", "validation_nll")},
+        **{key: (key, "mean") for key in ("ace", "auroc", "brier")},
     )
     there = {tuple(row[key] for key in index) for row in means}
     return pivot(
@@ -263,10 +258,6 @@ def _token_classes(fits: Sequence[Row]) -> Table | None:
     if not shown:
         return None
 
-    def of_class(name: str, key: str, fit: Row) -> float | None:
-        value: float | None = fit["classes"].get(name, {}).get(key)
-        return value
-
     return flat_table(
         "token-classes",
         "Tokens of the validation answers by class: their share, and under Base, SE and every fit by NLL "
@@ -274,7 +265,7 @@ def _token_classes(fits: Sequence[Row]) -> Table | None:
         shown,
         CANDIDATE,
         *(
-            Field(name, partial(of_class, name, key), title, digits)
+            Field(name, ("classes", name, key), title, digits)
             for key, title, digits in (("share", "Share", 3), ("nll", "NLL", 3), ("temperature", "T", 2))
             for name in shown[0]["classes"]
         ),
@@ -296,9 +287,12 @@ def ablation_tables(results: Results) -> list[Table]:
     if not rows:
         return []
     fields = [
-        Field(title, show, NAMES[metric], where={"metric": metric})
-        for metric in ("accuracy", "ace", "auroc")
-        for title, show in (*zip(ARMS, ARMS), ("better by", partial(_benefit, "benefit", 3)))
+        field
+        for metric, where in ((name, {"metric": name}) for name in ("accuracy", "ace", "auroc"))
+        for field in (
+            *(Field(arm, arm, NAMES[metric], where=where) for arm in ARMS),
+            Field("better by", partial(_benefit, "benefit", 3), NAMES[metric], where=where),
+        )
     ]
     return [
         _ablation_clusters(rows),
@@ -329,9 +323,6 @@ def _ablation_clusters(rows: Sequence[Row]) -> Table:
     def labelled(key: str, row: Row) -> Any:
         return row["pairs"][key] if row["pairs"] else "no labels"
 
-    def wrong(key: str, arm: str, row: Row) -> Any:
-        return row["pairs"] and row["pairs"][key][arm]
-
     return flat_table(
         "remedies",
         f"Clusters {TWICE}: the share of questions whose clusters differ, meanings per question, and of "
@@ -340,13 +331,9 @@ def _ablation_clusters(rows: Sequence[Row]) -> Table:
         rows,
         CANDIDATE,
         Field("Clusters differ", "changed"),
-        *(Field(arm, lambda row, arm=arm: row["meanings"][arm], "Meanings", 2) for arm in ARMS),
+        *(Field(arm, ("meanings", arm), "Meanings", 2) for arm in ARMS),
         *(Field(key, partial(labelled, key), "Labelled pairs") for key in ("same", "different")),
-        *(
-            Field(arm, partial(wrong, key, arm), key.capitalize())
-            for key in ("split", "merged")
-            for arm in ARMS
-        ),
+        *(Field(arm, ("pairs", key, arm), key.capitalize()) for key in ("split", "merged") for arm in ARMS),
         Field("Errors saved", partial(_benefit, "fewer_errors", 4)),
     )
 

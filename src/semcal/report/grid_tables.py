@@ -105,13 +105,11 @@ def _growth(rows: Sequence[Row] | None) -> Table | None:
             Field(f"m = {draws}", partial(pairs_at, draws), "Pairs", 1)
             for draws in sorted({draws for row in rows for draws in row["draws"]})
         ),
-        *(
-            Field(name, lambda row, name=name: row[name]["exponent"], "b", 2)
-            for name in ("pairs", "distinct", "meanings")
-        ),
+        *(Field(name, (name, "exponent"), "b", 2) for name in ("pairs", "distinct", "meanings")),
     )
 
 
+EXPONENTS = ("Paper m", "Paper L", "Benchmark m", "Benchmark L")
 #: Stage → the exponents of m and of L, the length of an answer: those that the paper states ("Evaluation
 #: Computational Complexity"), and those that `python -m benchmarks stages` has measured (docs/benchmarks.md).
 GROWTH: Mapping[str, tuple[str, str, str, str]] = {
@@ -191,7 +189,6 @@ def _stage_costs(seconds: Mapping[str, float]) -> Table | None:
     whole = sum(seconds.values())
     if not whole:
         return None
-    exponents = [(size, of) for of in ("Paper", "Benchmark") for size in ("m", "L")]
     return flat_table(
         "cost-stages",
         f"CPU seconds of each stage and its share of {whole:.0f}. The paper states that m answers of L "
@@ -201,11 +198,12 @@ def _stage_costs(seconds: Mapping[str, float]) -> Table | None:
         "m^b and L^b: as stated, and as `python -m benchmarks stages` measured it on a random model "
         "(docs/benchmarks.md)",
         [
-            {"stage": stage, "seconds": spent, "growth": GROWTH.get(stage, ("–",) * 4)}
+            {"stage": stage, "seconds": spent, "share": 100 * spent / whole}
+            | dict(zip(EXPONENTS, GROWTH.get(stage, ("–",) * 4)))
             for stage, spent in sorted(seconds.items(), key=lambda pair: -pair[1])
         ],
         {"stage": "Stage"},
         Field("Seconds", "seconds", digits=1),
-        Field("Share, %", lambda row: 100 * row["seconds"] / whole, digits=1),
-        *(Field(size, lambda row, i=i: row["growth"][i], of) for i, (size, of) in enumerate(exponents)),
+        Field("Share, %", "share", digits=1),
+        *(Field(name.partition(" ")[2], name, name.partition(" ")[0]) for name in EXPONENTS),
     )

@@ -82,7 +82,7 @@ class Field:
     """A column of a table of results, and what it shows of a row."""
 
     title: str
-    of: str | Callable[[Row], Any]  # a key of the row, or a function of it; see `cell_of`
+    of: str | tuple[str, ...] | Callable[[Row], Any]  # a key, a path of keys, or a function; see `cell_of`
     group: str = ""
     digits: int = 3
     where: Row = field(default_factory=dict)  # in a pivot: values by which it finds its row
@@ -92,7 +92,16 @@ class Field:
         """What the column shows of a row, a dash of None."""
         if row is None:
             return number(None)
-        return cell_of(row[self.of] if isinstance(self.of, str) else self.of(row), self.digits)
+        if isinstance(self.of, str):
+            return cell_of(row[self.of], self.digits)
+        return cell_of(_follow(row, self.of) if isinstance(self.of, tuple) else self.of(row), self.digits)
+
+
+def _follow(row: Row | None, path: Sequence[str]) -> Any:
+    """The value at the end of a path of keys; None where the path ends early."""
+    for key in path:
+        row = None if row is None else row.get(key)
+    return row
 
 
 def number(value: float | int | None, digits: int = 3) -> Cell:
@@ -264,21 +273,22 @@ def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[
     return marked
 
 
-def means_of(rows: Iterable[Row], keys: Sequence[str], **values: Callable[[Row], float | None]) -> list[Row]:
-    """A row for each value of the keys, with the mean of what is known of some values; None where nothing is.
+def means_of(rows: Iterable[Row], keys: Sequence[str], **values: tuple[str, ...]) -> list[Row]:
+    """A row for each value of the keys, with the mean of the known values at some paths; None without any.
 
     Examples
     --------
-    >>> means_of([{"a": 1, "b": 2.0}, {"a": 1, "b": None}], ["a"], mean=lambda row: row["b"])
+    >>> means_of([{"a": 1, "b": 2.0}, {"a": 1, "b": None}], ["a"], mean=("b",))
     [{'a': 1, 'mean': 2.0}]
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    found = []
+    found: list[Row] = []
     for head, own in groups.items():
-        known = {name: [x for x in map(value, own) if x is not None] for name, value in values.items()}
-        means = {name: sum(of) / len(of) if of else None for name, of in known.items()}
+        found_at = {name: [_follow(row, path) for row in own] for name, path in values.items()}
+        known = {name: [value for value in at if value is not None] for name, at in found_at.items()}
+        means = {name: sum(some) / len(some) if some else None for name, some in known.items()}
         found.append(dict(zip(keys, head)) | means)
     return found
 

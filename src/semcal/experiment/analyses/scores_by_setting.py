@@ -109,7 +109,7 @@ def transfer(scores: GridScores) -> list[dict[str, Any]]:
         temperatures = {dataset: own[0].get("temperature") if own else None}
         temperatures |= {source: entry["temperature"] for source, entry in sources.items()}
         for source, measure in pair.arrays:
-            row = {"model": model, "fitted_on": source, "used_on": dataset}
+            row: dict[str, Any] = {"model": model, "fitted_on": source, "used_on": dataset}
             row |= {"temperature": temperatures[source], "measure": measure}
             metrics = {metric: pair.over_runs((source, measure), metric) for metric in METRICS}
             rows.append(row | metrics)

@@ -58,7 +58,7 @@ def temperatures(run: FinishedRun) -> list[dict[str, Any]]:
             }
             for measure in run.measures:
                 chosen = run.choice(model, dataset, "TS", measure)
-                row = {"dataset": dataset, "model": model, "measure": measure}
+                row: dict[str, Any] = {"dataset": dataset, "model": model, "measure": measure}
                 row |= {key: chosen.get(key) for key in ("temperature", "candidate", "loss", "alpha")}
                 rows.append(row | {"at_bound": at_bound.get(chosen["candidate"])})
     return rows

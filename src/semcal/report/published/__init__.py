@@ -124,7 +124,7 @@ def _ours(
     """(name of the metric, published value, the run's: over runs or a number) of a published row."""
 
     def found(analysis: str, **where: Any) -> dict[str, Any]:
-        rows = (one for one in analyses[analysis] if all(one[k] == v for k, v in (of | where).items()))
+        rows = (one for one in analyses[analysis] if all(one[k] == v for k, v in {**of, **where}.items()))
         return next(rows, {})
 
     if "metric" in row:

@@ -284,7 +284,7 @@ def judged_correlations(means: Mapping[str, Contrast]) -> Claim:
         for other, fall in falls.items()
         for one, limit in ((means[other], NEARLY_ALIKE), (fall, LESS_ALIKE))
     ]
-    evidence = {
+    evidence: dict[str, Any] = {
         "mean": {name: contrast_summary(one) for name, one in means.items()},
         "less under TS": {other: contrast_summary(one) for other, one in falls.items()},
         "parts": parts,

@@ -189,7 +189,7 @@ def variants_claim(scores: GridScores) -> Claim:
     verdict = positive(pooled)
     loses = any(refuting(one, len(by_method)).high < 0 for one in by_method.values())
     single = _less_vanilla(scores, "SE_conf_one_member")
-    evidence = {
+    evidence: dict[str, Any] = {
         "pooled": contrast_summary(pooled),
         "by_method": {method: contrast_summary(one) for method, one in by_method.items()},
         "one_member": _mean_summary(one for found in single.values() for one in found),
