@@ -96,7 +96,6 @@ class LogPartitionTable:
     coefficients: Tensor  # (S, K) float32, Chebyshev series in log β of each position's L(β)
     rows: Tensor  # (S,), the row of `CalibrationFeatures.states` of each position
     mean: Tensor  # (S,) float64, mean logit less the largest; −inf where some token cannot occur
-    top: Tensor  # (S,), the top token
     position: Tensor  # (N,), the position, an index up to S, that predicts each token
     target: Tensor  # (N,) float64, each token's logit less the largest
     hit: Tensor  # (N,) bool, whether each token is the top token
@@ -178,7 +177,7 @@ def tabulate(
 ) -> LogPartitionTable:
     """Read the logits of every position that predicts an answer token once; keep what losses need of them.
 
-    The table takes 4 K + 20 bytes for each position, about 400 by default, and 17 for each token.
+    The table takes 4 K + 16 bytes for each position, about 400 by default, and 17 for each token.
 
     Parameters
     ----------
@@ -208,7 +207,7 @@ def tabulate(
     betas, matrix = _nodes(nodes, low, high)
     coefficients = torch.empty(len(rows), nodes)
     mean = torch.empty(len(rows), dtype=torch.float64)
-    top = torch.empty(len(rows), dtype=torch.long)
+    top = torch.empty(len(rows), dtype=torch.long)  # the top token of each position
     target = torch.empty(len(position), dtype=torch.float64)
     for part, z in logit_chunks(features.states, rows, head):
         coefficients[part] = (log_partitions(z, torch.tensor(betas)) @ matrix.T).float()
@@ -216,7 +215,7 @@ def tabulate(
         tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
         target[tokens] = _targets(z, position[tokens] - part.start, features.targets[tokens], tokens)
     hit = top[position] == features.targets
-    table = LogPartitionTable(coefficients, rows, mean, top, position, target, hit, low, high, error=math.nan)
+    table = LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high, error=math.nan)
     return _checked(table, features, head, tolerance)
 
 

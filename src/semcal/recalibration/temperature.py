@@ -5,29 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from semcal.errors import FitError, InputError, UsageError
+from semcal.recalibration.exact_fit import TemperatureFit
 from semcal.recalibration.losses import Certificate, LossSums, check_loss, minimise, sums_at, token_terms
 from semcal.recalibration.schedule import GradientSteps
 
-if TYPE_CHECKING:
-    from semcal.recalibration.exact_fit import TemperatureFit
-
-__all__ = [
-    "SE",
-    "Base",
-    "Batch",
-    "Greedy",
-    "GridTemperature",
-    "Recalibrator",
-    "Temperature",
-    "TemperatureScaling",
-]
+__all__ = ["SE", "Base", "Greedy", "GridTemperature", "Recalibrator", "Temperature", "TemperatureScaling"]
 
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -53,14 +42,7 @@ class Recalibrator(Protocol):
 
 
 class Temperature:
-    """softmax(z / T) at a given temperature.
-
-    Parameters
-    ----------
-    temperature : float
-        T > 0, finite.
-    method : str
-        The name under which results are reported.
+    """softmax(z / T) at a given temperature, reported as `method`.
 
     Raises
     ------

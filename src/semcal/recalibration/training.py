@@ -245,9 +245,14 @@ def fit_ts(
         return mean(tokens, torch.exp(-log_temperature).expand(len(tokens)))
 
     state = callbacks.state("TS", loss, alpha, schedule)
-    after = partial(_after, steps)
     losses = _train(
-        [log_temperature], after, len(steps), loss_of, schedule=schedule, state=state, callbacks=callbacks
+        [log_temperature],
+        lambda finished: steps[finished:],
+        len(steps),
+        loss_of,
+        schedule=schedule,
+        state=state,
+        callbacks=callbacks,
     )
     tabulated = tabulated_loss(features, table, loss=loss, alpha=alpha)
     record = GradientSteps.from_losses(schedule, losses, 1 / float(tabulated.minimum()))
@@ -324,10 +329,9 @@ def fit_ats(
         return mean(features.tokens_of(answers), beta)
 
     state = callbacks.state("ATS", loss, alpha, schedule)
-    after = partial(_after, steps)
     losses = _train(
         list(ats.parameters()),
-        after,
+        lambda finished: steps[finished:],
         len(steps),
         loss_of,
         schedule=schedule,
@@ -362,10 +366,10 @@ def fit_platt(
         return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
 
     state = callbacks.state("Platt", loss, alpha, schedule)
-    after = partial(_with_logits, features, head, rows, steps, max(1, CHUNK // first.shape[1]))
+    at_once = max(1, CHUNK // first.shape[1])
     losses = _train(
         list(platt.parameters()),
-        after,
+        partial(_with_logits, features, head, rows, steps, at_once),
         len(steps),
         loss_of,
         schedule=schedule,
@@ -374,10 +378,6 @@ def fit_platt(
     )
     record = GradientSteps.from_losses(schedule, losses)
     return Training(platt.freeze(record), record, losses)
-
-
-def _after(steps: list[_Step], finished: int) -> list[_Step]:
-    return steps[finished:]
 
 
 def _with_logits(
