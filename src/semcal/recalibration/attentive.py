@@ -42,31 +42,15 @@ ANSWERS = 16
 
 @dataclass(frozen=True)
 class BlockShape:
-    """The dimensions of a LLaMA-style decoder block.
+    """The dimensions of a LLaMA-style decoder block."""
 
-    Attributes
-    ----------
-    hidden_size : int
-        d, width of the hidden states.
-    intermediate_size : int
-        Inner width of the SwiGLU.
-    heads, key_value_heads : int
-        Query heads, and the key-value heads that they share in equal groups.
-    head_dim : int
-        Width of a head, even.
-    rope_theta : float
-        Base of the rotary frequencies.
-    rms_eps : float
-        Added to the mean square in RMSNorm.
-    """
-
-    hidden_size: int
-    intermediate_size: int
-    heads: int
-    key_value_heads: int
-    head_dim: int
-    rope_theta: float = 10_000.0
-    rms_eps: float = 1e-5
+    hidden_size: int  # d, width of the hidden states
+    intermediate_size: int  # inner width of the SwiGLU
+    heads: int  # query heads
+    key_value_heads: int  # key-value heads, which equal groups of query heads share
+    head_dim: int  # width of a head, even
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    rms_eps: float = 1e-5  # added to the mean square in RMSNorm
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -177,34 +161,18 @@ class ATS(TrainedModule):
 
     def inverse_temperature(
         self,
-        states: Tensor,
-        positions: Tensor,
-        keys: Tensor,
+        states: Tensor,  # (B, q, d), last hidden states whose logits are to be divided by T
+        positions: Tensor,  # (B, q), in the whole sequence
+        keys: Tensor,  # (B, key-value heads, K, head_dim), from `keys_values`, own positions included
         values: Tensor,
-        visible: Tensor,
+        visible: Tensor,  # (B, q, K) bool, the keys that a position attends to: up to its own
         *,
         shared: KeysValues | None = None,
     ) -> Tensor:
-        """Return 1/T at given positions.
+        """Return 1/T (B, q) at given positions, float32, in [1/20, 1/0.05].
 
-        Parameters
-        ----------
-        states : Tensor, shape (B, q, d)
-            Last hidden states whose logits are to be divided by T.
-        positions : Tensor, shape (B, q)
-            Their positions in the sequence.
-        keys, values : Tensor, shape (B, key-value heads, K, head_dim)
-            From `keys_values`, each position's own among them.
-        visible : Tensor, shape (B, q, K), bool
-            Which keys a position attends to: itself and those before it.
-        shared : (Tensor, Tensor), optional
-            Keys and values of a prefix that all rows have in common, with batch size 1; every position
-            attends to all of them, and they are not copied.
-
-        Returns
-        -------
-        Tensor, shape (B, q)
-            float32, in [1/20, 1/0.05].
+        `shared` are keys and values of a prefix that all rows have in common, with batch size 1; every
+        position attends to all of them, and they are not copied.
         """
         gathered = self._attended(self.queries(states, positions), keys, values, visible, shared)
         return self.inverse_temperature_from(states, gathered)

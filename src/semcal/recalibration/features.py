@@ -38,41 +38,21 @@ class SequenceBatch:
 
 @dataclass(frozen=True)
 class CalibrationFeatures:
-    """Last hidden states of Q questions with M reference answers of N tokens in all.
+    """Last hidden states of Q questions with M reference answers of N tokens in all."""
 
-    Attributes
-    ----------
-    prefix : torch.Tensor
-        (P, d), states of the tokens that all prompts begin with; (0, d) where only answer positions are kept.
-    states : torch.Tensor
-        (R, d), for each question the states of its own prompt tokens, then of each answer's tokens but the
-        last, which predicts nothing. May be mapped from a file.
-    whole : bool
-        Whether `prefix` and all of each prompt are there; if not, only the last token of each prompt is.
-    prompt_start, prompt_length : torch.Tensor
-        (Q,) int64, rows of `states` that hold a question's own prompt tokens, one at least.
-    answer_question : torch.Tensor
-        (M,) int64, ascending, the question of each answer.
-    answer_start : torch.Tensor
-        (M,) int64, the row of the first token of each answer.
-    target_start : torch.Tensor
-        (M + 1,) int64, where the tokens of each answer begin in `targets`.
-    targets : torch.Tensor
-        (N,) int64, the answers' tokens, end of turn included.
-    passage : torch.Tensor or None
-        (Q, 2) int64, first row and number of the states of an earlier question that each prompt begins with
-        as well (a passage that both ask about); None where every question has rows for all its tokens.
-    """
-
-    prefix: Tensor
+    prefix: Tensor  # (P, d), states of the tokens that all prompts begin with; (0, d) unless `whole`
+    #: (R, d), for each question the states of its own prompt tokens, then of each answer's tokens but the
+    #: last, which predicts nothing. May be mapped from a file.
     states: Tensor
-    whole: bool
-    prompt_start: Tensor
-    prompt_length: Tensor
-    answer_question: Tensor
-    answer_start: Tensor
-    target_start: Tensor
-    targets: Tensor
+    whole: bool  # whether `prefix` and all of each prompt are there; if not, only its last token is
+    prompt_start: Tensor  # (Q,) int64, the first row of `states` with a question's own prompt tokens
+    prompt_length: Tensor  # (Q,) int64, the number of these rows, one at least
+    answer_question: Tensor  # (M,) int64, ascending, the question of each answer
+    answer_start: Tensor  # (M,) int64, the row of the first token of each answer
+    target_start: Tensor  # (M + 1,) int64, where the tokens of each answer begin in `targets`
+    targets: Tensor  # (N,) int64, the answers' tokens, end of turn included
+    #: (Q, 2) int64, first row and number of the states of an earlier question that each prompt begins with as
+    #: well (a passage that both ask about); None where every question has rows for all its tokens.
     passage: Tensor | None = None
 
     @classmethod
@@ -85,12 +65,10 @@ class CalibrationFeatures:
         prefix: Tensor | None = None,
         borrowed: Sequence[tuple[int, int]] = (),
     ) -> CalibrationFeatures:
-        """Index states (R, d) that lie as the class says.
+        """Index states (R, d) in the order that the class states.
 
         Parameters
         ----------
-        states : torch.Tensor
-            (R, d).
         own_lengths : sequence of int
             For each question, how many tokens its prompt has after the shared prefix.
         answers : sequence of sequence of sequence of int

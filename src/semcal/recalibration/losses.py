@@ -83,29 +83,15 @@ class LossSums:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Evidence that a fitted temperature is the optimum.
+    """Evidence that a fitted temperature is the optimum; losses are means per token, in nats."""
 
-    Attributes
-    ----------
-    temperature : float
-        The minimiser, clipped to [0.05, 20].
-    loss, loss_at_one : float
-        Mean loss per token (nats) at the minimiser and at T = 1.
-    gradient, curvature : float
-        First and second derivative of the mean loss with respect to 1/T at the minimiser.
-    at_bound : bool
-        True when the loss keeps falling beyond the bound at which T was clipped.
-    steps : int
-        Newton or bisection steps taken.
-    """
-
-    temperature: float
-    loss: float
-    loss_at_one: float
-    gradient: float
-    curvature: float
-    at_bound: bool
-    steps: int
+    temperature: float  # the minimiser, clipped to [0.05, 20]
+    loss: float  # at the minimiser
+    loss_at_one: float  # at T = 1
+    gradient: float  # first derivative of the mean loss with respect to 1/T at the minimiser
+    curvature: float  # second derivative
+    at_bound: bool  # whether the loss keeps falling beyond the bound at which T was clipped
+    steps: int  # Newton or bisection steps taken
 
 
 def check_loss(loss: str, alpha: float | None) -> None:

@@ -46,21 +46,13 @@ _Step = TypeVar("_Step")
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training.
+    """A finished training."""
 
-    Attributes
-    ----------
-    recalibrator : TemperatureScaling, ATS or Platt
-        Fitted.
-    sgd : GradientSteps
-        Settings and record of the training; also `recalibrator.sgd_`.
-    losses : tuple of float
-        Mean loss of each step's tokens before the step, nats; `sgd.losses` holds block means of them.
-    """
-
-    recalibrator: TemperatureScaling | ATS | Platt
-    sgd: GradientSteps
-    losses: tuple[float, ...]
+    recalibrator: TemperatureScaling | ATS | Platt  # fitted
+    sgd: GradientSteps  # settings and record; also `recalibrator.sgd_`
+    losses: tuple[
+        float, ...
+    ]  # mean loss (nats) of each step's tokens before it; `sgd.losses` are block means
 
     @property
     def distance(self) -> float | None:
@@ -72,18 +64,10 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """Progress of a training, and where its state is stored.
+    """Progress of a training, and where its state is stored."""
 
-    Attributes
-    ----------
-    progress : callable, optional
-        Called with the number of finished steps and of all steps.
-    store : TrainingStore, optional
-        An interrupted training resumes from the state in it.
-    """
-
-    progress: Callable[[int, int], None] | None = None
-    store: TrainingStore | None = None
+    progress: Callable[[int, int], None] | None = None  # called with the finished steps and all steps
+    store: TrainingStore | None = None  # an interrupted training resumes from the state in it
 
     def state(self, method: str, loss: str, alpha: float | None, schedule: Schedule) -> TrainingState | None:
         """Return where the state of this training is stored."""
