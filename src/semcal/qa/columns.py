@@ -71,14 +71,8 @@ def find_columns(
 ) -> dict[str, str]:
     """Return the key of each known column that is not called by our name.
 
-    Parameters
-    ----------
-    keys : sequence of str
-        Keys of the file.
-    known : mapping of str to sequence of str
-        Our names, with the other accepted names of each.
-    columns : mapping of str to str
-        Our name → the file's, as given by the user.
+    `known` maps our names to the other accepted names of each, `columns` our names to those that the user has
+    given.
 
     Raises
     ------
@@ -117,17 +111,9 @@ def peek(
 ) -> tuple[dict[str, str], Iterator[Row | RowError]]:
     """Find the columns of a file from its first rows; return them with an iterator over all rows.
 
-    Parameters
-    ----------
-    rows : iterator of Row or RowError
-        All rows.
-    known, columns
-        As for `find_columns`.
-    labelled : bool
-        Whether the file holds questions with their answers: there `answer` may mean `answers`. Beside
-        `samples` or a `prediction` it is the model's.
-    notify : callable, optional
-        Called with notes on the names found.
+    `known` and `columns` as for `find_columns`. In a file of questions with their answers (`labelled`) the
+    column `answer` may mean `answers`; beside `samples` or a `prediction` it is the model's. `notify` gets
+    notes on the names found.
 
     Warns
     -----

@@ -56,18 +56,11 @@ def clean_text(text: str) -> str:
 def question_from_row(
     row: Row, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
 ) -> Question:
-    """Return the question that a row holds.
+    """Return the question in a row.
 
-    Parameters
-    ----------
-    row : Row
-        Keys "id" (text or whole number; by default the row's number), "question",
-        "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context" (a text or
-        null). Other keys go to `extra`.
-    columns : mapping of str to str
-        Our name of a key → the name that it has in the row.
-    answers_needed : bool
-        Whether a question without answers is an error.
+    Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
+    number), "question", "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context"
+    (a text or null). Other keys go to `extra`. With `answers_needed` a question without answers is an error.
 
     Raises
     ------

@@ -77,7 +77,7 @@ class _Whole(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A number as it will be written, and the index of the word after it."""
+    """A number as text, and the index of the word after it."""
 
     text: str
     end: int

@@ -69,7 +69,7 @@ def chat(
     context : str, optional
         The passage, for a question given as a text.
     system : str or None
-        The system message; None leaves it out (some models know no such role).
+        The system message; None omits it (some models have no such role).
 
     Raises
     ------

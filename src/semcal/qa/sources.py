@@ -88,23 +88,15 @@ def read_source_rows(
     names: Collection[str] = (),
     notify: Notify | None = None,
 ) -> Iterator[Row | RowError]:
-    """Yield the rows of a local file.
+    """Yield the rows of a local file, or of JSON Lines on standard input ("-").
 
-    Parameters
-    ----------
-    source : str or Path
-        A file, or "-" for JSON Lines on standard input.
-    format : str, optional
-        One of `FORMATS`; by default the file's ending decides.
-    names : collection of str
-        Known names of columns, in lower case, from which the delimiter of CSV is found.
-    notify : callable, optional
-        Called with notes about the file.
+    The ending decides the `format`, one of `FORMATS`, if none is given. The delimiter of CSV is found from
+    `names`, known names of columns in lower case; `notify` is called with notes about the file.
 
     Raises
     ------
     InputError
-        If the file does not exist, is broken as a whole, or is of no known format.
+        If the file does not exist, is damaged as a whole, or has an unknown format.
     UsageError
         If `format` is unknown.
     MissingExtraError

@@ -71,27 +71,17 @@ class SplitSizes:
 
 @dataclass(frozen=True)
 class Splits:
-    """Four sets of questions, disjoint by id, by normalised question with its passage, and by group.
-
-    Parameters
-    ----------
-    calibration_train, validation, test, few_shot : tuple of Question
-        The splits.
-    repeated : int
-        Questions left out because they repeat another one.
-    parted : int
-        Questions left out because the rest of their group is in a part that has no room for them; few-shot
-        examples are each of another group.
-    near : tuple of (str, str)
-        Ids of near-duplicates in different parts; they are left where they are.
-    """
+    """Four sets of questions, disjoint by id, by normalised question with its passage, and by group."""
 
     calibration_train: tuple[Question, ...]
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
     few_shot: tuple[Question, ...]
-    repeated: int
+    repeated: int  # questions left out because they repeat another one
+    #: Questions left out because the rest of their group is in a part that has no room for them; few-shot
+    #: examples are each of another group.
     parted: int = 0
+    #: Ids of near-duplicates in different parts; they are left where they are.
     near: tuple[tuple[str, str], ...] = ()
 
 
@@ -183,16 +173,12 @@ def split_questions(
     questions : iterable of Question
         The pool. Few-shot examples come from it and are used nowhere else.
     test_questions : iterable of Question, optional
-        Where the data set has a test or development part of its own: the test split is drawn from it, and
-        what it asks is taken out of the pool, with all questions of the same groups.
+        The test or development part of the data set, if it has one: the test split is drawn from it, and its
+        questions are removed from the pool, with all questions of the same groups.
     sizes : SplitSizes, optional
-        How many of each; by default the paper's.
+        By default the paper's.
     seed : int
-        Another seed draws other splits. It is no run's seed: all runs and methods share their splits.
-
-    Returns
-    -------
-    Splits
+        Random seed of the splits, not that of a run: all runs and methods share their splits.
 
     Raises
     ------

@@ -48,16 +48,9 @@ class _Lines:
 
 
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
-    """Return the delimiter that gives a header line the most known names, then the most cells.
+    """Return the delimiter that gives a header line the most known `names` (lower case), then the most cells.
 
-    Parameters
-    ----------
-    header : str
-        The first line.
-    usual : str
-        The delimiter of the file's ending, which wins ties.
-    names : collection of str
-        Known names of columns, in lower case.
+    The `usual` delimiter, that of the file's ending, wins ties.
 
     Examples
     --------
@@ -79,11 +72,7 @@ def read_delimited(
     """Yield the rows of a file, opened with newline="", whose first line names the columns.
 
     `usual` and `names` as for `find_delimiter`; `notify` is told of a delimiter that is not the usual one.
-
-    Raises
-    ------
-    InputError
-        If the first line cannot be read, or names two columns alike.
+    InputError if the first line cannot be read, or names two columns alike.
     """
     first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
     delimiter = find_delimiter(first, usual=usual, names=names)
@@ -153,12 +142,7 @@ def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> 
 def read_parquet(path: Path) -> Iterator[Row | RowError]:
     """Yield the rows of a Parquet file, numbered from 1.
 
-    Raises
-    ------
-    InputError
-        If it is no Parquet file, or two of its columns are called alike.
-    MissingExtraError
-        Without pyarrow.
+    InputError if it is no Parquet file or has two columns of one name, MissingExtraError without pyarrow.
     """
     arrow, parquet = _pyarrow()
     numbers = count(1)
