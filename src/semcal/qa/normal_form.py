@@ -10,9 +10,9 @@ import re
 import unicodedata
 
 from semcal.qa.dates import leads_to_month, read_dates
-from semcal.qa.figures import CURRENCIES, are_groups, one_form, signed
+from semcal.qa.figures import CURRENCIES, any_word, are_groups, one_form, signed
 from semcal.qa.names import KEPT, keep_signs, read_names, without_articles
-from semcal.qa.numbers import NUMBER_WORDS, any_word, read_numbers
+from semcal.qa.numbers import NUMBER_WORDS, read_numbers
 from semcal.qa.values import values_differ
 
 __all__ = ["TEXT_RULES", "normal_form", "text_form", "values_differ"]
