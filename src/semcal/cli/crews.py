@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SharedRows", "chosen", "crew_for", "peeked", "reporters", "tell_peak"]
 
 #: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.grid")
+REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.build")
 
 Rows = Sequence[Mapping[str, Any]]
 Anything = TypeVar("Anything")
@@ -113,7 +113,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
     """Whether the NLI model was given a device that the language model is not on."""
     if nli_device is None:
         return False
-    from semcal.engine.loading import choose_device
+    from semcal.engine.checkpoints import choose_device
 
     return choose_device(device) != choose_device(nli_device)
 

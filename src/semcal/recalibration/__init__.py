@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.exact_fit import fit_temperatures as fit_temperatures
     from semcal.recalibration.features import CalibrationFeatures as CalibrationFeatures
     from semcal.recalibration.features import Head as Head
-    from semcal.recalibration.handover import generation_config as generation_config
-    from semcal.recalibration.handover import push_to_hub as push_to_hub
-    from semcal.recalibration.handover import request_parameters as request_parameters
-    from semcal.recalibration.handover import single_temperature as single_temperature
-    from semcal.recalibration.handover import solver_of as solver_of
-    from semcal.recalibration.handover import temperature_of as temperature_of
     from semcal.recalibration.log_partition_table import LogPartitionTable as LogPartitionTable
     from semcal.recalibration.log_partition_table import tabulate as tabulate
     from semcal.recalibration.losses import Certificate as Certificate
@@ -48,6 +42,9 @@ if TYPE_CHECKING:
     from semcal.recalibration.temperature import Recalibrator as Recalibrator
     from semcal.recalibration.temperature import Temperature as Temperature
     from semcal.recalibration.temperature import TemperatureScaling as TemperatureScaling
+    from semcal.recalibration.temperature import single_temperature as single_temperature
+    from semcal.recalibration.temperature import solver_of as solver_of
+    from semcal.recalibration.temperature import temperature_of as temperature_of
     from semcal.recalibration.training import Training as Training
     from semcal.recalibration.training import TrainingCallbacks as TrainingCallbacks
     from semcal.recalibration.training import fit_ats as fit_ats
@@ -59,8 +56,6 @@ _MODULES = {
     "attentive": "ATS AnyRecalibrator BlockShape fingerprint inverse_temperatures",
     "exact_fit": "PAPER_LOSSES TemperatureFit fit_temperatures",
     "features": "CalibrationFeatures Head",
-    "handover": "generation_config push_to_hub request_parameters single_temperature solver_of "
-    "temperature_of",
     "log_partition_table": "LogPartitionTable tabulate",
     "losses": "Certificate",
     "partitions": "log_partitions log_probs_at",
@@ -68,7 +63,8 @@ _MODULES = {
     "provenance": "Provenance check_enough warn_if_few",
     "saving": "Fitted from_pretrained save_pretrained",
     "schedule": "GradientSteps Schedule paper_schedule",
-    "temperature": "SE Base Greedy GridTemperature Recalibrator Temperature TemperatureScaling",
+    "temperature": "SE Base Greedy GridTemperature Recalibrator Temperature TemperatureScaling "
+    "single_temperature solver_of temperature_of",
     "training": "Training TrainingCallbacks fit_ats fit_platt fit_ts",
     "training_store": "TrainingStore",
 }

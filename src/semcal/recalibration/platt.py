@@ -16,6 +16,7 @@ __all__ = ["Platt", "TrainedModule"]
 class TrainedModule(nn.Module):
     """What ATS and Platt share: weights that are trained with a loss, and a record of the training."""
 
+    method: str
     sgd_: GradientSteps | None = None
 
     def __init__(self, loss: str, alpha: float | None) -> None:

@@ -14,9 +14,21 @@ from torch import Tensor
 from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration.exact_fit import TemperatureFit
 from semcal.recalibration.losses import Certificate, LossSums, check_loss, minimise, sums_at, token_terms
+from semcal.recalibration.platt import TrainedModule
 from semcal.recalibration.schedule import GradientSteps
 
-__all__ = ["SE", "Base", "Greedy", "GridTemperature", "Recalibrator", "Temperature", "TemperatureScaling"]
+__all__ = [
+    "SE",
+    "Base",
+    "Greedy",
+    "GridTemperature",
+    "Recalibrator",
+    "Temperature",
+    "TemperatureScaling",
+    "single_temperature",
+    "solver_of",
+    "temperature_of",
+]
 
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -265,3 +277,50 @@ def _whole(targets: Tensor) -> Tensor:
     if len(odd):
         raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
     return targets.long()
+
+
+def temperature_of(recalibrator: Recalibrator | TrainedModule) -> float | None:
+    """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
+    temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
+    return temperature if isinstance(temperature, float) else None
+
+
+def solver_of(recalibrator: Recalibrator | TrainedModule) -> str | None:
+    """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
+
+    Examples
+    --------
+    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
+    (None, 'exact')
+    """
+    if getattr(recalibrator, "sgd_", None) is not None:
+        return "sgd"
+    if isinstance(recalibrator, GridTemperature):
+        return "grid"
+    return "exact" if isinstance(recalibrator, TemperatureScaling) else None
+
+
+def single_temperature(recalibrator: Recalibrator | TrainedModule) -> float:
+    """Return the one T by which a recalibrator divides every logit.
+
+    Raises
+    ------
+    UsageError
+        If it has none: ATS and Platt change each token's logits in their own way.
+    FitError
+        If it is not fitted yet.
+
+    Examples
+    --------
+    >>> single_temperature(SE())
+    0.5
+    """
+    temperature = temperature_of(recalibrator)
+    if temperature is not None:
+        return temperature
+    if recalibrator.method == "TS":
+        raise FitError("this TemperatureScaling has no temperature yet; call fit first")
+    raise UsageError(
+        f"{recalibrator.method} has no single temperature, so it cannot be exported to another program; "
+        "fit one with `semcal fit --method TS`, or sample with semcal itself"
+    )
