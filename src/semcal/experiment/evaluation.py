@@ -55,7 +55,7 @@ def compare_methods(rows: Mapping[str, Rows], settings: Settings) -> list[dict[s
         alike = {cell: pair for cell, (ids, *pair) in cells.items() if ids == asked}
         methods = {("TS", measure): ours for (_, measure), (ours, _) in alike.items()}
         methods |= {cell: theirs for cell, (_, theirs) in alike.items()}
-        drawn = metrics.common_resamples(
+        drawn = metrics.joint_bootstrap(
             methods,
             metrics=COMPARED,
             groups=several(ties[id] for id in asked),
