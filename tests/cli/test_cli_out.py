@@ -259,12 +259,10 @@ def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     assert refused(demo.claim({"out": out})) == ""
     out.mkdir()
-    (out / "verdicts.sqlite").write_text("")  # it was killed while it loaded its models
-    assert refused(demo.claim({"out": out})) == ""
-    (out / "settings.json").write_text('{"preset": "sound"}')
+    (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
     assert refused(demo.claim({"out": out})) == ""
-    (out / "settings.json").write_text('{"editor.fontSize": 12}')
+    (out / "settings.yaml").rename(out / "mine.yaml")
     assert "give --overwrite" in refused(demo.claim({"out": out}))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2

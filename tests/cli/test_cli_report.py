@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from invoking import semcal
-from made_up_run import write_run
 
-from semcal.report import grid
+from semcal.report import build
 
 NO_FIGURES = """
 import sys
-from semcal.report import grid
-grid.planned_figures = lambda *_: []
+from semcal.report import build
+build.planned_figures = lambda *_: []
 from semcal.cli.commands.report import command
 code = command(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
 loaded = [name for name in ("torch", "transformers", "safetensors") if name in sys.modules]
@@ -27,7 +26,7 @@ print(code, loaded)
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take most of the time, and have tests of their own."""
-    monkeypatch.setattr(grid, "planned_figures", lambda *_: [])
+    monkeypatch.setattr(build, "planned_figures", lambda *_: [])
 
 
 def test_a_run_of_the_grid_is_reported_into_its_folder(own_grid: Path, without_figures: None) -> None:
@@ -64,10 +63,8 @@ def test_a_damaged_file_is_named(own_grid: Path, without_figures: None) -> None:
     assert not (own_grid / "results.json").exists()
 
 
-def test_the_page_of_a_demo_is_made_as_ever(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "demo", sets=("made-up-trivia",), measures=("E-SC",), n=12)
-    code, (found,), _ = semcal("report", folder, "--json")
-    assert (code, found["files"]) == (0, [str(folder / "report.html")])
-    code, _, complaint = semcal("report", folder, "--out", tmp_path / "there", "--json")
+def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
+    code, _, complaint = semcal("report", tmp_path, "--json")
     assert code == 2
-    assert "--out is for runs of semcal run" in complaint
+    assert "is no run folder: it has no settings.yaml" in complaint

@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tiny_models
 import transformers
-import typer
 from invoking import write
 from rich.console import Console
 from safetensors.torch import load_file, save_file
@@ -24,6 +24,8 @@ from semcal.cli.app import app
 from semcal.cli.commands import demo
 from semcal.cli.tables import metrics_tables
 from semcal.engine import load_model
+from semcal.experiment.grid import Outcome
+from semcal.experiment.grid_settings import GridSettings
 from semcal.semantics import MEASURES
 
 QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
@@ -114,20 +116,27 @@ def test_metrics_without_intervals_stand_in_one_table() -> None:
 
 
 @pytest.mark.parametrize("json_too", [False, True])
-def test_the_demo_prints_tables_into_a_pipe_and_json_on_demand(
+def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     json_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The work itself is left out: what counts is where its results go."""
-    monkeypatch.setattr("semcal.experiment.comparison.Comparison.run", lambda *_: {"made": "up"})
-    monkeypatch.setattr("semcal.experiment.comparison.Comparison.write_costs", lambda *_: None)
-    monkeypatch.setattr("semcal.report.build", lambda out, **_: out / "report.html")
-    monkeypatch.setattr(demo, "_show", lambda results: typer.echo(f"tables of {results}"))
-    monkeypatch.setattr(demo, "open_models", lambda *_, **__: None)
-    options = ("--json",) if json_too else ()
-    code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", "--workers", 1, *options)
+    ran: list[GridSettings] = []
+
+    def carry_out(settings: GridSettings, *_: object) -> Outcome:
+        ran.append(settings)
+        return Outcome((), Counter())
+
+    monkeypatch.setattr(demo, "carry_out", carry_out)
+    monkeypatch.setattr("semcal.report.results.read_results", lambda _: {"made": "up"})
+    monkeypatch.setattr("semcal.report.in_words", lambda results: [f"words on {results}"])
+    options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))
+    code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)
     assert code == 0
-    assert stdout == ('{"made": "up"}\n' if json_too else "tables of {'made': 'up'}\n")
+    assert stdout == ('{"made": "up"}\n' if json_too else "words on {'made': 'up'}\n")
     assert [line.partition(":")[0] for line in stderr.splitlines()] == ["report"]
+    (settings,) = ran
+    assert (settings.seed, settings.sampling.m, settings.methods) == (3, 4, ("Base", "SE", "TS"))
+    assert [one.test for one in settings.datasets] == [8, 8, 8]
 
 
 def child(code: str, **more: str) -> str:

@@ -14,6 +14,7 @@ from made_up_grid import write_grid
 
 from semcal.experiment.analyses.growth import growth
 from semcal.experiment.costs import added, fit_label
+from semcal.experiment.environment import Clock
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid import Grid
 from semcal.pipeline.crews import Alone
@@ -99,3 +100,14 @@ def test_growth_is_counted_on_the_rows_of_each_number_of_draws(tmp_path: Path) -
 def test_one_number_of_draws_has_no_growth(tmp_path: Path) -> None:
     made_up = MadeUp(models=("m",), datasets={"d": False}, methods=("Base",), runs=1, counts=(), n=10)
     assert growth(read_finished(write_grid(tmp_path, made_up))) == []
+
+
+def test_shares_of_the_time_add_up() -> None:
+    clock = Clock()
+    clock.add({"sample": 6.0, "fit": 1.5})
+    clock.add({"sample": 1.5, "report": 1.0})
+    assert [line.split() for line in clock.table()] == [
+        ["sample", "7.5", "s", "75%"],
+        ["fit", "1.5", "s", "15%"],
+        ["report", "1.0", "s", "10%"],
+    ]

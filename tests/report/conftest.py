@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 from made_up_grid import Grid, write_grid
-from made_up_run import write_run
 
 from semcal.experiment.analyses import analyse
-from semcal.report.grid_results import read_results
+from semcal.report.results import read_results
 
-SMALL = {"sets": ("made-up-trivia", "made-up-reading"), "measures": ("E-SC", "L-SC")}
 #: One model on one data set: enough for every figure and table.
 ONE = Grid(
     models=("alpha-1b",),
@@ -23,18 +21,6 @@ ONE = Grid(
     counts=(5, 10),
     resamples=100,
 )
-
-
-@pytest.fixture(scope="session")
-def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two sets and two measures; read it, do not change it."""
-    return write_run(tmp_path_factory.mktemp("small"), **SMALL)
-
-
-@pytest.fixture
-def own_run(tmp_path: Path) -> Path:
-    """A run of one set and two measures for one test to change."""
-    return write_run(tmp_path / "run", sets=("made-up-trivia",), measures=("E-SC", "L-SC"), n=12)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The page at work in headless Chromium: it opens without an error, filters, sorts, pages and unfolds."""
+"""The page in headless Chromium: it opens, reads what is asked for, filters, sorts, links."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, driven, dump
-from made_up_run import edit_row, write_run
+from made_up_grid import Grid, write_grid
 
-from semcal.report import build
+from semcal.engine.fakes import FakeEquivalence
+from semcal.engine.verdicts import CachedEquivalence
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.report.explorer import SMALL, explorer_blocks
+from semcal.report.page import page as grid_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -18,112 +22,190 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not instal
 DRIVER = """
 const outcome = {};
 const form = document.getElementById("filters");
-const choose = (name, value) => {
+const count = () => document.getElementById("count").textContent;
+const rows = () => [...document.querySelectorAll("table.questions > tbody > tr:not(.detail)")];
+const column = (name) => {
+  const heads = [...document.querySelectorAll("table.questions thead button")].map((b) => b.textContent);
+  return rows().map((row) => row.children[heads.indexOf(name)].textContent);
+};
+const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+const settled = async () => { do await pause(5); while (!/ of |No /.test(count())); };
+const choose = async (name, value) => {
   form.elements[name].value = value;
   form.dispatchEvent(new Event("input", { bubbles: true }));
+  await settled();
 };
-const count = () => document.getElementById("count").textContent;
-const column = (n) => [...document.querySelectorAll("table.questions > tbody > tr:not(.detail)")]
-  .map((row) => row.children[n].textContent);
-const head = (n) => document.querySelectorAll("table.questions thead th")[n];
-outcome.opened = count();
-for (const value of ["right", "wrong", "sure-wrong", "unsure-right", "all"]) {
-  choose("outcome", value);
-  outcome[value] = count();
-}
-choose("method", "TS");
-outcome.method = count();
-head(4).firstChild.click();
-outcome.descending = [head(4).getAttribute("aria-sort"), column(4), document.activeElement.textContent];
-head(4).firstChild.click();
-outcome.ascending = [head(4).getAttribute("aria-sort"), column(4)];
-choose("measure", "L-SC");
-outcome.other = column(4);
-choose("search", "MARKUP <IMG");
-outcome.found = [count(), column(3)];
-document.querySelector(".expand").click();
-outcome.detail = document.querySelector("tr.detail").textContent;
-outcome.images = document.images.length;
-choose("search", "");
-choose("method", "");
-outcome.first = document.querySelector("#pages span").textContent;
-document.querySelector("#pages [name=next]").click();
-outcome.second = document.querySelector("#pages span").textContent;
-document.querySelector(".choices input[value=L-SC]").click();
-outcome.figures = [...document.querySelectorAll("[data-value]")].filter((part) => !part.hidden)
-  .map((part) => part.dataset.value);
-document.title = "outcome" + JSON.stringify(outcome);
+(async () => {
+  await settled();
+  outcome.opened = count();
+  for (const value of ["right", "sure-wrong", "unsure-right", "disagree", "all"]) {
+    await choose("outcome", value);
+    outcome[value] = count();
+  }
+  await choose("rule", "equality");
+  outcome.rule = count();
+  await choose("rule", "");
+  await choose("model", "");
+  outcome.models = [count(), new Set(column("Model")).size];
+  await choose("dataset", "");
+  outcome.everything = count();
+  await choose("run", "1");
+  outcome.other = count();
+  await choose("method", "TS");
+  document.querySelectorAll("table.questions thead button")[5].click();
+  outcome.sorted = [document.activeElement.textContent, column("Confidence")];
+  location.hash = "#model=beta%2F2b&dataset=made-up-reading&run=0&method=TS&measure=L-SC&id=LINKED";
+  await pause(50);
+  await settled();
+  const open = document.querySelector(".expand[aria-expanded=true]");
+  outcome.linked = [open === document.activeElement, open.textContent, form.elements.measure.value];
+  const detail = document.querySelector("tr.detail:not([hidden])");
+  outcome.detail = detail.textContent;
+  outcome.verdicts = [...detail.querySelectorAll("td.verdict")].map((cell) => cell.title);
+  outcome.forms = [...detail.querySelectorAll(".verdicts tbody th")].map((cell) => cell.textContent);
+  outcome.methods = [...detail.querySelectorAll(".methods tbody tr")].map((row) =>
+    [...row.children].map((cell) => cell.textContent.trim()));
+  const link = detail.querySelector("a");
+  outcome.link = link.getAttribute("href") === location.hash;
+  location.hash = "#id=nobody";
+  await pause(50);
+  outcome.nobody = count();
+  document.title = "outcome" + JSON.stringify(outcome);
+})();
 """
+METHODS = ("SE", "TS")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_run(
-        tmp_path_factory.mktemp("browser"), sets=("made-up-rare",), measures=("E-SC", "L-SC"), n=30
-    )
-    samples = ["markup <img src=x onerror=alert(1)>"] * 10
-    row = {"samples": samples, "clusters": [list(range(10))], "cluster_correct": [False]}
-    row["log_likelihoods"] = [-0.5] * 10
-    row |= {"confidences": {"E-SC": [1.0], "L-SC": [1.0]}, "top_cluster": {"E-SC": 0, "L-SC": 0}}
-    row |= {"confidence": {"E-SC": 1.0, "L-SC": 1.0}, "correct": {"E-SC": False, "L-SC": False}}
-    edit_row(folder, "samples/made-up-rare/TS.jsonl", **row)
-    return folder
+def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    """Two models, two data sets, two methods, two runs of 20 questions."""
+    grid = Grid(methods=METHODS, runs=2, n=20, counts=())
+    return read_finished(write_grid(tmp_path_factory.mktemp("grid") / "run", grid))
 
 
 @pytest.fixture(scope="module")
-def outcome(run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def linked(run: FinishedRun) -> int:
+    """The place of a question with three answers or more, for which two verdicts are stored."""
+    rows = rows_of(run, "beta/2b", "made-up-reading", "TS", "L-SC")
+    place = next(i for i, row in enumerate(rows) if len(set(row["normal_forms"])) > 2)
+    question, (a, b, c, *_) = rows[place]["question"], dict.fromkeys(rows[place]["normal_forms"])
+    stored = CachedEquivalence(FakeEquivalence([{a, b}]), run.folder / "verdicts.sqlite")
+    assert stored.entails([(question, a, b), (question, c, a)]) == [True, False]
+    return place
+
+
+@pytest.fixture(scope="module")
+def page(run: FinishedRun, linked: int, made_up_results: dict[str, Any]) -> str:
+    return grid_page(run, made_up_results, [], explorer_blocks(run))
+
+
+@pytest.fixture(scope="module")
+def outcome(page: str, linked: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a reader finds."""
-    page = build(run).read_text(encoding="utf-8")
-    return driven(page, DRIVER, tmp_path_factory.mktemp("driven"))
+    driver = DRIVER.replace("LINKED", f"made-up-reading-{linked:04d}")
+    return driven(page, driver, tmp_path_factory.mktemp("driven"))
 
 
-def answers(run: Path) -> list[tuple[str, float, bool]]:
-    """(method, confidence, correctness) of every row under E-SC."""
-    found = []
-    for path in sorted((run / "samples/made-up-rare").iterdir()):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            found.append((path.stem, row["confidence"]["E-SC"], row["correct"]["E-SC"]))
-    return found
+def rows_of(
+    run: FinishedRun, model: str, dataset: str, method: str, measure: str, number: int = 0
+) -> list[dict[str, Any]]:
+    return run.rows(model, dataset, run.choice(model, dataset, method, measure)["candidate"], number)
 
 
-def test_the_page_opens_under_its_own_policy_without_a_complaint(run: Path, tmp_path: Path) -> None:
-    dom, said = dump(build(run), tmp_path / "profile")
+def first_cell(run: FinishedRun) -> list[dict[str, Any]]:
+    """The rows that the page shows first: E-SC of every method on the first model and data set."""
+    return [row for name in METHODS for row in rows_of(run, "alpha-1b", "made-up-trivia", name, "E-SC")]
+
+
+def test_the_page_opens_under_its_own_policy_without_a_complaint(page: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    dom, said = dump(path, tmp_path / "profile")
     assert said == ""
-    assert ">90 of 90 answers<" in dom
+    assert ">40 of 40 answers<" in dom
 
 
-def test_filters_leave_what_they_say(run: Path, outcome: dict[str, Any]) -> None:
-    rows = answers(run)
+def test_filters_leave_what_they_say(run: FinishedRun, outcome: dict[str, Any]) -> None:
+    rows = [(row["confidence"]["E-SC"], row["correct"]["E-SC"], row) for row in first_cell(run)]
     wanted = {
-        "opened": rows,
-        "all": rows,
-        "right": [row for row in rows if row[2]],
-        "wrong": [row for row in rows if not row[2]],
-        "sure-wrong": [row for row in rows if row[1] >= 0.9 and not row[2]],
-        "unsure-right": [row for row in rows if row[1] < 0.5 and row[2]],
-        "method": [row for row in rows if row[0] == "TS"],
+        "opened": len(rows),
+        "all": len(rows),
+        "right": sum(right for _, right, _ in rows),
+        "sure-wrong": sum(p >= 0.9 and not right for p, right, _ in rows),
+        "unsure-right": sum(p < 0.5 and right for p, right, _ in rows),
+        "rule": sum(row["rule"]["E-SC"] == "equality" for *_, row in rows),
     }
     assert all(wanted.values())
-    assert {key: outcome[key] for key in wanted} == {
-        key: f"{len(found)} of 90 answers" for key, found in wanted.items()
-    }
+    assert {key: outcome[key] for key in wanted} == {key: f"{n} of 40 answers" for key, n in wanted.items()}
 
 
-def test_sorting_by_confidence_turns_around_and_keeps_the_focus(run: Path, outcome: dict[str, Any]) -> None:
-    wanted = sorted(f"{confidence:.3f}" for method, confidence, _ in answers(run) if method == "TS")
-    assert outcome["ascending"] == ["ascending", wanted]
-    assert outcome["descending"] == ["descending", wanted[::-1], "Confidence"]
-    assert outcome["other"] != wanted
-    assert outcome["other"] == sorted(outcome["other"])
+def test_measures_disagree_where_they_differ_in_correctness_or_by_half(
+    run: FinishedRun, outcome: dict[str, Any]
+) -> None:
+    found = 0
+    for name in METHODS:
+        by_measure = {m: rows_of(run, "alpha-1b", "made-up-trivia", name, m) for m in run.measures}
+        for i in range(20):
+            seen = [(by_measure[m][i]["confidence"][m], by_measure[m][i]["correct"][m]) for m in run.measures]
+            spread = max(p for p, _ in seen) - min(p for p, _ in seen)
+            found += len({right for _, right in seen}) > 1 or spread >= 0.5
+    assert 0 < found < 40
+    assert outcome["disagree"] == f"{found} of 40 answers"
 
 
-def test_markup_is_found_shown_and_never_rendered(outcome: dict[str, Any]) -> None:
-    assert outcome["found"] == ["1 of 90 answers", ["markup <img src=x onerror=alert(1)>"]]
-    assert "markup <img src=x onerror=alert(1)> ×10" in outcome["detail"]
-    assert outcome["images"] == 0
+def test_other_models_data_sets_and_runs_are_read_when_they_are_asked_for(outcome: dict[str, Any]) -> None:
+    assert outcome["models"] == ["80 of 80 answers", 2]
+    assert outcome["everything"] == "160 of 160 answers"
+    assert outcome["other"] == "160 of 160 answers"
 
 
-def test_pages_turn_and_the_figures_follow_the_measure(outcome: dict[str, Any]) -> None:
-    assert (outcome["first"], outcome["second"]) == ("1–50 of 90", "51–90 of 90")
-    assert outcome["figures"] == ["L-SC", "L-SC"]
+def test_sorting_turns_confidence_down_and_keeps_the_focus(run: FinishedRun, outcome: dict[str, Any]) -> None:
+    wanted = sorted(
+        (
+            f"{row['confidence']['E-SC']:.3f}"
+            for pair in run.pairs
+            for row in rows_of(run, *pair, "TS", "E-SC", 1)
+        ),
+        reverse=True,
+    )
+    assert outcome["sorted"] == ["Confidence", wanted[:20]]
+
+
+def test_a_link_opens_one_question_with_all_that_is_known_of_it(
+    run: FinishedRun, linked: int, outcome: dict[str, Any]
+) -> None:
+    pair = ("beta/2b", "made-up-reading")
+    row = rows_of(run, *pair, "TS", "L-SC")[linked]
+    assert outcome["linked"] == [True, row["question"], "L-SC"]
+    assert outcome["link"]
+    for part in (*row["answers"], row["id"], row["context"], *set(row["samples"]), row["greedy"]):
+        assert part in outcome["detail"]
+    for line, name in zip(outcome["methods"], METHODS):
+        others = {m: rows_of(run, *pair, name, m)[linked] for m in run.measures}
+        marks = {m: "✓" if other["correct"][m] else "✗" for m, other in others.items()}
+        assert line[0] == name
+        assert line[2:] == [f"{other['confidence'][m]:.3f} {marks[m]}" for m, other in others.items()]
+
+
+def test_stored_verdicts_stand_between_the_answers(
+    run: FinishedRun, linked: int, outcome: dict[str, Any]
+) -> None:
+    row = rows_of(run, "beta/2b", "made-up-reading", "TS", "L-SC")[linked]
+    shown = [form.split(" ", 1)[1] for form in outcome["forms"]]
+    ordered = [row["normal_forms"][i] for cluster in row["clusters"] for i in cluster]
+    assert shown == list(dict.fromkeys(ordered))
+    a, b, c, *_ = (shown.index(form) for form in dict.fromkeys(row["normal_forms"]))
+    size = len(shown)
+    wanted = ["same" if i % (size + 1) == 0 else "not asked" for i in range(size * size)]
+    wanted[a * size + b], wanted[c * size + a] = "entails", "does not entail"
+    assert outcome["verdicts"] == wanted
+
+
+def test_a_link_to_no_question_says_so(outcome: dict[str, Any]) -> None:
+    assert outcome["nobody"] == "There is no question nobody here."
+
+
+def test_small_runs_are_held_whole(page: str) -> None:
+    assert len(page) < SMALL
+    head = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert head["runs"] == [0, 1]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
+from semcal.report.build import results_markdown
+from semcal.report.explorer import explorer_blocks
 from semcal.report.grid_costs import cost_tables
-from semcal.report.grid_explorer import explorer_blocks
-from semcal.report.grid_markdown import results_markdown
-from semcal.report.grid_page import grid_page
 from semcal.report.grid_tables import grid_tables
 from semcal.report.grid_tables.writing import write_tables
+from semcal.report.page import page as grid_page
 
 RECORD = {
     "cpu_seconds": {"sample": 30.0, "cluster": 60.0, "main": 10.0},

@@ -23,7 +23,7 @@ from semcal.report.grid_figures.pull import pull_figure
 from semcal.report.grid_figures.scatter import scatter_figure
 from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import selective_figure
-from semcal.report.grid_results import read_results
+from semcal.report.results import read_results
 from semcal.semantics import MEASURES
 
 Results = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.report.grid_headline import headline_table
-from semcal.report.grid_markdown import results_markdown
+from semcal.report.build import results_markdown
+from semcal.report.summary import headline_table
 
 
 def test_every_claim_stands_there_with_its_verdict_and_the_figures_that_decided(

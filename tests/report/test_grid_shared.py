@@ -14,7 +14,7 @@ from semcal.experiment.analyses.parts import part_of
 from semcal.experiment.finished import read_finished
 from semcal.pipeline.crews import Crew
 from semcal.pipeline.workers import Workers
-from semcal.report import grid
+from semcal.report import build
 
 TWO = Grid(
     models=("alpha-1b",),
@@ -41,11 +41,11 @@ def crew() -> Iterator[Crew[int]]:
 def test_two_processes_write_the_bytes_that_one_writes(
     run: Path, crew: Crew[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = grid.planned_figures
-    monkeypatch.setattr(grid, "planned_figures", lambda *given: every(*given)[:3])
+    every = build.planned_figures
+    monkeypatch.setattr(build, "planned_figures", lambda *given: every(*given)[:3])
     for name, workers in (("alone", None), ("shared", crew)):
         analyse(run, tmp_path / name, workers)
-        grid.build(run, tmp_path / name, workers)
+        build.build(run, tmp_path / name, workers)
     files = {
         name: {
             path.relative_to(tmp_path / name).as_posix(): path.read_bytes()

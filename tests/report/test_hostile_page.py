@@ -14,11 +14,11 @@ from made_up_grid import Grid, write_grid
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.records import dumps
-from semcal.report.grid_explorer import explorer_blocks
+from semcal.report.explorer import explorer_blocks
 from semcal.report.grid_figures import planned_figures
-from semcal.report.grid_page import grid_page
 from semcal.report.grid_tables.writing import write_tables
-from semcal.report.page_figures import page_figure
+from semcal.report.page import page as grid_page
+from semcal.report.sections import page_figure
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -119,7 +119,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 @pytest.fixture(scope="module")
 def page(run: FinishedRun) -> str:
     results = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))
-    figures = [one.drawn() for one in planned_figures(run, results) if one.number in ("3", "8", "9")]
+    figures = [one.drawn() for one in planned_figures(run, results) if one.number in ("0", "3", "9", "11")]
     drawn = [page_figure(figure, f"f{i}") for i, figure in enumerate(figures) if figure is not None]
     return grid_page(run, results, drawn, explorer_blocks(run))
 
@@ -150,7 +150,7 @@ def test_all_of_it_is_shown_as_text(outcome: dict[str, Any]) -> None:
     assert outcome["expanded"]["counted"] == f"{2 * len(HOSTILE)} of {2 * len(HOSTILE)} answers"
     wanted = {(len(text), text[:200]) for text in HOSTILE}
     assert {(length, text) for length, text in outcome["questions"]} == wanted
-    assert outcome["heading"].removeprefix("Semantic uncertainty of ") == MODEL.replace("\u202e", "�")
+    assert outcome["heading"] == f"{MODEL} on {' and '.join(DATASETS)}".replace("\u202e", "�")
     shown = [
         text.replace("\x00", "�").replace("\x1b", "�").replace("\x08", "�").replace("\u202e", "�")
         for text in HOSTILE

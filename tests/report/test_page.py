@@ -1,206 +1,247 @@
-"""report.html is one file, valid, without the network, with the numbers of the run and no foreign markup."""
+"""report.html is one file with the run's tables, figures, claims, problems and questions."""
 
 from __future__ import annotations
 
 import json
-import pickle
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from html import unescape
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
-from made_up_run import edit_row, write_run
+from made_up_grid import Grid, write_grid
 from read_page import Page
 
-from semcal.errors import InputError, StoreError
-from semcal.report import build
+from semcal.errors import StoreError
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.records import read_rows, write_rows
+from semcal.report.build import build
+from semcal.report.explorer import explorer_blocks, packed, unpacked
+from semcal.report.grid_figures import grid_figures
+from semcal.report.grid_tables import grid_tables
+from semcal.report.page import page as grid_page
+from semcal.report.sections import page_figure
+from semcal.report.summary import findings
+
+Results = dict[str, Any]
+HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 {{data}}"
 
 
 @pytest.fixture(scope="module")
-def small_text(small_run: Path) -> str:
-    """The page of the small run."""
-    return text_of(small_run)
+def run(analysed_grid: Path) -> FinishedRun:
+    return read_finished(analysed_grid)
 
 
-def text_of(folder: Path) -> str:
-    return build(folder).read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def text(run: FinishedRun, made_up_results: Results) -> str:
+    """The page with the first two figures."""
+    figures = islice(grid_figures(run, made_up_results), 2)
+    shown = [page_figure(figure, f"f{i}") for i, figure in enumerate(figures)]
+    return grid_page(run, made_up_results, shown, explorer_blocks(run))
 
 
-def test_the_page_is_well_formed_with_unique_ids_and_a_language(small_text: str) -> None:
-    page = Page(small_text)
+def bare(run: FinishedRun, results: Results) -> str:
+    """The page without figures."""
+    return grid_page(run, results, [], explorer_blocks(run))
+
+
+def test_the_page_is_well_formed_with_unique_ids_and_links_that_lead_somewhere(text: str) -> None:
+    page = Page(text)
     assert page.open == []
     ids = Counter(value for name, value in page.attributes if name == "id")
     assert [name for name, count in ids.items() if count > 1] == []
-    assert ("lang", "en") in page.attributes
-    assert (page.tags["title"], page.tags["h1"], page.tags["main"]) == (1, 1, 1)
     links = {value[1:] for name, value in page.attributes if name == "href" and value and value[0] == "#"}
     assert links <= set(ids)
+    assert (page.tags["title"], page.tags["h1"], page.tags["main"]) == (1, 1, 1)
 
 
-def test_the_page_needs_nothing_from_outside(small_text: str) -> None:
-    assert "http:" not in small_text
-    assert "https:" not in small_text
-    assert not re.search(r"@import|url\((?!#)", small_text)
-    assert {value for name, value in Page(small_text).attributes if name == "src"} == set()
-    assert "default-src 'none'" in small_text
+def test_the_page_needs_nothing_from_outside(text: str) -> None:
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "default-src 'none'" in text
+    assert {value for name, value in Page(text).attributes if name == "src"} == set()
 
 
-def test_the_same_run_gives_the_same_page(small_run: Path, small_text: str) -> None:
-    assert text_of(small_run) == small_text
+def test_every_table_stands_on_the_page_with_its_numbers(text: str, made_up_results: Results) -> None:
+    tables = Page(text).tables
+    for table in grid_tables(made_up_results):
+        if table.name == "claims":
+            continue
+        shown = " ".join(cell for row in tables[f"table-{table.name}"] for cell in row)
+        assert all(cell.text in shown for row in table.rows for cell in row)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_tables_hold_the_numbers_of_the_results(tmp_path: Path, seed: int) -> None:
-    folder = write_run(tmp_path, seed=seed, sets=("made-up-rare",), measures=("E-SC", "T-SC"))
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    tables = Page(text_of(folder)).tables
-    for key in ("ace", "auroc"):
-        rows = [row[1:] for row in tables[f"table-summary-{key}"] if len(row) == 3][1:]
-        wanted = [
-            [
-                f"{method['measures'][m][key]:.3f}±{method['measures'][m]['se'][key]:.3f}"
-                for m in results["measures"]
-            ]
-            for entry in results["sets"]
-            for method in entry["methods"].values()
-        ]
-        assert rows == wanted
-    temperatures = [row[5] for row in tables["table-sets"][2:]]
-    assert temperatures == [f"{entry['fit']['temperature']:.2f}" for entry in results["sets"]]
+def test_a_run_without_published_numbers_shows_nothing_beside_them(text: str) -> None:
+    assert "Beside the published numbers" not in text
 
 
-def test_the_explorer_holds_every_answer_of_every_question(small_run: Path, small_text: str) -> None:
-    data = Page(small_text).data
-    for of_set in data["sets"]:
-        assert len(of_set["questions"]) == 40
-        for method, entries in of_set["rows"].items():
-            path = small_run / "samples" / of_set["name"] / f"{method}.jsonl"
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            for row, entry, question in zip(rows, entries, of_set["questions"], strict=True):
-                clusters, top, correct, entropy, rule = entry
-                assert question["id"] == row["id"]
-                assert sum(count for members, _, _ in clusters for _, _, count in members) == 10
-                assert top == [row["top_cluster"][m] for m in data["measures"]]
-                assert correct == [int(row["correct"][m]) for m in data["measures"]]
-                for k, measure in enumerate(data["measures"]):
-                    shown = [parts[k] for _, parts, _ in clusters]
-                    assert shown == pytest.approx(row["confidences"][measure], abs=5e-5)
-                    assert entropy[k] == pytest.approx(row["semantic_entropy"][measure], abs=5e-5)
-                    assert data["rules"][rule[k]] == row["rule"][measure]
+def test_every_claim_has_its_verdict_and_what_decided(text: str, made_up_results: Results) -> None:
+    page = unescape(text)
+    for claim in made_up_results["claims"]:
+        place = page.index(claim["because"])
+        assert f">{claim['verdict']}<" in page[page.rindex("<dt", 0, place) : place]
 
 
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "<img src=x onerror=alert(1)>",
-    "\"quotes\" & 'more' \u2028 \u2029 \x00",
-    "{{data}} ${x} \\u003c",
-]
+def test_figures_are_drawn_into_the_page_once(text: str) -> None:
+    page = Page(text)
+    assert text.count("<figure>") == 1
+    assert page.tags["svg"] == 2  # figure 0, which opens the page, and figure 1
+    assert "Figure 8" in text
 
 
-def test_markup_in_samples_and_questions_stays_text(own_run: Path) -> None:
-    edit_row(
-        own_run,
-        "samples/made-up-trivia/Base.jsonl",
-        question="<b>Which</b> </script> town?",
-        answers=['"><svg onload=alert(1)>'],
-        samples=(HOSTILE * 2),
-        clusters=[list(range(10))],
-        log_likelihoods=[-0.5] * 10,
-        cluster_correct=[False],
-        confidences={"E-SC": [1.0], "L-SC": [1.0]},
-        top_cluster={"E-SC": 0, "L-SC": 0},
+def test_the_page_opens_on_what_recalibration_changed(text: str, made_up_results: Results) -> None:
+    assert "<h1>alpha-1b on made-up-trivia</h1>" in text
+    order = ["findings", "scores", "measures", "explorer", "claims", "settings"]
+    places = [text.index(f'<section id="{name}"') for name in order]
+    assert places == sorted(places)
+    opening = text[places[0] : places[1]]
+    assert opening.count("<svg") == 1
+    assert findings(made_up_results)[0].sentence in opening
+
+
+def test_what_stands_behind_the_questions_is_folded(text: str) -> None:
+    end = text[text.index('<section id="explorer"') :]
+    assert end.count("<section") - 1 == end.count('<details class="fold">')
+
+
+def test_codes_are_explained_where_they_stand_and_in_the_glossary(text: str) -> None:
+    assert (
+        '<abbr title="Empirical: the share of the sampled answers that have this meaning.">E-SC</abbr>'
+        in text
     )
-    page = Page(text_of(own_run))
-    assert (page.tags["script"], page.tags["img"], page.tags["b"]) == (2, 0, 0)
-    entry = page.data["sets"][0]["rows"]["Base"][0]
-    assert [text for text, _, _ in entry[0][0][0]] == HOSTILE
-    assert page.data["sets"][0]["questions"][0]["question"] == "<b>Which</b> </script> town?"
+    glossary = text[text.index('id="glossary"') :]
+    for code in ("E-SC", "G-SC", "ACE", "ECE", "TS", "ATS", "Platt", "AUROC", "SE_vanilla"):
+        assert f"<dt>{code}</dt><dd>" in glossary
+    assert 'popovertarget="glossary"' in text
 
 
-def test_markup_in_the_names_of_models_and_sets_stays_text(own_run: Path) -> None:
-    path = own_run / "results.json"
-    results = json.loads(path.read_text(encoding="utf-8"))
-    results["model"]["name"] = "<script>alert(1)</script> {{data}} \ud83d"
-    results["sets"][0]["name"] = "a<b>\"'"
-    path.write_text(json.dumps(results), encoding="utf-8")
-    text = text_of(own_run)
-    assert Page(text).tags["script"] == 2
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; {{data}} \ufffd" in text
-    assert "a&lt;b&gt;&quot;&#x27;" in text
+def test_deviations_settings_and_environment_stand_at_the_end(text: str, made_up_results: Results) -> None:
+    end = text[text.index('id="settings"') :]
+    assert "resamples: 100" in end
+    assert "<dt>versions</dt><dd>semcal 0.1.0</dd>" in end
+    rows = Page(text).tables["table-deviations"][1:]
+    assert len(rows) == len(made_up_results["deviations"])
 
 
-def test_the_script_never_turns_text_into_markup() -> None:
-    script = files("semcal.report").joinpath("page.js").read_text(encoding="utf-8")
-    for dangerous in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
-        assert dangerous not in script
+def test_the_explorer_holds_every_row_of_the_chosen_candidates(run: FinishedRun) -> None:
+    explorer = explorer_blocks(run)
+    asked = unpacked(explorer.blocks["questions-0"])
+    for number in range(2):
+        block = unpacked(explorer.blocks[f"block-0-0-{number}"])
+        for candidate, entries in block["candidates"].items():
+            for row, entry, question in zip(run.rows(*run.pairs[0], candidate, number), entries, asked):
+                clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct = entry
+                assert question[:3] == [row["id"], row["question"], row["answers"]]
+                assert [sum(one[2::3]) for one in clusters] == [len(one) for one in row["clusters"]]
+                members = {block["texts"][i] for one in clusters for i in one[::3]}
+                assert members == set(row["samples"])
+                assert top == [row["top_cluster"][m] for m in run.measures]
+                assert correct == [int(row["correct"][m]) for m in run.measures]
+                assert [block["rules"][i] for i in rule] == [row["rule"][m] for m in run.measures]
+                assert (block["texts"][greedy], greedy_correct) == (row["greedy"], int(row["greedy_correct"]))
+                for k, measure in enumerate(run.measures):
+                    shown = [p / 10_000 for p in confidences[k]]
+                    assert shown == pytest.approx(row["confidences"][measure], abs=5.1e-5)
+                    assert entropy[k] / 10_000 == pytest.approx(row["semantic_entropy"][measure], abs=5.1e-5)
+        forms = {text: block["forms"][i] for text, i in zip(block["texts"], block["form_of"]) if i >= 0}
+        for row in run.rows(*run.pairs[0], "Base", number):
+            assert [forms[text] for text in row["samples"]] == row["normal_forms"]
 
 
-def test_a_likelihood_of_zero_and_a_missing_one_are_kept_apart(own_run: Path) -> None:
-    path = "samples/made-up-trivia/TS.jsonl"
-    edit_row(own_run, path, log_likelihoods=["-inf"] + [-0.25] * 9)
-    first = Page(text_of(own_run)).data["sets"][0]["rows"]["TS"][0][0]
-    logs = [log for members, _, _ in first for _, log, _ in members]
-    assert logs.count("-inf") == 1
-    edit_row(own_run, path, log_likelihoods=None)
-    first = Page(text_of(own_run)).data["sets"][0]["rows"]["TS"][0][0]
-    assert {log for members, _, _ in first for _, log, _ in members} == {None}
+def test_methods_name_the_candidate_of_each_measure(run: FinishedRun) -> None:
+    head = explorer_blocks(run).head
+    assert head["choices"][0][0]["TS"] == [
+        "TS SS 0.25" if measure in ("L-SC", "IC-SC") else "TS NLL" for measure in run.measures
+    ]
 
 
-def test_a_measure_that_is_null_everywhere_is_a_dash(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, sets=("made-up-rare",), measures=("E-SC", "B-SC"), null="B-SC", n=12)
-    text = text_of(folder)
-    rows = Page(text).tables["table-summary-ace"]
-    assert [row[2] for row in rows if row[0] in ("Base", "SE", "TS")] == ["–"] * 3
-    assert "B-SC is undefined here" in text
+def test_a_large_run_is_held_as_run_0_alone_and_the_page_says_so(
+    run: FinishedRun, made_up_results: Results
+) -> None:
+    assert explorer_blocks(run).runs == [0, 1]
+    alone = explorer_blocks(run, small=100)
+    assert alone.runs == [0]
+    assert "Of the 2 runs the page holds run 0 alone" in grid_page(run, made_up_results, [], alone)
 
 
-def test_one_class_alone_has_a_dash_for_its_auroc(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, sets=("made-up-trivia",), measures=("E-SC",), all_right=True, n=12)
-    text = text_of(folder)
-    rows = Page(text).tables["table-summary-auroc"]
-    assert [row[1] for row in rows if row[0] in ("Base", "SE", "TS")] == ["–"] * 3
-    assert "undefined" in text
+def test_the_same_value_is_packed_into_the_same_text() -> None:
+    assert packed({"a": [1, None, "é"]}) == packed({"a": [1, None, "é"]})
 
 
-def test_settings_environment_and_deviations_stand_at_the_end(small_text: str) -> None:
-    end = small_text[small_text.index('id="settings"') :]
-    assert "<dt>linkage</dt><dd>components</dd>" in end
-    assert "<dt>seconds</dt><dd>sample 61.25, fit 0.1235</dd>" in end
-    assert Page(small_text).tables["table-deviations"][1] == ["linkage", "components", "greedy"]
+@pytest.fixture
+def own_grid(tmp_path: Path) -> FinishedRun:
+    """A run of one question for one test to change."""
+    grid = Grid(models=("a",), datasets={"d": False}, methods=("Base", "TS"), runs=1, n=2, counts=())
+    return read_finished(write_grid(tmp_path / "run", grid))
 
 
-def test_a_folder_without_results_is_told_apart_from_a_damaged_one(own_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no results\.json"):
-        build(tmp_path / "nothing")
-    rows = own_run / "samples/made-up-trivia/TS.jsonl"
-    whole = rows.read_text(encoding="utf-8")
-    rows.write_text(whole[: len(whole) // 2], encoding="utf-8")
-    with pytest.raises(StoreError, match=r"TS\.jsonl is damaged"):
-        build(own_run)
-    rows.unlink()
-    with pytest.raises(StoreError, match="which is missing"):
-        build(own_run)
+def edit(run: FinishedRun, **changed: Any) -> None:
+    path = run.samples_path("a", "d", "Base", 0)
+    first, *rest = [row.data for row in read_rows(path)]
+    write_rows(path, [{**first, **changed}, *rest])
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"), [("{", "damaged"), ("[]", "JSON object"), ('{"schema": 2}', "schema 2")]
-)
-def test_results_that_cannot_be_read_are_named(tmp_path: Path, content: str, reason: str) -> None:
-    (tmp_path / "results.json").write_text(content)
-    with pytest.raises(StoreError, match=reason):
-        build(tmp_path)
+def test_markup_in_samples_questions_and_reasons_stays_text(
+    own_grid: FinishedRun, made_up_results: Results
+) -> None:
+    edit(own_grid, question=HOSTILE, samples=[HOSTILE] * 10, greedy=HOSTILE)
+    write_rows(own_grid.folder / "problems.jsonl", [{"dataset": "d", "line": 3, "reason": HOSTILE}])
+    page = Page(bare(own_grid, made_up_results))
+    assert page.tags["img"] == 0
+    assert page.tags["script"] == 2 + 2
+    assert page.tables["table-problems"][1][:2] == ["d", "3"]
+    block = unpacked(explorer_blocks(own_grid).blocks["block-0-0-0"])
+    assert HOSTILE in block["texts"]
 
 
-def test_the_same_page_comes_out_whoever_draws_the_figures(small_run: Path, small_text: str) -> None:
-    asked: list[str] = []
+def test_null_measures_and_likelihoods_of_zero_are_kept_apart(own_grid: FinishedRun) -> None:
+    row = own_grid.rows("a", "d", "Base")[0]
+    null = {key: {**row[key], "G-SC": None} for key in ("confidences", "confidence", "correct", "rule")}
+    null |= {key: {**row[key], "G-SC": None} for key in ("top_cluster", "semantic_entropy")}
+    edit(own_grid, log_likelihoods=["-inf", *row["log_likelihoods"][1:]], **null)
+    entry = unpacked(explorer_blocks(own_grid).blocks["block-0-0-0"])["candidates"]["Base"][0]
+    assert [log for cluster in entry[0] for log in cluster[1::3]].count("-inf") == 1
+    assert [part[-1] for part in entry[1:6]] == [None] * 5
 
-    def others(function: Callable[[str], str], measures: Sequence[str]) -> list[str]:
-        function = pickle.loads(pickle.dumps(function))
-        asked.extend(measures)
-        return [function(measure) for measure in measures]
 
-    assert build(small_run, share=others).read_text(encoding="utf-8") == small_text
-    assert asked == ["E-SC", "L-SC"] * 2
+def test_more_refused_rows_than_the_page_names_are_counted(
+    own_grid: FinishedRun, made_up_results: Results
+) -> None:
+    rows = [{"dataset": "d", "line": i, "reason": "no answers"} for i in range(230)]
+    write_rows(own_grid.folder / "problems.jsonl", rows)
+    page = bare(own_grid, made_up_results)
+    assert len(Page(page).tables["table-problems"]) == 1 + 200
+    assert "the first 200 of 230; all stand in problems.jsonl" in page
+
+
+@pytest.mark.parametrize("name", ["environment.json", "verdicts.sqlite"])
+def test_a_damaged_file_is_named(name: str, own_grid: FinishedRun, made_up_results: Results) -> None:
+    (own_grid.folder / name).write_text("{ no", encoding="utf-8")
+    with pytest.raises(StoreError, match=name):
+        bare(own_grid, made_up_results)
+
+
+def test_a_folder_without_results_is_told_how_to_get_them(own_grid: FinishedRun) -> None:
+    with pytest.raises(StoreError, match="semcal report"):
+        build(own_grid.folder)
+
+
+def test_the_scripts_never_turn_text_into_markup() -> None:
+    for name in ("explorer.js", "page.js"):
+        script = files("semcal.report").joinpath("page_files", name).read_text(encoding="utf-8")
+        for dangerous in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+        ):
+            assert dangerous not in script
+
+
+def test_the_head_is_plain_json(text: str) -> None:
+    head = json.loads(Page(text).scripts[0])
+    assert head["models"] == ["alpha-1b"]

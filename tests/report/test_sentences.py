@@ -14,13 +14,12 @@ from made_up_grid import Grid, write_grid
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.claims import RULES
 from semcal.experiment.finished import read_finished
-from semcal.report.grid_explorer import explorer_blocks
+from semcal.report.build import results_markdown
+from semcal.report.explorer import explorer_blocks
 from semcal.report.grid_figures import planned_figures
-from semcal.report.grid_headline import facts, headline, rules_note
-from semcal.report.grid_markdown import results_markdown
-from semcal.report.grid_page import grid_page
 from semcal.report.grid_tables import grid_tables
-from semcal.report.words import findings
+from semcal.report.page import page as grid_page
+from semcal.report.summary import claims_in_words, facts, findings, rules_note
 
 SMALL: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "runs": 1, "n": 20, "counts": ()}
 
@@ -118,7 +117,7 @@ def test_the_page_results_json_and_results_md_name_the_version_of_the_rules(tmp_
 
 def test_numbers_of_claims_questions_and_rows_agree_with_their_verbs(tmp_path: Path) -> None:
     def of(*verdicts: str) -> str:
-        return headline({"claims": [{"verdict": verdict} for verdict in verdicts]})
+        return claims_in_words({"claims": [{"verdict": verdict} for verdict in verdicts]})
 
     assert of("holds", "does not hold", "not decidable here") == (
         "Of 3 claims of the paper 1 holds, 1 does not, 1 cannot be decided here."
@@ -128,9 +127,7 @@ def test_numbers_of_claims_questions_and_rows_agree_with_their_verbs(tmp_path: P
     assert facts(read_finished(folder), results | {"problems": 1}).startswith(
         "d (1 test question); Base; one run"
     )
-    measures = {"E-SC": {"ace": 0.1, "auroc": 0.5}}
-    entry = {"name": "d", "n": 1, "methods": {"Base": {"measures": measures}}}
-    assert findings({"sets": [entry]})[0].setting == "closed book, 1 question"
+    assert findings(results)[0].setting == "closed book, 1 question"
 
 
 def test_captions_speak_of_what_is_shown(tmp_path: Path) -> None:

@@ -2,82 +2,104 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import copy
 from typing import Any
 
 import pytest
 
 from semcal.report import in_words
+from semcal.report.summary import findings
+
+ONE = "made-up-trivia"
 
 
 @pytest.fixture
-def results(small_run: Path) -> dict[str, Any]:
-    return json.loads((small_run / "results.json").read_text(encoding="utf-8"))
+def results(made_up_results: dict[str, Any]) -> dict[str, Any]:
+    """Results of one model on two data sets, the second a copy of the first, for a test to change."""
+    found = copy.deepcopy(made_up_results)
+    found["datasets"].append("made-up-rare")
+    for rows in found["analyses"].values():
+        rows += [{**copy.deepcopy(row), "dataset": "made-up-rare"} for row in rows if "dataset" in row]
+    return found
 
 
-def set_change(results: dict[str, Any], index: int, metric: str, values: list[Any], interval: Any) -> None:
-    entry = results["sets"][index]
-    for method, value in zip(("Base", "TS"), values):
-        entry["methods"][method]["measures"]["E-SC"][metric] = value
-    for item in results["comparisons"]:
-        if (item["set"], item["metric"]) == (entry["name"], metric):
-            item["interval"] = interval
+def set_change(results: dict[str, Any], dataset: str, metric: str, values: list[Any], interval: Any) -> None:
+    def of(row: dict[str, Any]) -> tuple[str, str]:
+        return row["dataset"], row["measure"]
+
+    for row in results["analyses"]["confidence"]:
+        if of(row) == (dataset, "E-SC") and row["method"] in ("Base", "TS"):
+            row[metric] = {"mean": values[row["method"] == "TS"]}
+    for row in results["analyses"]["paired"]:
+        if of(row) == (dataset, "E-SC") and (row["against"], row["quantity"]) == ("Base", metric):
+            row["interval"] = interval
+
+
+def line_of(results: dict[str, Any], dataset: str = ONE) -> str:
+    return next(line for line in in_words(results) if line.startswith(dataset))
 
 
 def test_a_lower_ace_is_better_and_a_lower_auroc_is_worse(results: dict[str, Any]) -> None:
-    set_change(results, 0, "ace", [0.2, 0.1], [-0.15, -0.05])
-    set_change(results, 0, "auroc", [0.8, 0.7], [-0.15, -0.05])
-    line = next(line for line in in_words(results) if line.startswith("made-up-trivia"))
+    set_change(results, ONE, "ace", [0.2, 0.1], [-0.15, -0.05])
+    set_change(results, ONE, "auroc", [0.8, 0.7], [-0.15, -0.05])
+    line = line_of(results)
     assert "ACE of E-SC 0.200 → 0.100: better (−0.100, 95 % interval −0.150 to −0.050)" in line
     assert "AUROC of E-SC 0.800 → 0.700: worse (−0.100, 95 % interval −0.150 to −0.050)" in line
 
 
 def test_an_interval_that_holds_zero_is_no_clear_difference(results: dict[str, Any]) -> None:
-    set_change(results, 0, "ace", [0.2, 0.1], [-0.25, 0.0])
-    line = next(line for line in in_words(results) if line.startswith("made-up-trivia"))
-    assert "0.200 → 0.100: no clear difference" in line
+    set_change(results, ONE, "ace", [0.2, 0.1], [-0.25, 0.0])
+    assert "0.200 → 0.100: no clear difference" in line_of(results)
 
 
-@pytest.mark.parametrize("interval", [None, [None, None]])
-def test_without_an_interval_only_the_direction_is_told(results: dict[str, Any], interval: Any) -> None:
-    set_change(results, 0, "ace", [0.2, 0.1], interval)
-    line = next(line for line in in_words(results) if line.startswith("made-up-trivia"))
+def test_without_an_interval_only_the_direction_is_told(results: dict[str, Any]) -> None:
+    set_change(results, ONE, "ace", [0.2, 0.1], None)
+    line = line_of(results)
     assert "0.200 → 0.100: lower, with no interval to tell it from chance" in line
     assert "better" not in line.split(";")[1]
 
 
 def test_what_is_undefined_is_said_to_be_undefined(results: dict[str, Any]) -> None:
-    set_change(results, 1, "auroc", [None, None], None)
+    set_change(results, "made-up-rare", "auroc", [None, None], None)
     lines = in_words(results)
     assert "AUROC of E-SC – → –: undefined" in lines[-1]
     assert lines[1].endswith("undefined on 1.")
 
 
-def test_a_figure_that_is_nan_in_the_process_that_made_it_is_undefined(results: dict[str, Any]) -> None:
-    nan = float("nan")
-    set_change(results, 0, "auroc", [nan, nan], [nan, nan])
-    line = next(line for line in in_words(results) if line.startswith("made-up-trivia"))
-    assert "AUROC of E-SC – → –: undefined" in line
-    assert "nan" not in line
-
-
 def test_the_first_lines_count_the_sets_by_verdict(results: dict[str, Any]) -> None:
-    for index, values, interval in ((0, [0.2, 0.1], [-0.15, -0.05]), (1, [0.1, 0.2], [0.05, 0.15])):
-        set_change(results, index, "ace", values, interval)
-        set_change(results, index, "auroc", values, [-0.2, 0.2])
+    changes = ((ONE, [0.2, 0.1], [-0.15, -0.05]), ("made-up-rare", [0.1, 0.2], [0.05, 0.15]))
+    for dataset, values, interval in changes:
+        set_change(results, dataset, "ace", values, interval)
+        set_change(results, dataset, "auroc", values, [-0.2, 0.2])
     calibration, discrimination, *sets = in_words(results)
     assert calibration == "Calibration of E-SC (ACE), TS against Base: better on 1 of 2 sets, worse on 1."
-    assert discrimination.endswith("TS against Base: no clear difference on 2 of 2 sets.")
-    assert len(sets) == 2
+    assert discrimination == (
+        "Discrimination of E-SC (AUROC), TS against Base: no clear difference on 2 of 2 sets."
+    )
+    assert [line.partition(" (")[0] for line in sets] == results["datasets"]
 
 
-def test_one_set_alone_is_not_counted(results: dict[str, Any]) -> None:
-    results["sets"] = results["sets"][:1]
-    (line,) = in_words(results)
-    assert line.startswith("made-up-trivia (closed book, 40 questions): fitted temperature 1.60; ")
+def test_one_set_needs_no_count(made_up_results: dict[str, Any]) -> None:
+    (line,) = in_words(made_up_results)
+    assert line.startswith("made-up-trivia (closed book, 30 questions): fitted temperature ")
 
 
-def test_a_temperature_at_its_bound_is_called_so(results: dict[str, Any]) -> None:
-    results["sets"][0]["fit"] |= {"temperature": 20.0, "at_bound": True}
-    assert "fitted temperature 20.00, at the bound of its range" in in_words(results)[2]
+def test_a_temperature_at_its_bound_is_told_as_such(results: dict[str, Any]) -> None:
+    for row in results["analyses"]["temperatures"]:
+        row |= {"temperature": 20.0, "at_bound": True}
+    assert "fitted temperature 20.00, at the bound of its range" in line_of(results)
+
+
+def test_a_sentence_sets_what_was_claimed_beside_what_was_right(results: dict[str, Any]) -> None:
+    set_change(results, ONE, "mean_confidence", [0.73, 0.56], None)
+    set_change(results, ONE, "accuracy", [0.66, 0.64], None)
+    assert findings(results)[0].sentence == (
+        "Base claims 73% on average and is right 66% of the time (7 points too sure); TS claims 56% and is "
+        "right 64% (8 points too modest)."
+    )
+
+
+def test_without_base_and_ts_the_first_and_the_last_method_are_compared(results: dict[str, Any]) -> None:
+    results["methods"] = ["SE", "Platt"]
+    found = findings(results)[0]
+    assert (found.against, found.method, found.temperature) == ("SE", "Platt", "")

@@ -10,6 +10,7 @@ __all__ = [
     "nli_model_dir",
     "qwen2_model_dir",
     "recalibrator_dir",
+    "settings_file",
 ]
 
 _HERE = Path(__file__).parent
@@ -38,3 +39,8 @@ def nli_model_dir() -> Path:
 def recalibrator_dir() -> Path:
     """The recalibrator of the embedded language model, as `semcal fit` wrote it."""
     return _HERE / "recalibrator"
+
+
+def settings_file() -> Path:
+    """The settings of `semcal demo`, for `semcal run`."""
+    return _HERE / "demo.yaml"

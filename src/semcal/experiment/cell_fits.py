@@ -121,7 +121,7 @@ def _piece(cell: Cell, fits: Fits, *, whole: bool = False) -> Piece:
         "solver": fits.solver,
         "losses": [list(point) for point in fits.losses],
         "weight_decay": fits.weight_decay,
-        "learning_rate": fitting.learning_rate,
+        "learning_rate": fitting.learning_rate_for(len(cell.parts.calibration_train)),
         "batch_size": fitting.batch_size,
         "warm_up": fitting.warm_up,
         "seed": cell.settings.seeds[fits.run],
@@ -150,6 +150,8 @@ def diagnose(cell: Cell) -> Plan[list[Spec]]:
     }
     if not cell.fitted:
         return []
+    if not cell.settings.extras.token_losses:
+        return [_described(cell, {"candidate": name}, *known[name]) for name in known]
     plain = [name for name in known if (name, 0) not in cell.fitted]
     references = [cell.reference(name) for name in known]
     piece = Piece(
@@ -183,5 +185,5 @@ def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candi
         "at_bound": fit.get("at_bound"),
         "parameters": fit.get("parameters", 0),
         "train_nll": fit["train_nll"],
-        **{key: row[key] for key in ("validation_nll", "top_changed", "order_changed", "classes")},
+        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed", "classes")},
     }

@@ -11,7 +11,12 @@ from typing import Any
 from semcal.experiment.cell_fits import diagnose, fitted_again, refit
 from semcal.experiment.cell_plain import plain_candidate, plainly_clustered, reference_candidate
 from semcal.experiment.cells import Cell, Incomplete
-from semcal.experiment.grid_candidates import candidates_of, known_temperatures
+from semcal.experiment.grid_candidates import (
+    candidates_of,
+    known_temperatures,
+    nothing_to_choose,
+    only_choices,
+)
 from semcal.experiment.keeping import remove_answered, remove_features, remove_unchosen
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, row_of
@@ -66,6 +71,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
     """What stands in the file of selections."""
     reference = reference_candidate(chosen["methods"])
+    plain = {"candidate": plain_candidate(reference), "of": reference}
     groups = several(map(group_ties, cell.questions("test")))
     return {
         "model": cell.model.name,
@@ -83,7 +89,8 @@ def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
         },
-        "plain": {"candidate": plain_candidate(reference), "of": reference},
+        **({"plain": plain} if cell.settings.extras.without_normal_forms else {}),
+        **{key: chosen[key] for key in ("validation_scores",) if key in chosen},
         "table": chosen["table"],
         "fits": [_with_refits(cell, fit) for fit in fits],
     }
@@ -110,6 +117,9 @@ def _choose(cell: Cell) -> Plan[Spec]:
     """Sample, cluster and grade the validation questions under every candidate, and choose."""
     settings = cell.settings
     candidates = candidates_of(settings)
+    maps = settings.extras.score_maps
+    if nothing_to_choose(settings, candidates) and not maps:
+        return only_choices(settings, candidates)
     names = list(dict.fromkeys(one.name for given in candidates.values() for one in given))
     counts = list(settings.chosen_at)
     passes = [
@@ -139,6 +149,7 @@ def _choose(cell: Cell) -> Plan[Spec]:
             "measure_alphas": list(settings.selection.measure_alphas),
             "accuracy_within": settings.selection.accuracy_within,
             "bins": settings.evaluation.bins,
+            **({"score_maps": True} if maps and "Base" in settings.methods else {}),
         },
         {},
         cell.label("validation", "all"),
@@ -247,16 +258,18 @@ def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Li
             of_file.append([] if lines is None else lines[start : start + len(block)])
     base = rows_path(cell.model.name, cell.parts.name, "Base", 0)
     judged: list[Lines | None] = []
-    if base in files:
+    if base in files and cell.settings.extras.entailment:
         judged = yield from _by_entailment(cell, files[base])
         files[base] = [lines or [] for lines in judged]
-    reference = reference_candidate(chosen["methods"])
-    rows = files[rows_path(cell.model.name, cell.parts.name, reference, 0)]
-    plain = yield from plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
+    plain: list[Lines | None] = []
+    if cell.settings.extras.without_normal_forms:
+        reference = reference_candidate(chosen["methods"])
+        rows = files[rows_path(cell.model.name, cell.parts.name, reference, 0)]
+        plain = yield from plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
+        path = rows_path(cell.model.name, cell.parts.name, plain_candidate(reference), 0)
+        files[path] = [lines or [] for lines in plain]
     if any(lines is None for lines in (*measured, *judged, *plain)):
         raise Incomplete
-    path = rows_path(cell.model.name, cell.parts.name, plain_candidate(reference), 0)
-    files[path] = [lines or [] for lines in plain]
     return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
 
 
@@ -296,6 +309,8 @@ def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
     asked: dict[tuple[str, int], Spec] = {
         ("Base", 0): {"name": "Base", "run": 0, "kinds": ["greedy", "beam"]}
     }
+    if not (beams or cell.settings.extras.beams):
+        asked["Base", 0]["kinds"] = ["greedy"]
     for one in passes:
         run = one["runs"][0] if cell.settings.runs.refit else 0
         for reference in one["recalibrators"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from semcal.experiment.grid_candidates import FITTED, fits_of
+from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
 from semcal.experiment.grid_settings import GridSettings
 
 __all__ = ["block_count", "expected_blocks"]
@@ -26,13 +26,17 @@ def expected_blocks(settings: GridSettings, sizes: Sizes) -> Counter[str]:
     (1, 5, 3)
     """
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
-    found = Counter({"check": 1, "select": 1, "greedy": test, "measure": test, "plain": test})
-    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), validation + test))
+    extras = settings.extras
+    chosen = nothing_to_choose(settings, candidates_of(settings)) and not extras.score_maps
+    asked = test if chosen else validation + test
+    found = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
+    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), asked))
     if set(settings.methods) & set(FITTED):
-        found += Counter({"features": 1, "diagnose": 1, "fit": len(fits_of(settings, FITTED))})
-    if "Base" in settings.methods:
-        found["nli"] = test
-    return found
+        fits = len(fits_of(settings, FITTED))
+        found += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
+    found["plain"] = test * extras.without_normal_forms
+    found["nli"] = test * extras.entailment * ("Base" in settings.methods)
+    return +found
 
 
 def block_count(settings: GridSettings, questions: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from semcal.errors import SemcalError
 from semcal.experiment.expected import expected_blocks
-from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of
+from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
 from semcal.experiment.machines import Machine
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
@@ -155,12 +155,16 @@ class CellForecast:
         """Candidates that are asked the test questions."""
         given = candidates_of(self.settings)
         counts = {m: min(len(of), ASSUMED.chosen) for m, of in given.items() if m in FITTED or not fitted}
-        return sum(counts.values()) + (0 if fitted else len(self.settings.datasets) - 1)
+        moved = 0 if fitted or not self.settings.extras.transfer else len(self.settings.datasets) - 1
+        return sum(counts.values()) + moved
 
     def _answers(self) -> dict[str, int]:
         """Answers that are drawn to all questions of a part."""
         settings, sampling = self.settings, self.settings.sampling
-        tried = len({one.name for given in candidates_of(settings).values() for one in given})
+        candidates = candidates_of(settings)
+        tried = len({one.name for given in candidates.values() for one in given})
+        if nothing_to_choose(settings, candidates) and not settings.extras.score_maps:
+            tried = 0
         more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
         test = self._chosen() * (settings.runs.count * sampling.m + more)
         return {
@@ -181,7 +185,7 @@ class CellForecast:
 
     def pairs(self) -> int:
         m = self.settings.sampling.m
-        twice = self.size("test") * m  # clustered without number and date forms as well
+        twice = self.size("test") * m * self.settings.extras.without_normal_forms
         return (sum(self._answers().values()) + twice) * (m - 1)
 
     def seconds(self, machine: Machine) -> Counter[str]:

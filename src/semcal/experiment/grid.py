@@ -210,12 +210,15 @@ class Grid:
         temperatures = {cell.parts.name: cell.temperature for cell in cells}
         others = [
             {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
+            if self.settings.extras.transfer
+            else {}
             for cell in cells
         ]
         moved = dict(zip((cell.parts.name for cell in cells), others))
         for group in groups:
             together(self.crew, [answer(cell, moved[cell.parts.name]) for cell in group])
-        self._time_recalibrators(cells[0])
+        if self.settings.extras.timing:
+            self._time_recalibrators(cells[0])
         return found
 
     def _time_recalibrators(self, cell: Cell) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.selection import Candidate, candidate_of
+from semcal.experiment.selection import WITH_ALPHA, Candidate, candidate_of
+from semcal.semantics import MEASURES
 
 __all__ = [
     "FITTED",
@@ -15,6 +17,8 @@ __all__ = [
     "fits_of",
     "grid_temperatures",
     "known_temperatures",
+    "nothing_to_choose",
+    "only_choices",
     "refits_of",
 ]
 
@@ -78,6 +82,31 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
 
 def _decays(method: str, settings: GridSettings) -> Sequence[float | None]:
     return (None,) if method == "TS" else settings.fitting.weight_decays
+
+
+def nothing_to_choose(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
+    """Whether each method has one candidate, so that no validation question need be asked."""
+    return len(settings.selection.measure_alphas) == 1 and all(
+        len(given) == 1 for given in candidates.values()
+    )
+
+
+def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, Any]:
+    """What is chosen where there is nothing to choose, as the job `select` gives it; without scores."""
+    (measure_alpha,) = settings.selection.measure_alphas
+    methods = {
+        method: {
+            measure: {
+                "candidate": one.name,
+                "measure_alpha": measure_alpha if measure in WITH_ALPHA else None,
+                **{key: value for key, value in asdict(one).items() if key != "name"},
+            }
+            for measure in MEASURES
+        }
+        for method, (one,) in candidates.items()
+    }
+    by_draws = {str(count): methods for count in settings.chosen_at}
+    return {"methods": methods, "by_loss": {}, "by_draws": by_draws, "table": []}
 
 
 def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[Fits]:

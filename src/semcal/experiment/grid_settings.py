@@ -22,6 +22,7 @@ __all__ = [
     "Clustering",
     "DataSet",
     "Evaluation",
+    "Extras",
     "Fitting",
     "Grading",
     "GridSettings",
@@ -33,6 +34,8 @@ __all__ = [
     "run_seed",
 ]
 
+#: The paper's.
+LEARNING_RATE = 1e-5
 Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt"]
 METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
 Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
@@ -170,6 +173,9 @@ class Fitting(Part):
         Of ATS and Platt; None is the paper's 1e-5.
     batch_size, warm_up
         Of sgd: questions for a step, share of the first epoch.
+    as_many_as : int or None
+        Trainings go as far as on so many questions: where there are fewer, the learning rate of ATS and Platt
+        is higher by as much. The paper's 60 000 make thirty times the steps of 2000.
     """
 
     solver: Literal["exact", "sgd"] = "exact"
@@ -178,6 +184,13 @@ class Fitting(Part):
     learning_rate: Positive | None = None
     batch_size: Size = 4
     warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1
+    as_many_as: Size | None = None
+
+    def learning_rate_for(self, questions: int) -> float | None:
+        """The learning rate of ATS and Platt on so many questions; None is the paper's."""
+        if self.as_many_as is None:
+            return self.learning_rate
+        return (self.learning_rate or LEARNING_RATE) * max(1.0, self.as_many_as / questions)
 
     @model_validator(mode="after")
     def _consistent(self) -> Fitting:
@@ -256,6 +269,36 @@ class Evaluation(Part):
     auroc_one_class: float | None = None
 
 
+class Extras(Part):
+    """What is done besides; each but the score maps unless it is switched off, and all of it costs time.
+
+    Attributes
+    ----------
+    beams : bool
+        Base's answers by 4 beams (table 2).
+    entailment : bool
+        Grading of Base's answers by the NLI model as well (table 13).
+    without_normal_forms : bool
+        Clustering of one candidate's answers without number and date forms as well.
+    transfer : bool
+        Answers at the temperatures of the other data sets.
+    token_losses : bool
+        What each fit does to the tokens of validation answers.
+    timing : bool
+        CPU time of a sampled token under the recalibrators of each method.
+    score_maps : tuple of {"isotonic", "beta", "platt"}
+        Maps of Base's confidence, learnt on validation questions and tried on test questions.
+    """
+
+    beams: bool = True
+    entailment: bool = True
+    without_normal_forms: bool = True
+    transfer: bool = True
+    token_losses: bool = True
+    timing: bool = True
+    score_maps: tuple[Literal["isotonic", "beta", "platt"], ...] = ()
+
+
 class GridSettings(Part):
     """Settings of a grid.
 
@@ -291,6 +334,7 @@ class GridSettings(Part):
     clustering: Clustering = Clustering()
     grading: Grading = Grading()
     evaluation: Evaluation = Evaluation()
+    extras: Extras = Extras()
     block: Size = 50
     memory: str | int | None = None
     keep: Literal["all", "chosen"] = "all"
@@ -338,8 +382,13 @@ class GridSettings(Part):
         return self.counts if self.sampling.reselect else ()
 
     def tree(self) -> dict[str, Any]:
-        """As plain data."""
-        return self.model_dump(mode="json")
+        """As plain data. Settings that older run folders lack appear only where set, so that those resume."""
+        tree = self.model_dump(mode="json")
+        if self.extras == Extras():
+            del tree["extras"]
+        if self.fitting.as_many_as is None:
+            del tree["fitting"]["as_many_as"]
+        return tree
 
 
 def run_seed(seed: int, run: int) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.settings import Deviation
+from pydantic import BaseModel
 
-__all__ = ["PRESETS", "against_paper", "deviations"]
+from semcal.experiment.grid_settings import GridSettings
+
+__all__ = ["PRESETS", "Deviation", "against_paper", "deviations"]
 
 #: Preset → what it changes in the defaults, which are those of `sound`.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -43,6 +44,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 _MODELS = "Llama-3.1-8B-Instruct, Ministral-8B-Instruct-2410, Qwen2.5-7B-Instruct"
 _NLI = "deberta-v2-xxlarge-mnli"
 Sizes = Mapping[str, Mapping[str, int]]
+
+
+class Deviation(BaseModel):
+    """One setting in which a run differs from the paper."""
+
+    setting: str
+    here: str
+    paper: str
 
 
 def deviations(settings: GridSettings, sizes: Sizes) -> list[Deviation]:

@@ -9,6 +9,7 @@ from typing import Any
 from semcal.experiment.answer_jobs import clustered
 from semcal.experiment.selection import Candidate, Selection, select_graded, under_alphas
 from semcal.experiment.shelf import Shelf
+from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.processes import Tell
 from semcal.qa.groups import GROUP
@@ -56,8 +57,24 @@ def select(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
             "table": [
                 {"method": method, **row} for method, selection in chosen.items() for row in selection.table()
             ],
+            **(
+                {"validation_scores": _scores_of_base(spec, graded, chosen)} if spec.get("score_maps") else {}
+            ),
         }
     ]
+
+
+def _scores_of_base(
+    spec: Spec, graded: Mapping[str, Sequence[Rows]], chosen: Mapping[str, Selection]
+) -> dict[str, dict[str, list[Any]]]:
+    """Measure → confidence and correctness of Base on validation, from which score maps are learnt."""
+    alphas = list(spec["measure_alphas"])
+    found: dict[str, dict[str, list[Any]]] = {}
+    for measure, entry in chosen["Base"].chosen.items():
+        rows = graded["Base"][alphas.index(entry.measure_alpha) if entry.measure_alpha else 0]
+        scores = scores_by_measure(rows, [measure])[measure]
+        found[measure] = {"confidence": list(scores.confidence), "correct": list(scores.correct)}
+    return found
 
 
 def _graded(spec: Spec) -> dict[int, dict[str, list[list[dict[str, Any]]]]]:

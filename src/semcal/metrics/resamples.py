@@ -298,7 +298,8 @@ def calibrated_mcb(run: ResampledRun, gaps: Floats) -> Floats:
     rates, weights = (gaps / sizes + levels + shift).T.ravel(), np.broadcast_to(sizes, gaps.shape).T.ravel()
     fit = isotonic_regression(rates, weights=weights).x.reshape(gaps.shape[::-1]).T - shift
     gained = (sizes * (fit**2 - levels**2) - 2 * levels * gaps).sum(0)
-    return np.maximum(gained / len(run.order), 0.0)
+    error: Floats = np.maximum(gained / len(run.order), 0.0)
+    return error
 
 
 def calibrated_smooth_ece(run: ResampledRun, gaps: Floats) -> Floats:

@@ -1,26 +1,105 @@
-"""The questions of a run as the compact JSON that page.js reads, safe inside a script element."""
+"""The test questions of a run as the compact blocks that explorer.js reads, one at a time.
+
+A block is what one model did on one data set in one run; JSON, compressed and in base64, so that a page of
+many thousand questions stays small, opens at once and reads only what a reader asks for.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+from semcal.errors import StoreError
+from semcal.experiment.finished import FinishedRun
+from semcal.pipeline.crews import Alone, Crew
 from semcal.records import parse_float
-from semcal.report.run import Run
 
-__all__ = ["as_bit", "as_log", "explorer_data", "script_json"]
+__all__ = ["SMALL", "Explorer", "begin_explorer", "explorer_blocks", "script_json"]
 
+#: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
+SMALL = 6_000_000
+#: Confidences and entropies are stored as whole ten-thousandths, log-likelihoods as whole thousandths.
+UNIT = 10_000
 #: What may not stand in the text of a script element, or in UTF-8 at all (lone surrogates).
 UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+#: The next model after one, by a step in the index; DISTINCT would read the whole file.
+NEXT_MODEL = "SELECT min(model) FROM verdicts WHERE model > ?"
+FIND_VERDICTS = (
+    "SELECT premise, hypothesis, entails FROM verdicts WHERE model = ? AND question = ? "
+    "AND premise IN ({places}) ORDER BY premise, hypothesis"
+)
 
 Row = Mapping[str, Any]
+Rows = Sequence[Row]
+Names = dict[str, int]
+Begun = Callable[[], dict[str, tuple[str, list[str]]]]
+"""Waits for the blocks of one run: name → block and the rules that decided there."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """What the page's table of questions is made of."""
+
+    head: Mapping[str, Any]  # read at once: names, choices of candidates, the runs there are
+    blocks: Mapping[str, str] = field(repr=False)  # element id → packed JSON
+
+    @property
+    def runs(self) -> list[int]:
+        """The runs that the page holds."""
+        return list(self.head["runs"])
+
+
+def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
+    """Pack the questions of a run: of all its runs up to so many characters, else of run 0."""
+    return begin_explorer(run, Alone(None), small=small)()
+
+
+def begin_explorer(run: FinishedRun, crew: Crew[Any], *, small: int = SMALL) -> Callable[[], Explorer]:
+    """Begin what `explorer_blocks` does, to be done by those of the crew who have nothing else to do.
+
+    What is returned waits for it.
+    """
+    asked = {dataset: _asked(run, dataset) for dataset in run.datasets}
+    first = _run_blocks(run, 0, asked, crew)
+    return partial(_explorer, run, crew, small, asked, first)
+
+
+def _explorer(
+    run: FinishedRun, crew: Crew[Any], small: int, asked: Mapping[str, Mapping[str, Row]], first: Begun
+) -> Explorer:
+    found = first()
+    every = run.runs * sum(len(block) for block, _ in found.values()) <= small
+    for number in range(1, run.runs if every else 1):
+        found |= _run_blocks(run, number, asked, crew)()
+    questions = {
+        f"questions-{d}": packed([_question(row) for row in asked[name].values()])
+        for d, name in enumerate(run.datasets)
+    }
+    head = {
+        "measures": run.measures,
+        "methods": run.methods,
+        "models": run.models,
+        "datasets": run.datasets,
+        "runs": list(range(run.runs)) if every else [0],
+        "rules": list(dict.fromkeys(rule for _, rules in found.values() for rule in rules)),
+        "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
+    }
+    return Explorer(head, questions | {name: block for name, (block, _) in found.items()})
 
 
 def script_json(value: Any) -> str:
-    r"""Return `value` as compact JSON that no HTML parser takes for markup.
+    r"""Compact JSON that no HTML parser takes for markup.
 
     Examples
     --------
@@ -31,89 +110,201 @@ def script_json(value: Any) -> str:
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def explorer_data(run: Run) -> dict[str, Any]:
-    """Return what page.js shows; its head comment has the shape."""
-    rules: dict[str, int] = {}
-    sets = [
-        {
-            "name": name,
-            "questions": [_question(row) for row in _first_rows(methods)],
-            "rows": _aligned(methods, run.measures, rules),
-        }
-        for name, methods in run.rows.items()
-    ]
-    return {"measures": run.measures, "methods": run.methods, "rules": list(rules), "sets": sets}
+def packed(value: Any) -> str:
+    """JSON, compressed, as text that may stand in a script element; the same value gives the same text."""
+    return base64.b64encode(gzip.compress(script_json(value).encode(), compresslevel=6, mtime=0)).decode()
 
 
-def _first_rows(methods: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """One row for each question that any method answered, in order of appearance."""
+def unpacked(text: str) -> Any:
+    """What `packed` packed.
+
+    Examples
+    --------
+    >>> unpacked(packed({"a": ["</script>", None]}))
+    {'a': ['</script>', None]}
+    """
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def _asked(run: FinishedRun, dataset: str) -> dict[str, Row]:
+    """The questions of a data set by id, in its order."""
+    method, measure = run.methods[0], run.measures[0]
     found: dict[str, Row] = {}
-    for rows in methods.values():
-        for row in rows:
+    for model in run.models:
+        candidate = run.choice(model, dataset, method, measure)["candidate"]
+        for row in run.rows(model, dataset, candidate):
             found.setdefault(str(row["id"]), row)
-    return list(found.values())
+    return found
 
 
-def _question(row: Row) -> dict[str, Any]:
-    question = {"id": str(row["id"]), "question": row["question"], "answers": row.get("answers") or []}
-    return {**question, "context": row["context"]} if row.get("context") else question
+def _question(row: Row) -> list[Any]:
+    """[id, question, answers, context?]."""
+    context = [row["context"]] if row.get("context") else []
+    return [str(row["id"]), row["question"], row.get("answers") or [], *context]
 
 
-def _aligned(
-    methods: Mapping[str, Sequence[Row]], measures: Sequence[str], rules: dict[str, int]
-) -> dict[str, list[Any]]:
-    """The entries of each method in the order of the questions, null where it has none."""
-    ids = [str(row["id"]) for row in _first_rows(methods)]
-    aligned = {}
-    for method, rows in methods.items():
-        entries = {str(row["id"]): _entry(row, measures, rules) for row in rows}
-        aligned[method] = [entries.get(item) for item in ids]
-    return aligned
+def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
+    """Method → for each measure its candidate."""
+    return {
+        method: [run.choice(model, dataset, method, measure)["candidate"] for measure in run.measures]
+        for method in run.methods
+    }
 
 
-def _entry(row: Row, measures: Sequence[str], rules: dict[str, int]) -> list[Any]:
-    """[clusters, top, correct, entropy, rule] of a row, the last four by measure."""
-    given = [row.get("rule", {}).get(measure) for measure in measures]
+def _run_blocks(
+    run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], crew: Crew[Any]
+) -> Begun:
+    """Begin the blocks of one run of the grid, each with the rules that decided there."""
+    places = [(m, d) for m in range(len(run.models)) for d in range(len(run.datasets))]
+    wanted = [
+        (replace(run, part=pair), number, {key: str(row["question"]) for key, row in asked[pair[1]].items()})
+        for pair in run.pairs
+    ]
+    packing = crew.begin(_packed_block, wanted, stage="report", rank=1)
+    return lambda: {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, packing())}
+
+
+def _packed_block(wanted: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
+    """A block, and the rules that decided there."""
+    run, _, _ = wanted
+    with StoredVerdicts(run.folder / "verdicts.sqlite") as verdicts:
+        block = _block(*wanted, verdicts)
+    return packed(block), block["rules"]
+
+
+def _block(
+    run: FinishedRun, number: int, asked: Mapping[str, str], verdicts: StoredVerdicts
+) -> dict[str, Any]:
+    """What one model did on one data set in one run; explorer.js has the shape."""
+    ((model, dataset),) = run.pairs
+    rules: Names = {}
+    texts: Names = {}
+    forms: dict[int, str] = {}
+    known: list[set[str]] = [set() for _ in asked]
+    candidates = {}
+    for name in dict.fromkeys(chain.from_iterable(_choices(run, model, dataset).values())):
+        rows = {str(row["id"]): row for row in run.rows(model, dataset, name, number)}
+        candidates[name] = [
+            _entry(rows[key], run.measures, texts, rules) if key in rows else None for key in asked
+        ]
+        for place, key in enumerate(asked):
+            row = rows.get(key, {})
+            stated = row.get("normal_forms") or []
+            forms.update(zip((texts[text] for text in row.get("samples", [])), stated))
+            known[place].update(stated)
+    form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
+    judged = [verdicts.among(question, stated, form_ids) for question, stated in zip(asked.values(), known)]
+    return {
+        "texts": list(texts),
+        "forms": list(form_ids),
+        "form_of": [form_ids.get(forms.get(i, ""), -1) if i in forms else -1 for i in range(len(texts))],
+        "rules": list(rules),
+        "candidates": candidates,
+        "verdicts": judged if any(judged) else None,
+    }
+
+
+def _entry(row: Row, measures: Sequence[str], texts: Names, rules: Names) -> list[Any]:
+    """[clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]; all but the first and
+    the last two with one item a measure."""
+    samples = [_number(texts, text) for text in row["samples"]]
+    logs = [_thousandths(value) for value in row.get("log_likelihoods") or [None] * len(samples)]
+    named = [row["rule"].get(measure) for measure in measures]
     return [
-        [_cluster(row, index, measures) for index in range(len(row["clusters"]))],
+        [_members(cluster, samples, logs) for cluster in row["clusters"]],
+        [_units(row["confidences"].get(measure)) for measure in measures],
         [row["top_cluster"].get(measure) for measure in measures],
-        [as_bit(row["correct"].get(measure)) for measure in measures],
-        [_rounded(row["semantic_entropy"].get(measure)) for measure in measures],
-        [None if rule is None else rules.setdefault(rule, len(rules)) for rule in given],
+        [_bit(row["correct"].get(measure)) for measure in measures],
+        [_unit(row["semantic_entropy"].get(measure)) for measure in measures],
+        [None if rule is None else _number(rules, rule) for rule in named],
+        _number(texts, row["greedy"]),
+        _bit(row["greedy_correct"]),
     ]
 
 
-def _cluster(row: Row, index: int, measures: Sequence[str]) -> list[Any]:
-    """[members, confidence by measure, right?] of a cluster."""
-    known = row.get("log_likelihoods") or [None] * len(row["samples"])
-    counts: dict[tuple[str, Any], int] = {}
-    for i in row["clusters"][index]:
-        member = (row["samples"][i], as_log(known[i]))
-        counts[member] = counts.get(member, 0) + 1
-    parts = [row["confidences"].get(measure) for measure in measures]
-    return [
-        [[text, log, count] for (text, log), count in counts.items()],
-        [None if part is None else _rounded(part[index]) for part in parts],
-        as_bit(row["cluster_correct"][index]),
-    ]
+def _number(names: Names, name: str) -> int:
+    """The place of a name in a growing list of them."""
+    return names.setdefault(name, len(names))
 
 
-def as_log(value: Any) -> float | str | None:
-    """A log-likelihood to three decimals; JSON has no infinity."""
-    number = parse_float(value)
+def _members(cluster: Iterable[int], samples: Sequence[int], logs: Sequence[Any]) -> list[Any]:
+    """[text, log-likelihood, how often, text, …] of a cluster."""
+    counts: dict[tuple[int, Any], int] = {}
+    for i in cluster:
+        counts[samples[i], logs[i]] = counts.get((samples[i], logs[i]), 0) + 1
+    return [item for (text, log), count in counts.items() for item in (text, log, count)]
+
+
+def _thousandths(value: Any) -> int | str | None:
+    """A log-likelihood in whole thousandths; JSON has no infinity."""
+    number = value if type(value) is float and math.isfinite(value) else parse_float(value)
     if number is None:
         return None
-    return "-inf" if math.isinf(number) else round(number, 3)
+    return "-inf" if math.isinf(number) else round(1000 * round(number, 3))
 
 
-def _rounded(value: float | None) -> float | int | None:
-    """Four decimals are more than the page shows; whole numbers lose their point."""
-    if value is None:
-        return None
-    short = round(value, 4)
-    return int(short) if short.is_integer() else short
-
-
-def as_bit(value: bool | None) -> int | None:
-    """A truth value as 1 or 0, which is shorter."""
+def _bit(value: bool | None) -> int | None:
     return None if value is None else int(value)
+
+
+def _unit(value: float | None) -> int | None:
+    return None if value is None else round(UNIT * value)
+
+
+def _units(values: Sequence[float] | None) -> list[int | None] | None:
+    if values is None:
+        return None
+    return [None if value is None else round(UNIT * value) for value in values]
+
+
+class StoredVerdicts:
+    """The NLI verdicts of a run by question, read and never written; none where there is no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: sqlite3.Connection | None = None
+        self._models: list[str] = []
+
+    def __enter__(self) -> StoredVerdicts:
+        if self._path.is_file():
+            self._database = sqlite3.connect(self._address(), uri=True)
+            ((name,),) = self._rows(NEXT_MODEL, "")
+            while name is not None:
+                self._models.append(name)
+                ((name,),) = self._rows(NEXT_MODEL, name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def among(self, question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
+        """[premise, hypothesis, entails, premise, …] for the normal forms of a question, by their numbers."""
+        if len(forms) < 2:
+            return []
+        find = FIND_VERDICTS.format(places=", ".join("?" * len(forms)))
+        rows = [row for model in self._models for row in self._rows(find, model, question, *forms)]
+        return [
+            item
+            for premise, hypothesis, entails in rows
+            if hypothesis in forms
+            for item in (numbers[str(premise)], numbers[str(hypothesis)], int(entails))
+        ]
+
+    def _address(self) -> str:
+        """Read-only; where nothing waits in a log, without the files that even readers leave beside it."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        settled = "" if log.is_file() and log.stat().st_size else "&immutable=1"
+        return f"{self._path.resolve().as_uri()}?mode=ro{settled}"
+
+    def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        assert self._database is not None
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self._path} cannot be read ({error}): it is no file of verdicts, or damaged; "
+                "delete it and run `semcal run` again"
+            ) from error

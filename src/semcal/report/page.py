@@ -1,244 +1,221 @@
-"""One self-contained HTML page of a run: no network, no model, a few seconds."""
+"""report.html: what recalibration changed, scores, figures, every test question; one file, no network.
+
+The page is page_files/page.html filled in. It opens on what a reader wants first; details are folded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from semcal.records import read_object, writing
-from semcal.report import figures
-from semcal.report.explorer import explorer_data, script_json
-from semcal.report.html import (
-    asset,
-    choices,
-    figure_html,
-    fill,
-    framed,
-    html_list,
-    html_table,
-    html_text,
-)
-from semcal.report.run import Run, read_run
-from semcal.report.svg import inline_svg, line_svg, marker_svg
-from semcal.report.tables import (
-    MISSING,
-    answer_table,
-    counted,
-    deviation_table,
-    number,
-    set_table,
-    summary_table,
-)
-from semcal.report.words import Finding, findings, headlines
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-__all__ = ["build", "page"]
+from semcal.experiment.finished import FinishedRun
+from semcal.records import writing
+from semcal.report import summary
+from semcal.report.explorer import Explorer, script_json
+from semcal.report.glossary import GLOSSARY
+from semcal.report.grid_costs import cost_tables
+from semcal.report.grid_tables import grid_tables
+from semcal.report.results import read_environment
+from semcal.report.sections import PageFigure, sections_of
+from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table
 
-LINKS = {
-    "findings": "What happened",
-    "scores": "Scores",
-    "answers": "Answers",
-    "reliability": "Reliability",
-    "selective": "Selective accuracy",
-    "explorer": "Questions",
-    "settings": "Settings",
-}
-Share = Callable[[Callable[[str], str], Sequence[str]], Sequence[str]]
-"""Maps a function over texts, itself or by others; what it is given can be pickled."""
+__all__ = ["page", "write_page"]
+
+Results = Mapping[str, Any]
+
+FILES = Path(__file__).with_name("page_files")
+#: Refused rows that the page names; all of them stand in problems.jsonl.
+NAMED = 200
+#: Control characters but white space, and marks that turn the text behind them round.
+UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def _alone(function: Callable[[str], str], items: Sequence[str]) -> list[str]:
-    return list(map(function, items))
-
-
-def build(run_dir: Path, *, share: Share = _alone) -> Path:
-    """Write report.html of a run.
-
-    Parameters
-    ----------
-    run_dir : Path
-        A folder with results.json and the rows that it names.
-    share : callable, optional
-        Who draws the figures of each measure: (function, measures) → texts; this process by default.
-
-    Returns
-    -------
-    Path
-        The page, `run_dir/report.html`.
-
-    Raises
-    ------
-    InputError
-        If there is no results.json.
-    StoreError
-        If a file of the run is damaged, missing or of another schema.
-    """
-    run = read_run(Path(run_dir))
-    target = run.folder / "report.html"
+def write_page(
+    run: FinishedRun, results: Results, figures: Iterable[PageFigure], explorer: Explorer, folder: Path
+) -> Path:
+    """Write the page with some figures into a folder."""
+    target = folder / "report.html"
     with writing(target) as handle:
-        handle.write(page(run, share=share))
+        handle.write(page(run, results, figures, explorer))
     return target
 
 
-def page(run: Run, *, share: Share = _alone) -> str:
-    """Return the page of a run as text; the same run gives the same text, whoever draws."""
-    results = run.results
-    found = findings(results)
-    name = results["model"]["name"]
-    parts = {
-        "headlines": "\n".join(f'<p class="headline">{html_text(line)}</p>' for line in headlines(found)),
-        "findings": "\n".join(map(_finding, found)),
-        "summary": "\n".join(html_table(summary_table(results, metrics=(key,))) for key in ("ace", "auroc")),
-        "legend": _legend(run),
-        "scatter": _scatter(run),
-        "tables": "\n".join(html_table(table) for table in (set_table(results), answer_table(results))),
-        "reliability_note": html_text(figures.RELIABILITY_NOTE),
-        "reliability": _by_measure(run, "reliability", _reliability, share),
-        "selective": _by_measure(run, "selective", _selective, share),
-        "settings": _settings(run),
-        "explorer": asset("explorer.html").rstrip(),
-    }
-    return framed(
-        fill(asset("page.html").rstrip(), parts),
-        title=f"{name} – semcal report",
-        heading=f"Semantic confidence of {name}",
-        facts=_facts(results),
-        version=_version(run),
-        links=LINKS,
-        styles=["page.css"],
-        scripts=["explorer.js", "page.js"],
-        data=script_json(explorer_data(run)),
+def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], explorer: Explorer) -> str:
+    """Return the page of a run as text; the same run gives the same text."""
+    environment = read_environment(run.folder)
+    figures = list(figures)
+    plots = {figure.of: figure.svg for figure in figures if figure.number == "0"}
+    found = summary.findings(results)
+    sections = sections_of(results, figures, [*grid_tables(results), *cost_tables(results, environment)])
+    script = _files("explorer.js", "page.js")
+    closing = (deviation_table(results), _problem_table(run))
+    text: str = _template().render(
+        title=f"{summary.listed(run.models)} on {summary.listed(run.datasets)}",
+        facts=summary.facts(run, results),
+        version=(environment.get("versions") or {}).get("semcal", ""),
+        results=results,
+        findings=[{"finding": one, "plot": plots.get(pair, Markup())} for one, pair in zip(found, run.pairs)],
+        compared=list(dict.fromkeys((found[0].against, found[0].method))),
+        headlines=summary.headlines(found),
+        headline_table=summary.headline_table(results),
+        sections=sections,
+        links=_links({one.section.name for one in sections}),
+        explorer_note=_explorer_note(run, explorer),
+        claims_in_words=summary.claims_in_words(results),
+        rules_note=summary.rules_note(results),
+        closing_tables=[table for table in closing if table is not None],
+        settings=(run.folder / "settings.yaml").read_text(encoding="utf-8"),
+        environment=environment,
+        glossary=GLOSSARY,
+        codes={code: meaning for terms in GLOSSARY.values() for code, meaning in terms.items()},
+        style=_files("page.css"),
+        script=script,
+        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        data=Markup(script_json(explorer.head)),
+        blocks={name: Markup(packed) for name, packed in explorer.blocks.items()},
     )
+    return text.lstrip()
 
 
-def _version(run: Run) -> str:
-    return str((_record(run, "environment").get("versions") or {}).get("semcal", ""))
+def _links(sections: set[str]) -> dict[str, str]:
+    """What stands in the bar at the top."""
+    first = {"findings": "What changed", "scores": "Scores"}
+    some = {"measures": "By measure", "reliability": "Reliability", "selective": "Selective answering"}
+    last = {"explorer": "Questions", "claims": "Claims", "settings": "Settings"}
+    return {**first, **{name: said for name, said in some.items() if name in sections}, **last}
 
 
-def _facts(results: Mapping[str, Any]) -> str:
-    questions = sum(entry["n"] for entry in results["sets"])
+def _explorer_note(run: FinishedRun, explorer: Explorer) -> str:
+    """What of the run the table of questions holds."""
+    held = "Every run is here" if run.runs > 1 else "It is the one run"
+    if len(explorer.runs) < run.runs:
+        held = f"Of the {run.runs} runs the page holds run 0 alone, as all would make it too large"
+    size = sum(map(len, explorer.blocks.values())) / 1e6
     return (
-        f"{counted(questions, 'test question')}, {counted(results['m'], 'sampled answer')} each under "
-        f"{', '.join(results['methods'])}; equivalence by {results['equivalence']['name']}; "
-        f"preset {results['preset']}, seed {results['seed']}."
+        "Every test question with its sampled answers, their meanings and what each measure made of them. "
+        "Measures disagree where one selects a right answer and another a wrong one, or their confidences "
+        f"are 0.5 or more apart. {held}; the questions take {size:.1f} MB of the page."
     )
 
 
-def _finding(finding: Finding) -> str:
-    """What happened on one set: a temperature, two changes and their verdicts."""
-    rows = [f"<dt>Temperature</dt><dd>{html_text(finding.temperature or MISSING)}</dd>"]
-    for change in finding.changes:
-        name, values, verdict = change.parts()
-        told = f"{html_text(values)} <small>{html_text(verdict)}</small>"
-        rows.append(f"<dt>{html_text(name)}</dt><dd>{told}</dd>")
-    compared = f"{finding.setting}; {finding.against} → {finding.method}"
-    heading = f"<h3>{html_text(finding.name)}</h3><p>{html_text(compared)}</p>"
-    return f"<article>{heading}<dl>{''.join(rows)}</dl></article>"
-
-
-# ---- Figures ----------------------------------------------------------------------------------------------
-
-
-def _method(method: str) -> str:
-    return f'<span class="method m-{html_text(method)}">{html_text(method)}</span>'
-
-
-def _legend(run: Run) -> str:
-    items = [_method(method) for method in run.methods]
-    items += [f"{marker_svg(figures.measure_marker(name))}{html_text(name)}" for name in run.measures]
-    return f'<ul class="legend">{"".join(f"<li>{item}</li>" for item in items)}</ul>'
-
-
-def _scatter(run: Run) -> str:
-    """ACE against AUROC of each set, all on the same scales."""
-    return "\n".join(
-        figure_html(
-            inline_svg(
-                figures.scatter_panel(run.results, name), f"scatter-{i}", f"ACE against AUROC, {name}"
-            ),
-            f"<span>{html_text(name)}</span>",
-        )
-        for i, name in enumerate(run.sets)
+def _problem_table(run: FinishedRun) -> Table | None:
+    """The rows of the data that were refused, the first of them by name; None where all were taken."""
+    rows = run.refused()
+    if not rows:
+        return None
+    more = f" (the first {NAMED} of {len(rows)}; all stand in problems.jsonl)" if len(rows) > NAMED else ""
+    keys = ("dataset", "line", "reason")
+    return Table(
+        "problems",
+        f"Rows of the data that were refused, and why{more}",
+        (Column("Data set"), Column("Line"), Column("Reason")),
+        tuple(tuple(Cell(str(row.get(key, ""))) for key in keys) for row in rows[:NAMED]),
     )
 
 
-def _by_measure(run: Run, name: str, drawn: Callable[[Run, str], str], share: Share) -> str:
-    """The panels of every measure, and a choice that shows those of one."""
-    panels = share(partial(drawn, replace(run, rows={})), run.measures)
-    return choices(name, "measure", "Measure", dict(zip(run.measures, panels)))
+# ---- The template -----------------------------------------------------------------------------------------
 
 
-def _reliability(run: Run, measure: str) -> str:
-    """A row of panels for each set, a panel for each method."""
-    return "\n".join(
-        f'<h3>{html_text(name)}</h3><div class="panels">'
-        + "\n".join(_reliability_panel(run, i, name, method, measure) for method in run.methods)
-        + "</div>"
-        for i, name in enumerate(run.sets)
+def _template() -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(FILES, encoding="utf-8"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
     )
-
-
-def _reliability_panel(run: Run, index: int, name: str, method: str, measure: str) -> str:
-    figure = figures.reliability_panel(run, name, method, measure)
-    if figure is None:
-        return figure_html("", _method(method), f"{measure} is undefined here")
-    label = f"Reliability of {measure} under {method}, {name}"
-    scores = run.results["sets"][index]["methods"][method]["measures"][measure]
-    shown = {
-        "ACE": number(scores.get("ace")),
-        "confidence": number(scores.get("mean_confidence")),
-        "accuracy": number(scores.get("accuracy")),
+    environment.filters |= {
+        "grouped": _grouped,
+        "in_short": in_short,
+        "number_classes": _number_classes,
+        "row_groups": _row_groups,
+        "yaml": _as_yaml,
     }
-    note = " · ".join(f"{key} {cell.text}" for key, cell in shown.items())
-    return figure_html(
-        inline_svg(figure, f"reliability-{index}-{method}-{measure}", label), _method(method), note
-    )
+    return environment.get_template("page.html")
 
 
-def _selective(run: Run, measure: str) -> str:
-    """A panel for each set, a line for each method."""
-    lines = {
-        name: line_svg(figures.METHOD_LINES.get(name, "-"), figures.method_colour(name))
-        for name in run.methods
-    }
-    legend = "".join(f"<li>{line}{html_text(name)}</li>" for name, line in lines.items())
-    panels = "\n".join(
-        figure_html(
-            inline_svg(
-                figures.selective_panel(run, name, measure),
-                f"selective-{i}-{measure}",
-                f"Selective accuracy by {measure}, {name}",
-            ),
-            f"<span>{html_text(name)}</span>",
-        )
-        for i, name in enumerate(run.sets)
-    )
-    return f'<ul class="legend">{legend}</ul>\n<div class="panels">{panels}</div>'
+def _files(*names: str) -> Markup:
+    """The text of files of the page, one after another."""
+    return Markup("".join((FILES / name).read_text(encoding="utf-8") for name in names))
 
 
-# ---- Settings ---------------------------------------------------------------------------------------------
+def _shown(value: Any) -> Any:
+    r"""What a page shows of a value: what UTF-8 cannot hold, or would turn round, becomes �.
+
+    Examples
+    --------
+    >>> _shown(" \u202ea\x00")
+    ' �a�'
+    """
+    if isinstance(value, Markup):
+        return value
+    return UNSHOWN.sub("�", str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
-def _record(run: Run, name: str) -> dict[str, Any]:
-    """A record that may lie beside the results (settings, environment); empty where it does not."""
-    path = run.folder / f"{name}.json"
-    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}
+def _grouped(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """The wider headings above some columns, each with its number of columns."""
+    return [(name, len(list(own))) for name, own in groupby(columns, key=lambda column: column.group)]
 
 
-def _settings(run: Run) -> str:
-    identity = {part: _identity(run.results[part]) for part in ("model", "equivalence")}
-    parts = [html_list("Settings", {**identity, **_record(run, "settings")})]
-    deviations = deviation_table(run.results)
-    if deviations is not None:
-        parts.append(html_table(deviations))
-    environment = _record(run, "environment")
-    if environment:
-        parts.append(html_list("Environment", environment))
-    return "\n".join(parts)
+def _number_classes(table: Table) -> list[Markup]:
+    """For each column the class of its cells: those of numbers are set to the right."""
+    numbers = [any(cell.value is not None for cell in column) for column in zip(*table.rows)]
+    return [
+        Markup(' class="number"' if i >= table.heads and number else "")
+        for i, number in enumerate(numbers or [False] * len(table.columns))
+    ]
 
 
-def _identity(part: Mapping[str, Any]) -> str:
-    revision = part.get("revision")
-    return f"{part['name']} (revision {revision})" if revision else str(part["name"])
+def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tuple[Cell, ...]]]]:
+    """The rows under what their first cells name; all under None where no cell stands above."""
+    if not above:
+        yield None, list(table.rows)
+        return
+    for name, rows in groupby(table.rows, key=lambda row: " · ".join(cell.text for cell in row[:above])):
+        yield name, list(rows)
+
+
+def in_short(value: Any) -> str:
+    """A recorded value in words; a mapping as "name value, …", numbers to four digits.
+
+    Examples
+    --------
+    >>> in_short({"sample": 61.251, "runs": [0, 1], "top_k": None})
+    'sample 61.25, runs 0, 1, top_k –'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {in_short(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(in_short, value))
+    if isinstance(value, float):
+        return str(float(f"{value:.4g}")).removesuffix(".0")
+    return MISSING if value is None else str(value)
+
+
+def _as_yaml(value: Any) -> str:
+    return yaml.safe_dump(_rounded(value), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to four digits, however deep.
+
+    Examples
+    --------
+    >>> _rounded({"a": [0.123456, "b", 3]})
+    {'a': [0.1235, 'b', 3]}
+    """
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -8,13 +8,10 @@ from collections import Counter
 from html import escape
 
 from matplotlib.figure import Figure
-from matplotlib.markers import MarkerStyle
-from matplotlib.path import Path as MarkerPath
-from matplotlib.transforms import Affine2D
 
-from semcal.report.figures import BAND, INK, METHOD_COLOURS, OTHER, QUIET, RULE, LineStyle, style
+from semcal.report.figures import BAND, INK, METHOD_COLOURS, OTHER, QUIET, RULE, style
 
-__all__ = ["inline_svg", "line_svg", "marker_svg"]
+__all__ = ["inline_svg"]
 
 #: Colours of the figures and the variables of page.css that take their place.
 VARIABLES = {
@@ -101,36 +98,3 @@ def _classed(text: str, name: str) -> str:
     rules = "".join(f".{own}{{{style}}}" for style, own in classes.items())
     text = STYLE.sub(lambda found: f' class="{classes[found[1]]}"' if found[1] in classes else found[0], text)
     return re.sub(r"<svg[^>]*>", lambda opening: f"{opening[0]}<style>{rules}</style>", text, count=1)
-
-
-def marker_svg(marker: str) -> str:
-    """Return a marker as a small svg element in the colour of the text around it."""
-    shape = MarkerStyle(marker)
-    path = shape.get_path().transformed(
-        shape.get_transform() + Affine2D().scale(1, -1)
-    )  # in SVG, y points down
-    commands = []
-    for points, code in path.iter_segments(curves=True, simplify=False):
-        letter = {
-            MarkerPath.MOVETO: "M",
-            MarkerPath.LINETO: "L",
-            MarkerPath.CURVE3: "Q",
-            MarkerPath.CURVE4: "C",
-        }
-        commands.append(
-            letter.get(code, "Z") + ("" if code == MarkerPath.CLOSEPOLY else _coordinates(points))
-        )
-    return f'<svg viewBox="-0.75 -0.75 1.5 1.5" aria-hidden="true"><path d="{"".join(commands)}"/></svg>'
-
-
-def _coordinates(points: object) -> str:
-    return " ".join(f"{value:.3g}" for value in points)  # type: ignore[attr-defined]
-
-
-def line_svg(dashes: LineStyle, colour: str) -> str:
-    """Return a piece of a method's line as a small svg element."""
-    pattern = "" if isinstance(dashes, str) else " ".join(f"{1.5 * length:g}" for length in dashes[1])
-    stroke = f"stroke: {VARIABLES[colour]}; stroke-dasharray: {pattern or 'none'}"
-    return (
-        f'<svg class="line" viewBox="0 0 24 6" aria-hidden="true"><path d="M0 3H24" style="{stroke}"/></svg>'
-    )

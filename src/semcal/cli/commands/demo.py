@@ -1,22 +1,16 @@
-"""`semcal demo`: the main job on the embedded model, from questions to a report."""
+"""`semcal demo`: a small grid on the embedded models, from questions to a report."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from semcal.cli.claims import Claim
-from semcal.cli.console import complain, detail, nli_calls, progress, say
-from semcal.cli.crews import chosen, crew_for
-from semcal.cli.loading import ATLAS, open_models
+from semcal.cli.commands.run import carry_out
+from semcal.cli.console import complain, say
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -34,14 +28,9 @@ from semcal.cli.options import (
     WorkersOption,
     out_path,
 )
-from semcal.errors import StoreError
-from semcal.records import clear_folder, dumps, own_files, read_object
+from semcal.records import dumps
 
 __all__ = ["claim", "command"]
-
-#: Longest generation of the embedded model, whose small vocabulary spells a date in words in many tokens.
-MAX_NEW_TOKENS = 24
-VERDICTS = "verdicts.sqlite"
 
 
 def command(
@@ -68,103 +57,49 @@ def command(
     For each set: a temperature is fitted on its 2000 calibration questions; ten answers to each of its
     500 test questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning,
     measured and graded. With --limit N, N questions of each part are used. Interrupt it as you like: the
-    same command goes on where it was.
+    same command goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.
     """
-    from semcal.demo.questions import SETS, load_set
-    from semcal.experiment.environment import Clock
-    from semcal.experiment.settings import Settings
+    from semcal.demo.paths import settings_file
+    from semcal.experiment.folders import forget
+    from semcal.experiment.reading import read_settings
 
-    clock = Clock()
+    given = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
+    settings = read_settings(
+        settings_file(),
+        [f"{key}={dumps(value)}" for key, value in given.items() if value is not None],
+        limit=limit,
+    )
     if dry_run:
-        return _plan([_limited(load_set(name), limit) for name in SETS], m, out)
-    if fresh and _is_run(out):
-        clear_folder(out)
-    settings = Settings(
-        m=m, seed=seed, max_new_tokens_closed_book=MAX_NEW_TOKENS, max_new_tokens_open_book=MAX_NEW_TOKENS
-    )
-    shared = chosen(workers, "demo", device=device, blocks=None, model=ATLAS, equivalence=ATLAS, at_once=True)
-    load = partial(
-        open_models,
-        ATLAS,
-        ATLAS,
-        device=device,
-        dtype=dtype,
-        memory=memory,
-        nli_device=nli_device,
-        cache=out / VERDICTS,
-    )
-    with crew_for(shared, load, at_once=True, devices=(device, nli_device)) as (crew, _):
-        sets = [_limited(load_set(name), limit) for name in SETS]  # while the workers import
-        from semcal.experiment.comparison import Comparison
-
-        begun = time.process_time()
-        clock.add({"start": begun})
-        meanwhile = partial(import_module, "semcal.report")  # it takes its time
-        comparison = Comparison(crew, out, settings, progress, clock, meanwhile)
-        results = comparison.run(sets)
-        if crew.hired:  # what this process has done meanwhile: rows read and written
-            clock.add({"keep": time.process_time() - begun - clock.seconds["measure and grade"]})
-        from semcal.report import build
-
-        with clock.stage("report"):
-            page = build(out, share=partial(crew.each, stage="report"))
-        if crew.hired:
-            clock.add({"report": crew.seconds["report"]})
-        comparison.write_costs()
-        if json:
-            typer.echo(dumps(results))
-        else:
-            _show(results)
-        if comparison.calls:
-            say(f"demo: {nli_calls(comparison.held.equivalence, comparison.calls, comparison.pairs)}")
-        for line in clock.table():
-            detail(line)
-        say(f"report: {page}  ({clock.elapsed:.0f} s)")
-    return 0
-
-
-def _limited(one: Any, limit: int | None) -> Any:
-    if limit is None:
-        return one
-    return replace(one, calibration_train=one.calibration_train[:limit], test=one.test[:limit])
+        return _plan(settings, out)
+    if fresh:
+        forget(out)
+    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
+    outcome = carry_out(settings, out, None, workers, None, how)
+    _show(out, as_json=json)
+    return 1 if outcome.problems else 0
 
 
 def claim(options: Mapping[str, Any]) -> Claim:
-    """The run folder; the verdict file alone is of a demo that was killed before it wrote its settings."""
+    """The run folder."""
     out = options["out"]
-    begun = _is_run(out) or (out.is_dir() and all(path.name.startswith(VERDICTS) for path in own_files(out)))
-    return Claim(out, is_folder=True, begun=begun, kept=out)
+    return Claim(out, is_folder=True, begun=(out / "settings.yaml").is_file(), kept=out)
 
 
-def _is_run(out: Path) -> bool:
-    """Whether a folder is a run of the demo."""
-    path = out / "settings.json"
-    try:
-        return path.is_file() and "preset" in read_object(path, remedy="")
-    except StoreError:
-        return False
-
-
-def _plan(sets: list[Any], m: int, out: Path) -> int:
-    for one in sets:
+def _plan(settings: Any, out: Path) -> int:
+    for one in settings.datasets:
         complain(
-            f"{one.name}: fit on {len(one.calibration_train)} questions; {m} answers at 3 temperatures "
-            f"to each of {len(one.test)} questions ({3 * m * len(one.test)} answers)"
+            f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at 3 "
+            f"temperatures to each of {one.test} questions ({3 * settings.sampling.m * one.test} answers)"
         )
-    complain(f"writes {out}/results.json, samples/, recalibrators/ and report.html")
+    complain(f"writes {out}/results.json, samples/, recalibrators/, figures/, tables/ and report.html")
     return 0
 
 
-def _show(results: dict[str, Any]) -> None:
-    """Print the tables and what happened."""
-    from rich.console import Console
-
-    from semcal.cli.tables import comparison_table
+def _show(out: Path, *, as_json: bool) -> None:
+    """What happened, in a few lines."""
     from semcal.report import in_words
+    from semcal.report.results import read_results
 
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    for metric in ("ace", "auroc"):
-        console.print(comparison_table(results, metric))
-        console.print()
-    for line in in_words(results):
-        console.print(line, markup=False, highlight=False)
+    results = read_results(out)
+    typer.echo(dumps(results) if as_json else "\n".join(in_words(results)))
+    say(f"report: {out / 'report.html'}")

@@ -35,16 +35,26 @@ def command(
     overwrite: OverwriteOption = False,
     figures: Annotated[
         bool,
-        typer.Option("--figures", help="For semcal demo: also write the figures as PDF and PNG."),
+        typer.Option("--figures", help="Of no effect: every report has its figures as PDF and PNG."),
     ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
     """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
+    from semcal.cli.crews import reporters
     from semcal.experiment.finished import is_grid_run
 
-    paths = _grid_report(run, out) if is_grid_run(run) else _page(run, out, figures=figures)
+    if not is_grid_run(run):
+        raise UsageError(
+            f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
+            f"--out {run}`"
+        )
+    with reporters(run) as crew:
+        from semcal.report.build import remake
+
+        page = remake(run, out, crew)
+    paths = [(out or run) / "results.json", page]
     typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
 
@@ -56,28 +66,3 @@ def claim(options: Mapping[str, Any]) -> Claim | None:
         return None
     own = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
     return Claim(out, is_folder=True, begun=own)
-
-
-def _grid_report(run: Path, out: Path | None) -> list[Path]:
-    """Everything again from the samples of a run of the grid."""
-    from semcal.cli.crews import reporters
-
-    with reporters(run) as crew:
-        from semcal.report.grid import remake
-
-        page = remake(run, out, crew)
-    return [(out or run) / "results.json", page]
-
-
-def _page(run: Path, out: Path | None, *, figures: bool) -> list[Path]:
-    """The page of a run of `semcal demo`."""
-    from semcal.report import build, save_figures
-
-    if not (run / "results.json").is_file():
-        raise UsageError(
-            f"{run} is no run folder: it has neither settings.yaml nor results.json; make one with "
-            f"`semcal run` or `semcal demo --out {run}`"
-        )
-    if out is not None:
-        raise UsageError("--out is for runs of semcal run; the page of semcal demo lies beside its samples")
-    return [build(run), *(save_figures(run) if figures else [])]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from semcal.experiment.stages import Shard
     from semcal.pipeline.crews import Crew
 
-__all__ = ["CLASS", "claim", "command"]
+__all__ = ["CLASS", "carry_out", "claim", "command"]
 
 
 class CLASS(TyperCommand):
@@ -124,7 +124,7 @@ def command(
 
         forget_from(folder, start)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = _carry_out(settings, folder, share, workers, ray, how)
+    outcome = carry_out(settings, folder, share, workers, ray, how)
     _tell(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
 
@@ -218,7 +218,7 @@ def _open(folder: Path, **how: Any) -> Shelf:
     return open_shelf(folder, **how)
 
 
-def _carry_out(
+def carry_out(
     settings: GridSettings,
     folder: Path,
     share: Shard | None,
@@ -226,6 +226,7 @@ def _carry_out(
     ray: str | None,
     how: dict[str, Any],
 ) -> Outcome:
+    """Run a grid in a folder, and write its report when all of it is there."""
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
 
@@ -283,7 +284,7 @@ def _record(grid: Grid) -> None:
 def _report(folder: Path, crew: Crew[Any]) -> None:
     """Analyses, tables, figures and the page, by the processes that there are on this machine."""
     from semcal.pipeline.workers import Workers
-    from semcal.report.grid import remake
+    from semcal.report.build import remake
 
     remake(folder, crew=crew if isinstance(crew, Workers) else None)
 

@@ -43,6 +43,8 @@ transfer            model, fitted_on, used_on, measure         `transfer.transfe
 growth              model, dataset                             `growth.growth`
 remedies            model, dataset                             `remedies.remedies`
 remedy_scores       model, dataset, measure, metric            `remedies.remedy_scores`
+score_maps          model, dataset, map, measure; there only   `score_maps.score_maps`
+                    with `extras.score_maps`
 =================== ========================================== =====================================
 
 The sheet of table 12 is no number: the report writes it (`audit.audit_sheet`). Claims are rows of

@@ -20,6 +20,7 @@ from semcal.experiment.analyses.growth import growth
 from semcal.experiment.analyses.losses import losses
 from semcal.experiment.analyses.remedies import Compared, compared, remedies, remedy_scores
 from semcal.experiment.analyses.rules_alone import rules_alone
+from semcal.experiment.analyses.score_maps import score_maps
 from semcal.experiment.analyses.scores import GridScores
 from semcal.experiment.analyses.selective import selective
 from semcal.experiment.analyses.transfer import transfer
@@ -81,4 +82,6 @@ def part_of(run: FinishedRun) -> Part:
         rows |= {name: made(scores) for name, made in OF_SCORES.items()}
         twice = list(compared(scores))
         rows |= {"remedies": remedies(twice), "remedy_scores": remedy_scores(twice)}
+        if "validation_scores" in run.selections[pair]:
+            rows["score_maps"] = score_maps(scores)
     return Part(rows, scores.pair(*pair), by_draws(scores).get(pair, {}), twice)

@@ -17,16 +17,19 @@ from semcal.report.grid_figures.counts import count_figure
 from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
 from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
 from semcal.report.grid_figures.pull import pull_figure
+from semcal.report.grid_figures.reliability import before_after_figure, reliability_figure
 from semcal.report.grid_figures.scatter import scatter_figure
 from semcal.report.grid_figures.schematic import schematic_figure
 from semcal.report.grid_figures.selective import PAPER, selective_figure
 from semcal.report.losses import write_figure
+from semcal.report.summary import MEASURE, compared_methods
 
 __all__ = ["CAPTIONS", "GridFigure", "PlannedFigure", "grid_figures", "planned_figures", "write_files"]
 
 Entry = Mapping[str, Any]
 
 CAPTIONS = {
+    "0": "How often answers of a given confidence are right, before and after recalibration.",
     "1": "One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and whether it is "
     "right (✓) or wrong (✗). It was picked as one that the fitted temperature does most for.",
     "2": "How the seven measures come from the answers to one question of this run, under Base or else the "
@@ -45,6 +48,7 @@ CAPTIONS = {
     "8": "The exact prompts of the first test questions.",
     "9": "Confidence in the top meaning of each question, all runs together; the line is the median.",
     "10": "Pearson correlation between the measures' confidences, all runs together.",
+    "11": "How often answers of a given confidence are right, all runs together.",
 }
 
 
@@ -138,6 +142,10 @@ def _planned(
 ) -> Iterator[tuple[str, str, tuple[str, ...], Callable[[], Figure | None]]]:
     """(number, subject, what it shows, what draws it)."""
     models, datasets, measures = run.models, run.datasets, run.measures
+    compared = compared_methods(run.methods)
+    if MEASURE in measures:
+        for pair in run.pairs:
+            yield "0", "before-after", pair, partial(before_after_figure, run, *pair, compared, MEASURE)
     yield "1", "pull", (), partial(pull_figure, run, models[0], datasets[0])
     yield "2", "schematic", (), partial(schematic_figure, run, models[0], datasets[0])
     yield "3", "scatter", (), partial(scatter_figure, analyses["confidence"], models, datasets)
@@ -160,6 +168,9 @@ def _planned(
             yield "9", "distributions", pair, partial(distribution_figure, spread, measures)
         if related := _of(analyses["correlations"], *pair):
             yield "10", "correlations", pair, partial(correlation_figure, related)
+    for model in models:
+        for measure in measures:
+            yield "11", "reliability", (model, measure), partial(reliability_figure, run, model, measure)
 
 
 def _of(entries: Sequence[Entry], model: str, dataset: str | None = None) -> list[Entry]:

@@ -30,6 +30,7 @@ def further_tables(results: Results) -> list[Table]:
         *(paired_table(results, quantity) for quantity in QUANTITIES),
         transfer_table(results, "ace"),
         transfer_table(results, "brier"),
+        score_maps_table(results),
         refits_table(results),
         fits_table(results),
         answers_table(results),
@@ -116,6 +117,34 @@ def _mean(rows: Sequence[Mapping[str, Any]], metric: str, model: str, source: st
     ]
     known = [value for value in values if value is not None]
     return number(sum(known) / len(known) if known else None)
+
+
+def score_maps_table(results: Results) -> Table | None:
+    """ACE of Base's confidence, mapped by what was learnt on validation questions."""
+    rows = results["analyses"].get("score_maps")
+    if not rows:
+        return None
+    found = index(rows, "model", "dataset", "map", "measure")
+    plain = index(results["analyses"]["confidence"], "model", "dataset", "method", "measure")
+    found |= {(*key[:2], "none", key[3]): row for key, row in plain.items() if key[2] == "Base"}
+    measures = columns_of(results["measures"])
+    heads = dict.fromkeys(
+        (row["model"], row["dataset"], name) for row in rows for name in ("none", row["map"])
+    )
+    return Table(
+        "score-maps",
+        "ACE of Base with its confidence as it is, and mapped by what validation questions taught; the "
+        "answers and their accuracy stay the same",
+        (Column("Model"), Column("Data set"), Column("Map"), *map(Column, measures)),
+        tuple(
+            (
+                *map(Cell, head),
+                *(over_runs_cell((found.get((*head, name)) or {}).get("ace")) for name in measures),
+            )
+            for head in heads
+        ),
+        heads=3,
+    )
 
 
 def refits_table(results: Results) -> Table | None:

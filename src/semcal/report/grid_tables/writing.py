@@ -14,9 +14,9 @@ from semcal.experiment.analyses.audit import audit_sheet
 from semcal.experiment.finished import FinishedRun
 from semcal.records import writing
 from semcal.report.grid_costs import cost_tables
-from semcal.report.grid_results import read_environment
 from semcal.report.grid_tables import grid_tables
 from semcal.report.latex import latex
+from semcal.report.results import read_environment
 from semcal.report.tables import Cell, Table, markdown, markdown_text, one_line
 
 __all__ = ["csv_text", "write_tables"]

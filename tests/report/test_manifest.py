@@ -11,9 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from semcal.errors import StoreError
-from semcal.report.grid import build
+from semcal.report.build import MANIFEST, build, renew_manifest
 from semcal.report.grid_figures import PlannedFigure
-from semcal.report.listing import LISTING, renew_listing
 
 
 def made(folder: Path, *names: str) -> list[Path]:
@@ -25,19 +24,19 @@ def made(folder: Path, *names: str) -> list[Path]:
 
 
 def test_files_that_are_no_longer_made_are_removed_and_no_others(tmp_path: Path) -> None:
-    renew_listing(tmp_path, made(tmp_path, "tables/1.md", "tables/2.md", "figures/a.png", "figures/b.png"))
+    renew_manifest(tmp_path, made(tmp_path, "tables/1.md", "tables/2.md", "figures/a.png", "figures/b.png"))
     made(tmp_path, "figures/mine.png", "tables/notes.md")
     (tmp_path / "figures" / "b.png").write_text("edited")
-    removed = renew_listing(tmp_path, made(tmp_path, "tables/1.md"))
+    removed = renew_manifest(tmp_path, made(tmp_path, "tables/1.md"))
     assert removed == [tmp_path / "tables/2.md", tmp_path / "figures/a.png"]
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
-    assert left == ["figures/b.png", "figures/mine.png", LISTING, "tables/1.md", "tables/notes.md"]
-    assert list(json.loads((tmp_path / LISTING).read_text())["files"]) == ["tables/1.md"]
+    assert left == ["figures/b.png", "figures/mine.png", MANIFEST, "tables/1.md", "tables/notes.md"]
+    assert list(json.loads((tmp_path / MANIFEST).read_text())["files"]) == ["tables/1.md"]
 
 
 def test_a_report_without_a_list_removes_nothing(tmp_path: Path) -> None:
     made(tmp_path, "figures/old.png")
-    assert renew_listing(tmp_path, made(tmp_path, "tables/1.md")) == []
+    assert renew_manifest(tmp_path, made(tmp_path, "tables/1.md")) == []
     assert (tmp_path / "figures/old.png").exists()
 
 
@@ -45,15 +44,15 @@ def test_a_report_without_a_list_removes_nothing(tmp_path: Path) -> None:
     "name", ["../letter.txt", "figures/../../letter.txt", "/letter.txt", "figures/..", "samples/x"]
 )
 def test_a_list_that_names_other_folders_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / LISTING).write_text(json.dumps({"files": {name: "0"}}))
-    with pytest.raises(StoreError, match=rf"{LISTING} names files outside of tables and figures: delete it"):
-        renew_listing(tmp_path, [])
+    (tmp_path / MANIFEST).write_text(json.dumps({"files": {name: "0"}}))
+    with pytest.raises(StoreError, match=rf"{MANIFEST} names files outside of tables and figures: delete it"):
+        renew_manifest(tmp_path, [])
 
 
 def test_a_damaged_list_is_named(tmp_path: Path) -> None:
-    (tmp_path / LISTING).write_text("{")
-    with pytest.raises(StoreError, match=rf"{LISTING} is damaged"):
-        renew_listing(tmp_path, [])
+    (tmp_path / MANIFEST).write_text("{")
+    with pytest.raises(StoreError, match=rf"{MANIFEST} is damaged"):
+        renew_manifest(tmp_path, [])
 
 
 def test_a_figure_goes_when_the_report_has_it_no_more(
@@ -61,7 +60,7 @@ def test_a_figure_goes_when_the_report_has_it_no_more(
 ) -> None:
     def drawn(*names: str) -> None:
         figures = [PlannedFigure("3", name, (), partial(Figure, (1, 1))) for name in names]
-        monkeypatch.setattr("semcal.report.grid.planned_figures", lambda *_: figures)
+        monkeypatch.setattr("semcal.report.build.planned_figures", lambda *_: figures)
         build(analysed_grid, tmp_path)
 
     shutil.copy(analysed_grid / "results.json", tmp_path)

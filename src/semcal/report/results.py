@@ -1,4 +1,4 @@
-"""results.json and environment.json of a grid run, read back."""
+"""results.json and environment.json of a run, read back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ __all__ = ["read_environment", "read_results"]
 
 
 def read_results(folder: Path) -> Mapping[str, Any]:
-    """The content of results.json of a grid run.
-
-    Raises
-    ------
-    StoreError
-        If it is missing, damaged or of another schema.
-    """
+    """The content of results.json; StoreError if it is missing, damaged or of another schema."""
     path = folder / "results.json"
     if not path.is_file():
         raise StoreError(f"{path} is missing: `semcal report {folder}` makes it")
@@ -32,12 +26,6 @@ def read_results(folder: Path) -> Mapping[str, Any]:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """What is recorded of versions, machine and times; empty where nothing is.
-
-    Raises
-    ------
-    StoreError
-        If it is damaged.
-    """
+    """What is recorded of versions, machine and times; empty where nothing is, StoreError if damaged."""
     path = folder / "environment.json"
     return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}

@@ -1,0 +1,199 @@
+"""The whole report of a run, from its folder: results.json, tables, results.md, figures and the page."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from semcal.errors import StoreError
+from semcal.experiment.analyses import analyse
+from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.pipeline.crews import Alone, Crew
+from semcal.records import dumps, read_object, writing
+from semcal.report.explorer import Explorer, begin_explorer
+from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
+from semcal.report.grid_tables import grid_tables
+from semcal.report.grid_tables.remedy_tables import remedy_tables
+from semcal.report.grid_tables.writing import write_tables
+from semcal.report.page import write_page
+from semcal.report.results import read_results
+from semcal.report.sections import PageFigure, page_figure
+from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
+from semcal.report.tables import Table, markdown, markdown_text
+
+__all__ = ["MANIFEST", "build", "remake", "renew_manifest", "results_markdown"]
+
+Results = Mapping[str, Any]
+
+#: The tables and figures of a report, listed beside it, so that a later one can remove what is stale.
+MANIFEST = "report-files.json"
+FOLDERS = ("tables", "figures")
+#: Tables that results.md shows, by the beginning of their names; all of them stand in tables/.
+SHOWN = (
+    *("03-main", "04-entropy-short", "02-accuracies", "07-temperatures", "09-ace-mcb", "11-volatility-mcb"),
+    *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits", "deviations"),
+)
+#: Tables that stand beside findings, with their intervals.
+BESIDE = ("remedies", "remedies-scores")
+
+
+def remake(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> Path:
+    """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
+    crew = crew or Alone(None)
+    packing = begin_explorer(read_finished(Path(folder)), crew)
+    analyse(folder, out, crew)
+    return build(folder, out, crew, packing)
+
+
+def build(
+    folder: Path,
+    out: Path | None = None,
+    crew: Crew[Any] | None = None,
+    packing: Callable[[], Explorer] | None = None,
+) -> Path:
+    """Write the tables, results.md, the figures and the page of a run whose results.json is there.
+
+    Tables and figures of an older report that this one has not are removed (`renew_manifest`).
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder.
+    out : Path, optional
+        Where results.json lies and everything is written; the run folder by default.
+    crew : Crew, optional
+        Who draws the figures and packs the questions; this process by default. The files are the same.
+    packing : callable, optional
+        Gives the packed questions, where that has begun (`semcal.report.explorer.begin_explorer`).
+
+    Returns
+    -------
+    Path
+        The page, report.html.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `read_finished`; also if results.json is missing, damaged or of another schema.
+    """
+    target, crew = Path(folder) if out is None else Path(out), crew or Alone(None)
+    run, results = read_finished(Path(folder)), read_results(target)
+    planned = list(enumerate(planned_figures(run, results)))
+    drawing = crew.begin(partial(_written, folder=target / "figures"), planned, stage="report")
+    written = write_tables(run, results, target / "tables")
+    with writing(target / "results.md") as handle:
+        handle.write(results_markdown(run, results))
+    explorer = (packing or begin_explorer(run, crew))()
+    drawn = [one for one in drawing() if one is not None]
+    page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
+    renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
+    return page
+
+
+def _written(numbered: tuple[int, PlannedFigure], folder: Path) -> tuple[PageFigure, list[Path]] | None:
+    """A figure drawn once, for its files and for the page."""
+    number, planned = numbered
+    figure = planned.drawn()
+    if figure is None:
+        return None
+    return page_figure(figure, f"f{number}"), write_files(figure, folder)
+
+
+# ---- results.md -------------------------------------------------------------------------------------------
+
+
+def results_markdown(run: FinishedRun, results: Results) -> str:
+    """Return claims with their verdicts, and the main tables without their intervals."""
+    parts = [
+        f"{markdown_text(facts(run, results), begins=True)} {claims_in_words(results)}",
+        _with_caption(headline_table(results)),
+        "## What the paper claims, and what this run shows",
+        rules_note(results),
+        *map(_claim, results["claims"]),
+        *_beyond(results),
+        "## Tables",
+        *map(_with_caption, _shown(results)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _beyond(results: Results) -> list[str]:
+    """What we asked besides, each with its tables; nothing where nothing was."""
+    findings = results.get("findings") or []
+    tables = [table for table in remedy_tables(results) if table.name in BESIDE] if findings else []
+    title = ["## Beyond the paper"] if findings else []
+    return [*title, *map(_claim, findings), *map(_with_interval, tables)]
+
+
+def _claim(claim: Mapping[str, Any]) -> str:
+    return (
+        f"**{claim['verdict'].capitalize()}**: {claim['claim']} ({claim['source']}) "
+        f"{markdown_text(claim['because'])} *{claim['rule']}*"
+    )
+
+
+def _shown(results: Results) -> Iterator[Table]:
+    tables = grid_tables(results)
+    for name in SHOWN:
+        yield from (table for table in tables if table.name.startswith(name))
+
+
+def _with_interval(table: Table) -> str:
+    return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
+
+
+def _with_caption(table: Table) -> str:
+    """The table without its intervals, which its caption speaks of."""
+    if not any(cell.interval for row in table.rows for cell in row):
+        return _with_interval(table)
+    rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
+    caption = f"{table.caption.removesuffix('.')}. Here without the intervals."
+    return _with_interval(replace(table, caption=caption, rows=rows))
+
+
+# ---- What an older report left ---------------------------------------------------------------------------
+
+
+def renew_manifest(folder: Path, written: Iterable[Path]) -> list[Path]:
+    """Remove what an older report in the folder wrote and this one did not, and list what this one wrote.
+
+    A file is removed only if the older list names it and it still holds the bytes that were written: what a
+    user put there or edited stays. Returns what was removed; StoreError if that list is damaged.
+    """
+    listed = {path.relative_to(folder).as_posix(): _digest(path) for path in written}
+    removed = [
+        folder / name
+        for name, digest in _older(folder).items()
+        if name not in listed and (folder / name).is_file() and _digest(folder / name) == digest
+    ]
+    for path in removed:
+        path.unlink()
+    with writing(folder / MANIFEST) as handle:
+        handle.write(dumps({"schema": 1, "files": listed}, indent=1) + "\n")
+    return removed
+
+
+def _older(folder: Path) -> dict[str, str]:
+    """Name → checksum of what the last report listed; nothing where there was none."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return {}
+    remedy = "delete it and make the report again"
+    files = read_object(path, remedy=remedy).get("files")
+    if not isinstance(files, dict) or not all(map(_is_ours, files)):
+        raise StoreError(f"{path} names files outside of {' and '.join(FOLDERS)}: {remedy}")
+    return files
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name is that of a file right below one of the report's folders."""
+    parts = PurePosixPath(name).parts
+    return len(parts) == 2 and parts[0] in FOLDERS and parts[1] != ".."
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,216 @@
+"""The parts of the page: which figures and tables stand together, and what the reader chooses them by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from semcal.experiment.paths import slug
+from semcal.report.figures import RELIABILITY_NOTE
+from semcal.report.grid_figures import GridFigure
+from semcal.report.svg import inline_svg
+from semcal.report.tables import Table
+
+__all__ = ["SECTIONS", "PageFigure", "Section", "page_figure", "sections_of"]
+
+#: Width on the screen of an inch of print.
+REM_PER_INCH = 7.2
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure as the page shows it: as wide as in print, with its caption."""
+
+    number: str
+    of: tuple[str, ...]  # what it shows, as in `GridFigure`
+    caption: str
+    svg: Markup
+    width: float  # rem
+
+
+def page_figure(figure: GridFigure, name: str) -> PageFigure:
+    """A figure as an svg element; `name` makes its ids its own."""
+    svg = Markup(inline_svg(figure.figure, name, f"Figure {figure.number}: {figure.caption}"))
+    width = figure.figure.get_figwidth() * REM_PER_INCH
+    return PageFigure(figure.number, figure.of, figure.caption, svg, width)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: which figures and tables stand together."""
+
+    name: str  # its anchor
+    title: str
+    figures: tuple[str, ...] = ()  # by number
+    tables: tuple[str, ...] = ()  # by name; one that there is of every model is named without the model
+    chosen: str = ""  # what its tables are chosen by, where one is shown at a time
+    note: str = ""
+    folded: bool = True
+    behind: bool = False  # whether it stands behind the questions
+
+
+SCORED = (
+    *("03-main", "02b-selected-accuracies", "08-brier", "08b-brier-parts", "09-ace-mcb", "10-ace-ece"),
+    *("11-volatility-mcb", "11-volatility-ece", "score-maps"),
+)
+PAIRED = ("ace", "auroc", "brier", "accuracy", "se-conf", "se-vanilla", "gain")
+FITS = ("07-temperatures", "refits", "fits", "losses", "token-classes", "transfer-ace", "transfer-brier")
+SECTIONS = (
+    Section(
+        "scores",
+        "Scores",
+        ("3",),
+        note="ACE is how far confidence and accuracy lie apart (0 is best); AUROC is how well confidence "
+        "tells right answers from wrong ones (1 is best, 0.5 is chance).",
+        folded=False,
+    ),
+    Section(
+        "measures",
+        "Scores by measure",
+        tables=SCORED,
+        note="± is the standard error over runs, which holds the questions fixed; in brackets stands the "
+        "95 % interval over questions.",
+    ),
+    Section("paired", "Paired tests of TS", tables=tuple(f"paired-{name}" for name in PAIRED), chosen="Of"),
+    Section("reliability", "Reliability by measure", ("11",), note=RELIABILITY_NOTE),
+    Section("selective", "Selective answering", ("4", "5"), ("selective",)),
+    Section("worked", "One question worked through", ("1", "2")),
+    Section(
+        "entropy", "Semantic entropy", tables=("04-entropy-short", "05-entropy-conf", "06-entropy-vanilla")
+    ),
+    Section("draws", "Number of sampled answers", ("6",)),
+    Section("fits", "Losses and temperatures", ("7a", "7b"), FITS),
+    Section("spread", "How the measures differ", ("9", "10")),
+    Section(
+        "answers",
+        "Answers and grading",
+        tables=("02-accuracies", "answers", "13-agreement", "deciding-rules", "rules-alone"),
+        note="The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
+        behind=True,
+    ),
+    Section(
+        "remedies",
+        "Reading numbers and dates",
+        tables=("remedies", "remedies-scores", "remedies-by-measure"),
+        note="The answers of one candidate in run 0, clustered again without the reading of numbers and "
+        "dates. Linkage, NLI model and grading are the same. A labelled pair is two distinct answers to a "
+        "question of which the data set knows whether they mean the same.",
+        behind=True,
+    ),
+    Section(
+        "costs",
+        "Cost",
+        tables=("cost-fits", "cost-stages", "growth"),
+        note="CPU time of all processes of all sessions so far, as environment.json has it; another machine "
+        "takes another time.",
+        behind=True,
+    ),
+    Section("prompts", "Data and prompts", tables=("01-splits",), behind=True),
+)
+#: Shown apart from the sections.
+APART = ("claims", "deviations")
+#: What the figures of a number are told apart by.
+TOLD_APART = {"11": ("Model", "Measure"), "4": ("Model",), "5": ("Model",)}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A figure, a table or a text, and what it is chosen by."""
+
+    value: str
+    figure: PageFigure | None = None
+    table: Table | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parts of which the reader sees one at a time."""
+
+    parts: Sequence[Part]
+    place: str = ""  # where on the page, unlike that of any other
+    label: str = ""  # what is chosen; places of one choice change together
+    title: str = ""
+
+    @property
+    def choice(self) -> str:
+        return self.label.lower().replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A section with what it shows."""
+
+    section: Section
+    blocks: Sequence[Block]
+
+
+def sections_of(
+    results: Mapping[str, Any], figures: Iterable[PageFigure], tables: Sequence[Table]
+) -> list[Filled]:
+    """Return the sections that have something to show.
+
+    Tables that no section asks for (published numbers beside ours) stand in one of their own at the end.
+    """
+    drawn: dict[str, list[PageFigure]] = {}
+    for figure in figures:
+        drawn.setdefault(figure.number, []).append(figure)
+    named = {table.name: table for table in tables}
+    shown = set(APART)
+    found = []
+    for section in SECTIONS:
+        blocks = [_figures(section, number, drawn[number]) for number in section.figures if number in drawn]
+        kept = {name: _tables_of(name, results["models"], named) for name in section.tables}
+        shown |= {table.name for of_name in kept.values() for table in of_name.values()}
+        blocks += _tables(section, {name: of_name for name, of_name in kept.items() if of_name})
+        if section.name == "prompts":
+            blocks += _prompts(results["analyses"]["prompts"])
+        if blocks or section.name == "scores":
+            found.append(Filled(section, blocks))
+    rest = [Block([Part("", table=table)]) for table in tables if table.name not in shown]
+    if rest:
+        found.append(Filled(Section("further", "Beside the published numbers", behind=True), rest))
+    return found
+
+
+def _figures(section: Section, number: str, drawn: Sequence[PageFigure]) -> Block:
+    """The figures of one number: one, or a choice of what tells them apart."""
+    kinds = TOLD_APART.get(number, ("Model", "Data set"))
+    columns = list(zip(*(figure.of for figure in drawn)))
+    apart = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    label = " and ".join([kinds[i] for i in apart]).capitalize()
+    parts = [Part(" · ".join(figure.of[i] for i in apart), figure=figure) for figure in drawn]
+    return Block(parts, f"{section.name}-{number}", label)
+
+
+def _tables_of(name: str, models: Sequence[str], named: Mapping[str, Table]) -> dict[str, Table]:
+    """The table of a name, or the tables that there are of every model, by model."""
+    if name in named:
+        return {"": named[name]}
+    each = {model: named.get(f"{name}-{slug(model)}") for model in models}
+    return {model: table for model, table in each.items() if table is not None}
+
+
+def _tables(section: Section, kept: Mapping[str, Mapping[str, Table]]) -> list[Block]:
+    """The tables of a section: one after another, those by model behind a choice."""
+    if section.chosen and kept:
+        parts = [Part(name.partition("-")[2], table=of_name[""]) for name, of_name in kept.items()]
+        return [Block(parts, section.name, section.chosen)]
+    return [
+        Block([Part(model, table=table) for model, table in of.items()], f"{section.name}-{name}", "Model")
+        for name, of in kept.items()
+    ]
+
+
+def _prompts(entries: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Figure 8: the exact prompts, as text."""
+    parts = [
+        Part(f"{entry['model']} · {entry['dataset']}", text=entry["prompt"])
+        for entry in entries
+        if entry["prompt"] is not None
+    ]
+    title = "Figure 8. The exact prompt of the first test question."
+    return [Block(parts, "prompts-8", "Model and data set", title)] if parts else []

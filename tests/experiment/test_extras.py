@@ -1,0 +1,127 @@
+"""What a grid can do without, and what it does on demand: beams, entailment, transfer, score maps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mill_grid as mills
+import numpy as np
+import pytest
+
+from semcal.demo.paths import settings_file
+from semcal.experiment.analyses import analyse
+from semcal.experiment.expected import expected_blocks
+from semcal.experiment.folders import state_of
+from semcal.experiment.grid_settings import Fitting
+from semcal.experiment.reading import read_settings, settings_text
+from semcal.metrics import PlattCalibration, ace
+from semcal.report.grid_tables import grid_tables
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+ONE_EACH = ("methods=[Base, TS]", "sampling.counts_runs=0", "fitting.losses=[[NLL, null]]")
+ONE_EACH += ("selection.measure_alphas=[0.5]", "runs.count=1")
+WITHOUT = (
+    *("extras.beams=false", "extras.entailment=false", "extras.without_normal_forms=false"),
+    *("extras.transfer=false", "extras.token_losses=false", "extras.timing=false"),
+)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of all but score maps."""
+    folder = tmp_path_factory.mktemp("full")
+    assert mills.run(folder, mills.settings(folder, *ONE_EACH)).complete
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run without the extras."""
+    folder = tmp_path_factory.mktemp("bare")
+    assert mills.run(folder, mills.settings(folder, *ONE_EACH, *WITHOUT)).complete
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_without_extras_only_the_scores_of_the_methods_are_made(bare: Path) -> None:
+    stages = {path.name for path in (bare / "blocks").iterdir()}
+    assert stages == {"check", "features", "fit", "sample", "greedy", "cluster", "grade", "measure"}
+    assert state_of(bare).complete
+    assert {path.parent.name for path in bare.glob("samples/one/mill/*/*")} == {"Base", "TS_NLL"}
+    assert len(list((bare / "blocks/sample").iterdir())) == state_of(bare).total("sample")  # no validation
+
+
+def test_rows_are_those_of_a_run_with_all_extras_less_what_these_add(full: Path, bare: Path) -> None:
+    added = {"beam", "beam_correct", "correct_nli"}
+    for path in bare.glob("samples/*/*/*/*.jsonl"):
+        of_full = rows(full / path.relative_to(bare))
+        assert rows(path) == [{k: v for k, v in row.items() if k not in added} for row in of_full]
+
+
+def test_what_was_not_done_is_null_or_empty_and_the_tables_can_be_made(bare: Path, tmp_path: Path) -> None:
+    results = analyse(bare, tmp_path)
+    analyses = results["analyses"]
+    assert {row["beam"] for row in analyses["base_accuracies"]} == {None}
+    assert not any(analyses[name] for name in ("agreement", "transfer", "remedies", "losses"))
+    assert "score_maps" not in analyses
+    fits = {row["candidate"]: row for row in analyses["fits"]}
+    assert fits["TS NLL"]["temperature"] > 0
+    assert fits["TS NLL"]["validation_nll"] is None
+    names = {table.name for table in grid_tables(results)}
+    assert {"03-main-one", "fits"} <= names
+    assert "token-classes" not in names
+
+
+def test_settings_of_older_folders_read_as_they_did(tmp_path: Path) -> None:
+    plain = mills.settings(tmp_path)
+    assert "extras" not in settings_text(plain)
+    assert "as_many_as" not in settings_text(plain)
+    some = mills.settings(tmp_path, "extras.beams=false", "fitting.as_many_as=60000")
+    assert "beams: false" in settings_text(some)
+    assert "as_many_as: 60000" in settings_text(some)
+
+
+def test_trainings_on_few_questions_go_as_far_as_on_many() -> None:
+    assert Fitting().learning_rate_for(2000) is None
+    assert Fitting(as_many_as=60_000).learning_rate_for(2000) == pytest.approx(3e-4)
+    assert Fitting(as_many_as=60_000, learning_rate=1e-4).learning_rate_for(120_000) == 1e-4
+
+
+def test_score_maps_are_learnt_on_validation_and_tried_on_test(tmp_path: Path) -> None:
+    settings = mills.settings(tmp_path, *ONE_EACH, *WITHOUT, "extras.score_maps=[platt, isotonic]")
+    assert mills.run(tmp_path, settings).complete
+    assert state_of(tmp_path).complete
+    results = analyse(tmp_path)
+    maps = results["analyses"]["score_maps"]
+    assert {row["map"] for row in maps} == {"platt", "isotonic"}
+    selection = json.loads((tmp_path / "selection/one/mill.json").read_text())
+    learnt = selection["validation_scores"]["E-SC"]
+    test = rows(tmp_path / "samples/one/mill/Base/run0.jsonl")
+    confidence, correct = (np.array([row[key]["E-SC"] for row in test]) for key in ("confidence", "correct"))
+    mapped = PlattCalibration().fit(learnt["confidence"], learnt["correct"]).predict(confidence)
+    (found,) = [
+        row for row in maps if (row["dataset"], row["map"], row["measure"]) == ("mill", "platt", "E-SC")
+    ]
+    assert found["ace"]["mean"] == pytest.approx(ace(mapped, correct))
+    assert "score-maps" in {table.name for table in grid_tables(results)}
+
+
+def test_the_settings_of_the_demo_ask_for_nothing_that_three_methods_do_not_need() -> None:
+    settings = read_settings(settings_file(), limit=30)
+    blocks = expected_blocks(settings, {"calibration_train": 30, "validation": 30, "test": 30})
+    assert blocks == {
+        "check": 1,
+        "features": 1,
+        "fit": 1,
+        "sample": 1,
+        "cluster": 1,
+        "grade": 1,
+        "greedy": 1,
+        "measure": 1,
+    }
