@@ -14,10 +14,10 @@ import torch
 from transformers import CanineConfig, DogeConfig, PretrainedConfig
 
 import semcal
-from semcal.engine.checkpoint import open_checkpoint
-from semcal.engine.checkpoint_settings import check_settings
+from semcal.engine.checkpoints import check_settings
 from semcal.engine.language_model import Prompt
 from semcal.errors import ModelError
+from semcal.export.checkpoint import open_checkpoint
 from semcal.qa.prompts import chat
 from semcal.recalibration import Base
 from semcal.recalibration.places import LANGUAGE_MODEL, place_of

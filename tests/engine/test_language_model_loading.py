@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, T5Config
 
 import semcal
 from semcal.engine import Prompt
-from semcal.engine.loading import choose_device, files_hash, in_words
+from semcal.engine.checkpoints import as_model_error, choose_device, files_hash
 from semcal.errors import ModelError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import Base
@@ -246,7 +246,7 @@ def test_loading_leaves_progress_bars_as_they_were(checkpoint: Path, bars: bool,
 def test_too_little_memory_is_not_blamed_on_the_files(error: Exception) -> None:
     with (
         pytest.raises(ModelError, match="its weights: there is not enough memory for it"),
-        in_words("its weights", "."),
+        as_model_error("its weights", "."),
     ):
         raise error
 

@@ -65,7 +65,7 @@ def check(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
         for question in questions_of(given):
             try:
                 prompts = asking.prompts(model, [question])
-                bad = model.misfits(prompts, [[*asking.answers(model, question), longest]])
+                bad = model.invalid_prompts(prompts, [[*asking.answers(model, question), longest]])
             except QuestionError as error:
                 bad = [error]
             rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence, load_equivalence
+from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.engine.loading import load_model
+from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.question_sets import questions_of

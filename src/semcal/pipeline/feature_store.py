@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from semcal.engine.batches import common_prefix, shared_length
 from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.engine.scheduling import common_prefix, shared_length
 from semcal.errors import StoreError, shown
 from semcal.recalibration import Suffixes
 from semcal.recalibration.suffixes import row_counts

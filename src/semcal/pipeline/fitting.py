@@ -118,7 +118,7 @@ class CalibrationSet:
                 read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
             except QuestionError as error:
                 leave_out(error)
-        for misfit in model.misfits([prompt for _, prompt, _ in read], [given for *_, given in read]):
+        for misfit in model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read]):
             leave_out(misfit)
         kept = [row for row in read if row[0].id not in bad]
         if not kept:

@@ -14,15 +14,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.enough import check_enough, warn_if_few
     from semcal.recalibration.exact import Certificate
     from semcal.recalibration.greedy import Greedy
-    from semcal.recalibration.handover import (
-        generation_config,
-        push_to_hub,
-        request_parameters,
-        single_temperature,
-        solver_of,
-        temperature_of,
-    )
-    from semcal.recalibration.identity import fingerprint
+    from semcal.recalibration.identity import fingerprint, single_temperature, solver_of, temperature_of
     from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
     from semcal.recalibration.partitions import log_partitions, log_probs_at
     from semcal.recalibration.platt import Platt
@@ -75,18 +67,15 @@ _ADDRESSES = {
     "fit_temperatures": "one_pass",
     "fit_ts": "sgd",
     "from_pretrained": "saving",
-    "generation_config": "handover",
     "inverse_temperatures": "sequences",
     "log_partitions": "partitions",
     "log_probs_at": "partitions",
     "paper_schedule": "schedule",
-    "push_to_hub": "handover",
-    "request_parameters": "handover",
     "save_pretrained": "saving",
-    "single_temperature": "handover",
-    "solver_of": "handover",
+    "single_temperature": "identity",
+    "solver_of": "identity",
     "tabulate": "tables",
-    "temperature_of": "handover",
+    "temperature_of": "identity",
     "warn_if_few": "enough",
 }
 
@@ -122,13 +111,10 @@ __all__ = [
     "fit_temperatures",
     "fit_ts",
     "from_pretrained",
-    "generation_config",
     "inverse_temperatures",
     "log_partitions",
     "log_probs_at",
     "paper_schedule",
-    "push_to_hub",
-    "request_parameters",
     "save_pretrained",
     "single_temperature",
     "solver_of",
