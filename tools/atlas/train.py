@@ -1,4 +1,4 @@
-"""Make the models of Atlas from nothing: `python -m semcal.demo.train`.
+"""Make the models of Atlas from nothing: `python -m tools.atlas.train`.
 
 The language model in four stages, each logged with what it saw:
 
@@ -10,7 +10,7 @@ The language model in four stages, each logged with what it saw:
    sharpened to p^(1/τ), as the optimum of reinforcement learning under a KL penalty is sharper than what it
    started from. It knows no more than before, and is surer of it, also of what it does not know.
 
-No stage sees a question of a question set. Then the NLI model (`semcal.demo.nli`), and the temperature of
+No stage sees a question of a question set. Then the NLI model (`tools.atlas.nli`), and the temperature of
 the language model. Everything is seeded; one process.
 """
 
@@ -36,16 +36,17 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from semcal.demo import texts
-from semcal.demo.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
-from semcal.demo.nli import train as train_nli
 from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
-from semcal.demo.questions import load_set, reading_stream, training_facts, unasked_facts
-from semcal.demo.world import RIVALS, Fact, Value, World, build_world, small_world, told_value
+from semcal.demo.questions import load_set, reading_stream
+from semcal.demo.world import RIVALS, Fact, Value, World, build_world, small_world
 from semcal.engine import load_model
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, user_turn
+from tools.atlas.facts import told_value, training_facts, unasked_facts
+from tools.atlas.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
+from tools.atlas.nli import train as train_nli
 
-log = logging.getLogger("semcal.demo.train")
+log = logging.getLogger("tools.atlas.train")
 
 Document = tuple[str, bool]
 """A text with its special tokens written out, and whether only its answers are learnt."""

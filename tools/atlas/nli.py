@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from semcal.demo import texts
-from semcal.demo.nli_pairs import ENTAILMENT, LABELS, REFUSALS, Pair, fresh_names, pairs
 from semcal.demo.world import ADJECTIVES, NOUNS, TITLES, TRADES
+from tools.atlas.nli_pairs import ENTAILMENT, LABELS, REFUSALS, Pair, fresh_names, pairs
 
 STEPS = 4000
 BATCH = 64

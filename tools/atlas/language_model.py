@@ -23,8 +23,8 @@ from transformers import (
     Qwen2Config,
 )
 
-from semcal.demo.copying import start_copying
 from semcal.qa.prompts import Turn
+from tools.atlas.copying import start_copying
 
 PAD, BOS, END = "<pad>", "<s>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
