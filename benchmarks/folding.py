@@ -15,8 +15,8 @@ import torch
 import transformers
 
 from semcal.demo.paths import language_model_dir
-from semcal.engine import fold
-from semcal.engine.folding import tolerance
+from semcal.export import fold
+from semcal.export.folding import tolerance
 
 TEMPERATURES = (0.5, 0.8, 1.1, 1.289, 1.7, 2.5, 5.0)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

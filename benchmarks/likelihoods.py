@@ -27,10 +27,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
-from semcal.engine import CausalLanguageModel, Generation, Prompt, standing
-from semcal.engine.closing import Closing
+from semcal.engine import CausalLanguageModel, Generation, Prompt, decoding
 from semcal.engine.distributions import Distributions
 from semcal.engine.language_model import Cut
+from semcal.engine.scoring import Rescoring
 from semcal.recalibration import Base
 
 QUESTIONS, ROUNDS = 32, 3
@@ -92,10 +92,10 @@ class Clock:
     @contextmanager
     def around(self) -> Iterator[None]:
         kinds = [Distributions, *Distributions.__subclasses__()]
-        places = [(kind, "at") for kind in kinds if "at" in vars(kind)]
-        places += [(Closing, name) for name in ("rescored", "lacking", "beyond")]
-        patches = [patch.object(standing, "advance", self.beyond(STEPS - 1, standing.advance))]
-        patches.append(patch.object(standing, "chosen_by", self.beyond(STEPS, standing.chosen_by)))
+        places = [(kind, "log_probs_at") for kind in kinds if "log_probs_at" in vars(kind)]
+        places += [(Rescoring, name) for name in ("rescored", "missing", "run_last_token")]
+        patches = [patch.object(decoding, "advance", self.beyond(STEPS - 1, decoding.advance))]
+        patches.append(patch.object(decoding, "choose_tokens", self.beyond(STEPS, decoding.choose_tokens)))
         patches += [patch.object(of, name, self.timed(getattr(of, name))) for of, name in places]
         for one in patches:
             one.start()

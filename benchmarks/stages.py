@@ -29,11 +29,11 @@ from torch import Tensor
 from benchmarks.likelihoods import tokenizer
 from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
-from semcal.engine import CausalLanguageModel, standing
-from semcal.engine.closing import Closing
+from semcal.engine import CausalLanguageModel, decoding
+from semcal.engine.batch_planner import PrefixCache
 from semcal.engine.distributions import Distributions
-from semcal.engine.generating import Generating
-from semcal.engine.trunks import Trunks
+from semcal.engine.generate import AnswerGenerator
+from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
 from semcal.pipeline import Asking
@@ -108,14 +108,17 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
     """
     kinds = [Distributions, *Distributions.__subclasses__()]
     places: list[tuple[Any, str, str, int]] = [
-        (kind, "at", "likelihoods", 0) for kind in kinds if "at" in vars(kind)
+        (kind, "log_probs_at", "likelihoods", 0) for kind in kinds if "log_probs_at" in vars(kind)
     ]
-    places += [(Closing, name, "likelihoods", 0) for name in ("rescored", "lacking", "beyond")]
-    places += [(Generating, "scores", "likelihoods", 0)]
-    places += [(standing, "advance", "likelihoods", steps - 1), (standing, "chosen_by", "likelihoods", steps)]
+    places += [(Rescoring, name, "likelihoods", 0) for name in ("rescored", "missing", "run_last_token")]
+    places += [(AnswerGenerator, "scores", "likelihoods", 0)]
     places += [
-        (standing, "begin", "prompt", 0),
-        (Trunks, "planted", "prompt", 0),
+        (decoding, "advance", "likelihoods", steps - 1),
+        (decoding, "choose_tokens", "likelihoods", steps),
+    ]
+    places += [
+        (decoding, "start", "prompt", 0),
+        (PrefixCache, "get", "prompt", 0),
         (Asking, "prompts", "prompt", 0),
     ]
     places += [(sampling, "first_answer", "first answers", 0)]

@@ -12,8 +12,9 @@ import torch
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
-from semcal.engine.checkpoint import FOLDED, open_checkpoint
-from semcal.recalibration import Provenance, TemperatureScaling, handover, save_pretrained, saving
+from semcal.export import sampling_parameters
+from semcal.export.checkpoint import FOLDED, open_checkpoint
+from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained, saving
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,12 @@ def semcal(*arguments: Any) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("server", handover.SERVERS)
+@pytest.mark.parametrize("server", sampling_parameters.SERVERS)
 def test_request_parameters_go_to_stdout_and_their_origin_to_stderr(
     server: str, fitted: tuple[str, float]
 ) -> None:
     code, out, err = semcal("export", fitted[0], "--format", server)
-    assert (code, json.loads(out)) == (0, handover.request_parameters(server, fitted[1]))
+    assert (code, json.loads(out)) == (0, sampling_parameters.request_parameters(server, fitted[1]))
     assert "belongs to tiny (revision sha256:" in err
 
 
@@ -176,6 +177,6 @@ def test_a_method_without_a_single_temperature_is_refused(
 def test_a_temperature_above_two_warns_users_of_openai_style_servers(
     fitted: tuple[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "single_temperature", lambda _: 2.5)
+    monkeypatch.setattr("semcal.recalibration.single_temperature", lambda _: 2.5)
     assert "refuse more than 2" in semcal("export", fitted[0], "--format", "openai")[2]
     assert "refuse more than 2" not in semcal("export", fitted[0], "--format", "vllm")[2]

@@ -36,7 +36,7 @@ CODE = """
 import json, os, signal, sys
 from pathlib import Path
 import torch, transformers
-import semcal.engine.loading, semcal.experiment.sweep, semcal.pipeline.fitting, semcal.cli.commands.fit
+import semcal.engine.causal_lm, semcal.experiment.sweep, semcal.pipeline.fitting, semcal.cli.commands.fit
 from semcal.cli import main
 from semcal.experiment import blocks
 from semcal.pipeline import feature_store

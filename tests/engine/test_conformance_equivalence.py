@@ -9,8 +9,9 @@ import pytest
 import tiny_nli
 
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.equivalence import Equivalence, ExactMatch, load_equivalence
+from semcal.engine.equivalence import Equivalence, ExactMatch
 from semcal.engine.fakes import FakeEquivalence
+from semcal.engine.loading import load_equivalence
 from semcal.engine.verdicts import CachedEquivalence
 
 IMPLEMENTATIONS = ("exact", "fake", "cached fake", *tiny_nli.FAMILIES, "cached bert")

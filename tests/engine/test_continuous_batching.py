@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
-from semcal.engine.admission import Queue, Trees
-from semcal.engine.batches import batches
-from semcal.engine.forest import LevelForest
+from semcal.engine.scheduling import Scheduler, TreeSizes, batches
+from semcal.engine.tree_cache import ThreeLevelCache
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 
 HEAD = (*range(5, 12), *range(5, 12), 5)
@@ -44,29 +43,29 @@ def tokens_of(draws: Sequence[Generation]) -> list[tuple[int, ...]]:
 
 
 class Seen:
-    """What a forest was asked for: rows of every step, and who was planted beside how many others."""
+    """Calls of the cache: rows of every step, and how many prompts were prefilled beside how many others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[int] = []
-        self.planted: list[tuple[int, int]] = []
+        self.prefilled: list[tuple[int, int]] = []
         self.held: list[int] = []
-        grow, plant = LevelForest.grow, LevelForest.plant
+        extend, prefill = ThreeLevelCache.extend, ThreeLevelCache.prefill
 
-        def grown(forest: LevelForest, new: Any) -> Any:
-            read = grow(forest, new)
+        def extended(cache: ThreeLevelCache, new: Any) -> Any:
+            outputs = extend(cache, new)
             self.rows.append(len(new))
-            self.held.append(forest.tokens_held)
-            return read
+            self.held.append(cache.tokens_held)
+            return outputs
 
-        def planted(forest: LevelForest, prompts: Any, **options: Any) -> Any:
-            self.planted.append((len(prompts), len(forest.lengths)))
-            return plant(forest, prompts, **options)
+        def prefilled(cache: ThreeLevelCache, prompts: Any, **options: Any) -> Any:
+            self.prefilled.append((len(prompts), len(cache.lengths)))
+            return prefill(cache, prompts, **options)
 
-        for room in (1, 300, 600, 800, 1200):  # loading looks into small forests, too
+        for room in (1, 300, 600, 800, 1200):  # loading runs small trees, too
             language_model(room)
         language_model()
-        monkeypatch.setattr(LevelForest, "grow", grown)
-        monkeypatch.setattr(LevelForest, "plant", planted)
+        monkeypatch.setattr(ThreeLevelCache, "extend", extended)
+        monkeypatch.setattr(ThreeLevelCache, "prefill", prefilled)
 
 
 @pytest.fixture
@@ -76,26 +75,26 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def test_questions_enter_beside_others_and_every_draw_stays_the_same(seen: Seen) -> None:
     expected = sample(language_model())
-    assert seen.planted == [(len(PROMPTS), 0)]
+    assert seen.prefilled == [(len(PROMPTS), 0)]
     for room in (800, 1200):
-        seen.planted.clear()
+        seen.prefilled.clear()
         seen.held.clear()
         found = sample(language_model(room))
         assert tokens_of(found) == tokens_of(expected)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, rtol=0, atol=1e-4)
-        assert sum(count for count, _ in seen.planted) >= len(PROMPTS)
-        assert any(beside for _, beside in seen.planted)
+        assert sum(count for count, _ in seen.prefilled) >= len(PROMPTS)
+        assert any(beside for _, beside in seen.prefilled)
         assert max(seen.held) <= room
 
 
 def test_the_same_call_takes_the_same_steps_to_the_same_bits(seen: Seen) -> None:
     model = language_model(800)
-    first, steps = sample(model), (list(seen.rows), list(seen.planted))
+    first, steps = sample(model), (list(seen.rows), list(seen.prefilled))
     seen.rows.clear()
-    seen.planted.clear()
+    seen.prefilled.clear()
     assert sample(model) == first
-    assert (seen.rows, seen.planted) == steps
+    assert (seen.rows, seen.prefilled) == steps
 
 
 def test_steps_are_fewer_than_in_batches_of_what_could_fit(seen: Seen) -> None:
@@ -110,20 +109,20 @@ def test_trees_larger_than_expected_send_the_last_questions_back(
     seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = sample(language_model())
-    seen.planted.clear()
+    seen.prefilled.clear()
     seen.held.clear()
-    monkeypatch.setattr(Trees, "remaining", lambda *_: 1.0)
+    monkeypatch.setattr(TreeSizes, "remaining", lambda *_: 1.0)
     found = sample(language_model(300))
     assert tokens_of(found) == tokens_of(expected)
-    assert sum(count for count, _ in seen.planted) > len(PROMPTS)
+    assert sum(count for count, _ in seen.prefilled) > len(PROMPTS)
     assert max(seen.held) <= 300
 
 
 def test_a_question_larger_than_the_budget_stands_by_itself(seen: Seen) -> None:
     expected = tokens_of(sample(language_model()))
-    seen.planted.clear()
+    seen.prefilled.clear()
     assert tokens_of(sample(language_model(1))) == expected
-    assert seen.planted == [(1, 0)] * len(PROMPTS)
+    assert seen.prefilled == [(1, 0)] * len(PROMPTS)
 
 
 def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
@@ -132,7 +131,7 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
         ats.readout.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
     options: dict[str, Any] = {"recalibrators": [Base(), ats], "m": 10, "max_new_tokens": 6}
     found, expected = (language_model(room).sample(PROMPTS, **options) for room in (1200, 10**6))
-    assert any(beside for _, beside in seen.planted)
+    assert any(beside for _, beside in seen.prefilled)
     for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):  # type: ignore[call-overload]
         assert one.token_ids == other.token_ids
         np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, rtol=0, atol=1e-4)
@@ -157,47 +156,47 @@ def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:
     st.integers(1, 30),
 )
 def test_whoever_enters_has_room_by_what_is_expected(
-    tokens: list[int], budget: int, lump: int, tree: int
+    tokens: list[int], budget: int, min_tokens: int, tree: int
 ) -> None:
-    queue, rows, columns = Queue(tokens, budget=budget, lump=lump), 0, 0
-    while queue:
-        count = queue.entering(tree, rows=rows, columns=columns, trees=rows * tree)
+    scheduler, rows, columns = Scheduler(tokens, budget=budget, min_tokens=min_tokens), 0, 0
+    while scheduler:
+        count = scheduler.admissible(tree, rows=rows, columns=columns, trees=rows * tree)
         if not count:
             assert rows
             rows = columns = 0
             continue
-        columns = max([columns, *(tokens[i] for i in queue.take(count))])
+        columns = max([columns, *(tokens[i] for i in scheduler.take(count))])
         rows += count
         assert rows == 1 or rows * (columns + tree) <= budget
 
 
 def test_small_prompts_wait_for_each_other_unless_they_are_the_last() -> None:
-    queue = Queue([10] * 8, budget=100, lump=45)
-    assert queue.entering(10) == 5
-    assert queue.take(2) == [0, 1]
-    assert queue.entering(10, rows=2, columns=10, trees=20) == 0
-    assert queue.take(4) == [2, 3, 4, 5]
-    assert queue.entering(10, rows=2, columns=10, trees=20) == 2
-    queue.put_back([3, 5])
-    assert queue.take(3) == [3, 5, 6]
+    scheduler = Scheduler([10] * 8, budget=100, min_tokens=45)
+    assert scheduler.admissible(10) == 5
+    assert scheduler.take(2) == [0, 1]
+    assert scheduler.admissible(10, rows=2, columns=10, trees=20) == 0
+    assert scheduler.take(4) == [2, 3, 4, 5]
+    assert scheduler.admissible(10, rows=2, columns=10, trees=20) == 2
+    scheduler.put_back([3, 5])
+    assert scheduler.take(3) == [3, 5, 6]
 
 
 def test_those_that_stay_can_hold_what_they_need_and_one_always_does() -> None:
-    queue = Queue([1], budget=10, lump=0)
-    assert [queue.staying(costs) for costs in ([4, 6], [4, 7, 1], [11, 1])] == [2, 1, 1]
+    scheduler = Scheduler([1], budget=10, min_tokens=0)
+    assert [scheduler.fitting(costs) for costs in ([4, 6], [4, 7, 1], [11, 1])] == [2, 1, 1]
 
 
 def test_expected_trees_fall_from_what_is_possible_to_what_was_seen() -> None:
-    trees = Trees(draws=10, steps=3)
-    assert trees.remaining() == 30
-    trees.plant(4)
-    trees.grow([0, 8], [0, 20])
-    assert trees.remaining() == 2 + 2 * 5
-    trees.plant(2)
-    trees.uproot(1)
-    trees.grow([0, 2, 6], [0, 10, 8])
-    assert trees.remaining() == 2 + 6 / 4 + 8 / 4
-    assert trees.remaining(1) == 6 / 4 + 8 / 4
-    trees.grow([], [])
-    trees.grow([], [])
-    assert [trees.remaining(age) for age in range(4)] == [2 + 6 / 5, 6 / 5, 0, 0]
+    sizes = TreeSizes(draws=10, steps=3)
+    assert sizes.remaining() == 30
+    sizes.add(4)
+    sizes.record_step([0, 8], [0, 20])
+    assert sizes.remaining() == 2 + 2 * 5
+    sizes.add(2)
+    sizes.remove_newest(1)
+    sizes.record_step([0, 2, 6], [0, 10, 8])
+    assert sizes.remaining() == 2 + 6 / 4 + 8 / 4
+    assert sizes.remaining(1) == 6 / 4 + 8 / 4
+    sizes.record_step([], [])
+    sizes.record_step([], [])
+    assert [sizes.remaining(age) for age in range(4)] == [2 + 6 / 5, 6 / 5, 0, 0]

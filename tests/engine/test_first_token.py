@@ -13,7 +13,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from semcal.engine.first_token import FirstTokenLayer, first_token_only
+from semcal.engine.nli import FirstTokenLayer, first_token_only
 
 SIZES = {
     "vocab_size": 60,

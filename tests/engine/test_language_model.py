@@ -205,7 +205,7 @@ def test_logits_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
     model = language_model()
     states = model.features(PROMPTS, ANSWERS).states
     whole, samples = model.logits(states), model.sample(PROMPTS, m=3, recalibrators=[Base(), SE()])
-    monkeypatch.setattr("semcal.engine.network._HEAD_ELEMENTS", 3 * 400)
+    monkeypatch.setattr("semcal.engine.network._MAX_LOGITS", 3 * 400)
     torch.testing.assert_close(model.logits(states), whole, rtol=0, atol=1e-5)
     again = model.sample(PROMPTS, m=3, recalibrators=[Base(), SE()])
     for one, other in zip(np.ravel(samples), np.ravel(again), strict=True):  # type: ignore[call-overload]

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, T5Config
 
 import semcal
 from semcal.engine import Prompt
-from semcal.engine.loading import choose_device, files_hash, in_words
+from semcal.engine.checkpoints import as_model_error, choose_device, files_hash
 from semcal.errors import ModelError, UsageError
 from semcal.qa.prompts import Turn
 from semcal.recalibration import Base
@@ -131,7 +131,7 @@ def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch:
     def unreachable(*_: Any, **__: Any) -> None:
         raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
 
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: None)
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
     with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect.* give the path of a directory"):
         semcal.load_model("owner/model")
@@ -145,11 +145,11 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.Monk
         raise OSError("damaged")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: "it rains")
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
     with pytest.raises(ModelError, match=r"no language model 'owner/model'.* and it rains; give the path"):
         semcal.load_model("owner/model")
     assert asked == []
-    monkeypatch.setattr("semcal.recalibration.hub.is_kept", lambda *_, **__: True)
+    monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
     for name in ("owner/model", "gpt2"):
         with pytest.raises(ModelError, match="its configuration: damaged"):
             semcal.load_model(name)
@@ -246,7 +246,7 @@ def test_loading_leaves_progress_bars_as_they_were(checkpoint: Path, bars: bool,
 def test_too_little_memory_is_not_blamed_on_the_files(error: Exception) -> None:
     with (
         pytest.raises(ModelError, match="its weights: there is not enough memory for it"),
-        in_words("its weights", "."),
+        as_model_error("its weights", "."),
     ):
         raise error
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.engine import CausalLanguageModel, Prompt
-from semcal.engine.attention import Part, Rule, attend, attend_causally, merged
-from semcal.engine.drawing import block_sums, drawn_from
-from semcal.engine.planting import sound_network
+from semcal.engine.attention import AttentionConfig, PartialAttention, attend, attend_causally, merge
+from semcal.engine.backend_check import checked_network
+from semcal.engine.drawing import block_sums, draw_by_weights
 from semcal.errors import SemcalWarning
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 
@@ -47,7 +47,7 @@ def network(variant: str) -> Any:
 def language_model(variant: str, *, plain: bool = False, budget: int | None = None) -> CausalLanguageModel:
     model = CausalLanguageModel(network(variant), tiny_models.tokenizer(), name=variant, memory_budget=budget)
     if plain:
-        model.network.copied = None
+        model.network.patched = None
     return model
 
 
@@ -139,7 +139,7 @@ def test_neither_batches_nor_parts_of_a_pass_move_a_draw(
     prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(5)]
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 5}
     [whole] = language_model(variant).sample(prompts, **options)
-    monkeypatch.setattr("semcal.engine.forest._AT_ONCE", {"cpu": 3})
+    monkeypatch.setattr("semcal.engine.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
     [parts] = language_model(variant).sample(prompts, **options)
     [alone] = language_model(variant, budget=1).sample(prompts, **options)
     for draws, *others in zip(whole, parts, alone, strict=True):
@@ -155,7 +155,9 @@ def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
     prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(6)]
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 3, "max_new_tokens": 5}
     [together] = language_model(variant).sample(prompts, **options)
-    monkeypatch.setattr("semcal.engine.admission.Queue.entering", lambda queue, *_, **__: min(2, len(queue)))
+    monkeypatch.setattr(
+        "semcal.engine.scheduling.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
+    )
     [found] = language_model(variant).sample(prompts, **options)
     for prompt, draws, others in zip(prompts, found, together, strict=True):
         assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in others]
@@ -194,20 +196,20 @@ def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted(monkeypatch: pyt
     model = tiny_models.model("mistral", sliding_window=300)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert sound_network(model).copied is not None
+        assert checked_network(model).patched is not None
     monkeypatch.setattr("semcal.engine.network.Network.windows", [300, None])
     with pytest.warns(SemcalWarning, match=r"windows of \[300, 300\]"):
-        assert sound_network(model).copied is None
+        assert checked_network(model).patched is None
 
 
 def test_the_user_s_model_keeps_its_own_attention_and_weights() -> None:
     model = tiny_models.model("llama")
     before = model.config._attn_implementation
-    copied = sound_network(model).copied
-    assert model.config._attn_implementation == before != copied.config._attn_implementation
-    assert copied.embed_tokens.weight is model.model.embed_tokens.weight
-    assert copied.layers[1].mlp is not model.model.layers[1].mlp
-    assert copied.layers[1].mlp.up_proj.weight is model.model.layers[1].mlp.up_proj.weight
+    patched = checked_network(model).patched
+    assert model.config._attn_implementation == before != patched.config._attn_implementation
+    assert patched.embed_tokens.weight is model.model.embed_tokens.weight
+    assert patched.layers[1].mlp is not model.model.layers[1].mlp
+    assert patched.layers[1].mlp.up_proj.weight is model.model.layers[1].mlp.up_proj.weight
 
 
 @settings(max_examples=30, deadline=None)
@@ -222,7 +224,7 @@ def test_parts_merge_to_the_softmax_over_all_keys(
 ) -> None:
     g = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(2, 3, n, 8, generator=g) * 2 for n in (5, 12, 12))
-    rule = Rule(0.3, softcap, window)
+    rule = AttentionConfig(0.3, softcap, window)
     visible = torch.rand(2, 1, 5, 12, generator=g) < 0.6
     visible[..., -1] = True
     scores = torch.einsum("bhqd,bhkd->bhqk", q.double(), k.double()) * 0.3
@@ -231,7 +233,7 @@ def test_parts_merge_to_the_softmax_over_all_keys(
     expected = scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v.double()
     halves = [slice(None, cut), slice(cut, None)]
     parts = [attend(q, k[:, :, half], v[:, :, half], rule, visible[..., half]) for half in halves]
-    torch.testing.assert_close(merged(parts).double(), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(merge(parts).double(), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("window", [None, 3, 40])
@@ -240,30 +242,30 @@ def test_causal_attention_sees_itself_and_what_its_window_holds(window: int | No
     q, k, v = (torch.randn(2, 3, 9, 8, generator=g) for _ in range(3))
     near = torch.ones(9, 9).tril().bool() & (torch.ones(9, 9).triu(1 - (window or 9)).bool())
     scores = (q @ k.transpose(-1, -2) * 0.5).masked_fill(~near, -torch.inf)
-    found = attend_causally(q, k, v, Rule(0.5, None, window))
-    torch.testing.assert_close(found.gathered, scores.softmax(-1) @ v, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.mass, scores.logsumexp(-1), rtol=0, atol=1e-5)
+    found = attend_causally(q, k, v, AttentionConfig(0.5, None, window))
+    torch.testing.assert_close(found.output, scores.softmax(-1) @ v, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.log_sum_exp, scores.logsumexp(-1), rtol=0, atol=1e-5)
 
 
 def test_scores_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, n, 8, generator=g) for n in (7, 5, 5))
     visible = torch.rand(2, 1, 7, 5, generator=g) < 0.7
-    whole = attend(q, k, v, Rule(0.5), visible)
-    monkeypatch.setattr("semcal.engine.attention._SCORES", 60)
-    parts = attend(q, k, v, Rule(0.5), visible)
+    whole = attend(q, k, v, AttentionConfig(0.5), visible)
+    monkeypatch.setattr("semcal.engine.attention._MAX_SCORES", 60)
+    parts = attend(q, k, v, AttentionConfig(0.5), visible)
     seen = visible.any(-1).expand(2, 3, 7)
-    torch.testing.assert_close(parts.gathered[seen], whole.gathered[seen], rtol=0, atol=1e-6)
-    torch.testing.assert_close(parts.mass[seen], whole.mass[seen], rtol=0, atol=1e-6)
+    torch.testing.assert_close(parts.output[seen], whole.output[seen], rtol=0, atol=1e-6)
+    torch.testing.assert_close(parts.log_sum_exp[seen], whole.log_sum_exp[seen], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_no_dtype_overflows_where_nothing_is_seen_or_many_keys_weigh_alike(dtype: torch.dtype) -> None:
     query, key, value = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 4096, 4), torch.full((1, 1, 4096, 4), 30.0)
     visible = torch.tensor([True, False])[:, None].expand(2, 4096)
-    far = attend(*(states.to(dtype) for states in (query, key, value)), Rule(0.5), visible)
-    near = Part(torch.ones(1, 1, 2, 4, dtype=dtype), torch.zeros(1, 1, 2))
-    found = merged([far, near])[0, 0, :, 0].float()
+    far = attend(*(states.to(dtype) for states in (query, key, value)), AttentionConfig(0.5), visible)
+    near = PartialAttention(torch.ones(1, 1, 2, 4, dtype=dtype), torch.zeros(1, 1, 2))
+    found = merge([far, near])[0, 0, :, 0].float()
     expected = torch.tensor([(30 * 4096 + 1) / 4097, 1.0])
     torch.testing.assert_close(found, expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
 
@@ -271,9 +273,9 @@ def test_no_dtype_overflows_where_nothing_is_seen_or_many_keys_weigh_alike(dtype
 def test_a_query_that_sees_nothing_of_a_part_takes_nothing_from_it() -> None:
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 1, 2, 4, generator=g) for _ in range(3))
-    nothing = attend(q, k, v, Rule(1.0), torch.zeros(1, 1, 2, 2, dtype=torch.bool))
-    something = Part(v[:, :, :1].expand(1, 1, 2, 4), torch.full((1, 1, 2), -50.0))
-    assert torch.equal(merged([nothing, something]), something.gathered)
+    nothing = attend(q, k, v, AttentionConfig(1.0), torch.zeros(1, 1, 2, 2, dtype=torch.bool))
+    something = PartialAttention(v[:, :, :1].expand(1, 1, 2, 4), torch.full((1, 1, 2), -50.0))
+    assert torch.equal(merge([nothing, something]), something.output)
 
 
 @settings(deadline=None)
@@ -292,7 +294,7 @@ def test_blocks_draw_the_token_that_the_sum_over_the_vocabulary_draws(
     rows = np.arange(len(u)) % 2
     held = torch.from_numpy(weights)
     sums, uniforms = block_sums(held), torch.tensor(u, dtype=torch.float64)
-    drawn = drawn_from(lambda row, token: held[row, token], sums, size, torch.from_numpy(rows), uniforms)
+    drawn = draw_by_weights(lambda row, token: held[row, token], sums, size, torch.from_numpy(rows), uniforms)
     for row, number, token in zip(rows, u, drawn.tolist(), strict=True):
         steps = np.cumsum(weights[row].astype(np.float64))
         assert weights[row, token] > 0

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine.causal_lm import CausalLanguageModel
-from semcal.engine.forest import LevelForest
 from semcal.engine.language_model import Prompt
-from semcal.engine.loading import load_model
-from semcal.engine.memory import parse_size
+from semcal.engine.loading import load_model, parse_size
+from semcal.engine.tree_cache import ThreeLevelCache
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.prompts import chat
 from semcal.recalibration import ATS, SE, Base
@@ -54,16 +53,16 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     Those of recalibrators that read hidden states are among them.
     """
     found: list[int] = []
-    grow = LevelForest.grow
+    extend = ThreeLevelCache.extend
 
     def counted(self, new):
-        read = grow(self, new)
-        prompts = [states for layer in self.layers.values() for states in layer.own]
+        outputs = extend(self, new)
+        prompts = [states for layer in self.layers.values() for states in layer.prompts]
         trees = self.slots * sum(layer.bytes_per_token for layer in self.layers.values())
         found.append(sum(states.numel() * states.element_size() for states in prompts) + trees)
-        return read
+        return outputs
 
-    monkeypatch.setattr(LevelForest, "grow", counted)
+    monkeypatch.setattr(ThreeLevelCache, "extend", counted)
     return found
 
 
@@ -123,5 +122,5 @@ def test_a_question_over_the_budget_is_refused_only_if_one_was_given(directory: 
     assert len(model.sample([short], recalibrators=[Base()], m=1, max_new_tokens=2)[0][0]) == 1
     with pytest.raises(QuestionError, match=r"'q23': .* more than the 24000 of the memory budget"):
         model.sample([short, long], recalibrators=[Base()], m=1, max_new_tokens=2)
-    assert [e.question_id for e in model.misfits([short, long], [[(5, 6)], [(5, 6)]])] == ["q23"]
-    assert load_model(directory).misfits([short, long], [[(5, 6)], [(5, 6)]]) == []
+    assert [e.question_id for e in model.invalid_prompts([short, long], [[(5, 6)], [(5, 6)]])] == ["q23"]
+    assert load_model(directory).invalid_prompts([short, long], [[(5, 6)], [(5, 6)]]) == []

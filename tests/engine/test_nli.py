@@ -15,7 +15,7 @@ import torch
 
 from semcal.demo.paths import nli_model_dir
 from semcal.engine import nli
-from semcal.engine.equivalence import load_equivalence
+from semcal.engine.loading import load_equivalence
 from semcal.engine.nli import CrossEncoder, entailment_index
 from semcal.errors import ModelError, SemcalWarning
 

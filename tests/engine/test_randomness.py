@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from semcal.engine.randomness import uniforms
+from semcal.engine.drawing import uniforms
 
 
 @settings(deadline=None)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
-from semcal.engine.batches import common_prefix
 from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.scheduling import common_prefix
 from semcal.recalibration import SE, Base, Temperature
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(8)]

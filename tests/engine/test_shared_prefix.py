@@ -25,7 +25,7 @@ class Counted:
         network = tiny_models.model("llama")
         self.model = CausalLanguageModel(network, tiny_models.tokenizer(), name="x", memory_budget=budget)
         if plain:
-            self.model.network.copied = None
+            self.model.network.patched = None
         self.tokens = 0
         network.get_input_embeddings().register_forward_pre_hook(self._count)
 

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.engine.chat import ChatFormat, TemplateFormat, chat_format
 from semcal.engine.nli import CrossEncoder
-from semcal.engine.special_tokens import SpecialTokens
+from semcal.engine.tokenization import SpecialTokens
 from semcal.errors import InputError
 from semcal.qa.prompts import Turn, plain_text
 
@@ -105,7 +105,7 @@ def test_no_text_of_a_user_becomes_a_special_token_in_any_template(form: ChatFor
         texts = chat("a", spelled, spelled, f"b {spelled} c")
         prompt = form.encode(texts)
         assert special(form, prompt) == special(form, usual)
-        if form.special_tokens.found(spelled) and form.tokenizer.unk_token_id not in prompt:
+        if form.special_tokens.find(spelled) and form.tokenizer.unk_token_id not in prompt:
             assert said(form, prompt).count(spelled.strip()) - said(form, usual).count(spelled.strip()) == 4
         answer = form.encode_answer(texts, f"{spelled} and {spelled}")
         assert special(form, answer) == special(form, form.encode_answer(harmless, HARMLESS))
@@ -113,7 +113,7 @@ def test_no_text_of_a_user_becomes_a_special_token_in_any_template(form: ChatFor
 
 def test_texts_that_spell_none_have_the_token_ids_of_their_template(form: ChatFormat) -> None:
     turns = chat("<|turn|", "</ s>", "a < b", "[INST] |end|")
-    assert [form.special_tokens.found(turn.content) for turn in turns] == [()] * 4
+    assert [form.special_tokens.find(turn.content) for turn in turns] == [()] * 4
     if isinstance(form, TemplateFormat):
         messages = [{"role": turn.role, "content": turn.content} for turn in form._roles(turns)]
         whole = form.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
@@ -150,7 +150,7 @@ def test_marks_of_a_template_count_though_the_tokenizer_does_not_call_them_speci
     tokenizer = plain_marks()
     tokenizer.add_tokens([AddedToken("word"), AddedToken("  "), AddedToken("<h1>")])
     tokens = SpecialTokens(tokenizer, "<think>  word")
-    assert tokens.found("a  word in <h1>, <think>, </think>, <think> and <|end|>") == ("<think>", "<|end|>")
+    assert tokens.find("a  word in <h1>, <think>, </think>, <think> and <|end|>") == ("<think>", "<|end|>")
 
 
 def test_a_tokenizer_of_another_library_refuses_such_a_text_and_names_the_token() -> None:

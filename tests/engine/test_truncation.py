@@ -14,9 +14,8 @@ from scipy import stats
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from semcal.engine import CausalLanguageModel, Prompt
-from semcal.engine.drawing import inverse_cdf
+from semcal.engine.drawing import REFERENCE, Truncation, inverse_cdf
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.engine.truncation import REFERENCE, Truncation
 from semcal.errors import ModelError, UsageError
 from semcal.qa.prompts import chat
 from semcal.recalibration import Base, Platt, Temperature

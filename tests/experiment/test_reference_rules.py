@@ -24,7 +24,7 @@ from authors_rules import (
     trained,
 )
 
-from semcal.engine.randomness import uniforms
+from semcal.engine.drawing import uniforms
 from semcal.experiment import answer_jobs
 from semcal.experiment.analyses import analyse
 from semcal.experiment.shelf import Shelf

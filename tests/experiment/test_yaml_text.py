@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from semcal.engine.memory import parse_size
+from semcal.engine.loading import parse_size
 from semcal.errors import UsageError, shown
 from semcal.experiment.reading import read_settings
 from semcal.experiment.yaml_text import LONGEST, parse_yaml

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 import semcal
+from semcal.engine.drawing import Truncation
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.engine.truncation import Truncation
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.pipeline import Fit
 from semcal.qa.datasets import Question

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from semcal.errors import SemcalError, StoreError
+from semcal.export import push_to_hub
 from semcal.pipeline import Asking
 from semcal.recalibration import (
     ATS,
@@ -25,13 +26,11 @@ from semcal.recalibration import (
     Schedule,
     TemperatureScaling,
     from_pretrained,
-    push_to_hub,
     save_pretrained,
     solver_of,
     temperature_of,
 )
-from semcal.recalibration.saving import _checksum
-from semcal.recalibration.tensor_files import file_checksum
+from semcal.recalibration.saving import _checksum, file_checksum
 
 PROMPT = {
     "system": "Answer.",

@@ -52,6 +52,7 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
     drawn = grid_figures(read_finished(analysed_grid), read_results(analysed_grid))
     paths = [path for figure in drawn for path in write_files(figure, tmp_path)]
     assert [path.name for path in paths if path.suffix == ".png"] == [
+        "figure-00-before-after+alpha-1b+made-up-trivia.png",
         "figure-01-pull.png",
         "figure-02-schematic.png",
         "figure-03-scatter.png",
@@ -63,9 +64,10 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
         "figure-08-prompts.png",
         "figure-09-distributions+alpha-1b+made-up-trivia.png",
         "figure-10-correlations+alpha-1b+made-up-trivia.png",
+        *(f"figure-11-reliability+alpha-1b+{measure.lower()}.png" for measure in MEASURES),
     ]
-    assert len(paths) == 22
-    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 11):
+    assert len(paths) == 38
+    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 19):
         content = path.read_bytes()
         assert content.startswith(head)
         assert b"Date" not in content

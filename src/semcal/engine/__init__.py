@@ -1,4 +1,4 @@
-"""Language models and meanings: sampling, scoring, features; entailment and clusters. Imports are lazy."""
+"""Language models (sampling, scoring, features) and equivalence of answers (entailment, clusters)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ _ADDRESSES = {
     "Generation": "language_model",
     "LanguageModel": "language_model",
     "Prompt": "language_model",
-    "TemperatureProcessor": "processors",
-    "Truncation": "truncation",
+    "Truncation": "drawing",
     "cluster_answers": "clustering",
-    "fold": "folding",
-    "load_equivalence": "equivalence",
+    "load_equivalence": "loading",
     "load_model": "loading",
 }
 

@@ -8,22 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from semcal.engine.batches import shared_length
+from semcal.engine.backend_check import checked_network
+from semcal.engine.batch_planner import Answers, BatchPlanner, answer_lengths
 from semcal.engine.chat import chat_format
-from semcal.engine.generating import Generating
-from semcal.engine.language_model import Cut, Generation, Progress, Prompt
-from semcal.engine.passes import Answers, Passes, longest
-from semcal.engine.planting import sound_network
+from semcal.engine.drawing import Truncation
+from semcal.engine.generate import AnswerGenerator
+from semcal.engine.language_model import Cut, Generation, Progress, Prompt, check_at_least_one
+from semcal.engine.scheduling import shared_length
 from semcal.engine.scoring import own_states
-from semcal.engine.truncation import Truncation
-from semcal.errors import ModelError, QuestionError, UsageError, shown
+from semcal.errors import QuestionError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]
 
-LEAST_MEMORY = 2**26
-"""Bytes that the keys and values of a batch may take at least; by default a quarter of the weights."""
+_MIN_BUDGET = 2**26  # bytes of keys and values of a batch
 
 
 class CausalLanguageModel:
@@ -43,9 +42,9 @@ class CausalLanguageModel:
         For records.
     memory_budget : int, optional
         Bytes that the keys and values of one batch may take, which decides how many questions it holds.
-        Default: a quarter of the weights' size, but 64 MiB at least, so that it depends on the model alone.
+        Default: a quarter of the weights' size, but at least 64 MiB, so that it depends on the model alone.
     refuse_larger : bool
-        Whether a question that may need more than the budget by itself is refused; else it is run by itself.
+        Whether a question that may exceed the budget by itself is refused; otherwise it runs by itself.
 
     Raises
     ------
@@ -55,7 +54,7 @@ class CausalLanguageModel:
     Warns
     -----
     SemcalWarning
-        If the attention cannot be replaced, so that sampling takes more time and memory; see `attention`.
+        If the attention cannot be replaced, so that sampling takes more time and memory (see `attention`).
     """
 
     def __init__(
@@ -71,19 +70,19 @@ class CausalLanguageModel:
         self.name = name
         self.revision = revision
         self.tokenizer = tokenizer
-        self.network = sound_network(model)
-        self.format = chat_format(tokenizer, _end_of_text(model, tokenizer, self.network.vocabulary))
+        self.network = checked_network(model)
+        self.format = chat_format(tokenizer, self.network.end_of_text(tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-        self.memory_budget = memory_budget or max(LEAST_MEMORY, weights // 4)
-        self._passes = Passes(self.network, budget=self.memory_budget, strict=refuse_larger)
+        self.memory_budget = memory_budget or max(_MIN_BUDGET, weights // 4)
+        self._planner = BatchPlanner(self.network, budget=self.memory_budget, strict=refuse_larger)
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"
 
     @property
     def attention(self) -> str:
-        """How the prompts' keys and values are kept: "three levels", or "plain" where a model needs that."""
-        return "plain" if self.network.copied is None else "three levels"
+        """How keys and values are cached: "three levels", or "plain" where a model needs the fallback."""
+        return "plain" if self.network.patched is None else "three levels"
 
     @property
     def width(self) -> int:
@@ -96,7 +95,7 @@ class CausalLanguageModel:
         return str(self.network.dtype).removeprefix("torch.")
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
-        """Encode a chat that ends with a user turn as a prompt that is ready for the answer.
+        """Encode a chat that ends with a user turn as a prompt, ready for the answer.
 
         Parameters
         ----------
@@ -106,7 +105,7 @@ class CausalLanguageModel:
         Returns
         -------
         tuple of int
-            Token ids: the chat template's own (or plain text where there is none), with one BOS at most.
+            In the chat template (or plain text where there is none), with one BOS at most.
 
         Raises
         ------
@@ -145,7 +144,7 @@ class CausalLanguageModel:
         Returns
         -------
         tuple of int
-            The sampled tokens as far as the cut leaves them whole; a remaining piece is encoded anew.
+            The sampled tokens that lie before the cut; a remaining piece of a token is encoded again.
         """
         return self.format.complete(generation, end)
 
@@ -163,28 +162,28 @@ class CausalLanguageModel:
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator.
 
-        Plain multinomial sampling, with the uniforms of `semcal.engine.randomness`: the same for every
-        recalibrator, and independent of batches and of the other questions.
+        Plain multinomial sampling with `semcal.engine.drawing.uniforms`: the same for every recalibrator,
+        and independent of batches and of the other questions.
 
         Parameters
         ----------
         prompts : sequence of Prompt
-            The questions. What all their prompts begin with runs once, the rest of each once.
+            The questions. Their common prefix runs once, and the rest of each once.
         recalibrators : sequence of Recalibrator or ATS
             Each gets its own draws; the prompts run once for all.
         m : int
-            Draws per question and recalibrator.
+            ActiveDraws per question and recalibrator.
         seed : int
-            The run. Several runs share a pass with `sample_runs`.
+            Random seed. `sample_runs` draws with several seeds in one pass.
         max_new_tokens : int
             Limit of an answer's length, end of turn included.
         truncation : Truncation, optional
             Top-k and top-p; by default tokens are drawn from the whole vocabulary.
         cut : callable, optional
-            Where the text of a draw is cut to be scored, None where it is scored as it was drawn: decided
-            from its text and from whether it is finished. Such draws have `rescored`, read off the walk; of
-            those that met the token limit the last token runs for it. What the walk does not know (a cut
-            inside a token may ask for tokens that nobody drew) is scored in a second pass.
+            Where the text of a draw is cut before it is scored, None where it is scored as it was drawn;
+            it decides from the text and from whether the draw is finished. Draws that are cut have
+            `rescored`, mostly read while decoding; what decoding does not read (a cut inside a token may
+            ask for tokens that were never drawn) is scored in a second pass.
         progress : callable, optional
             Called with the number of questions finished so far.
 
@@ -231,15 +230,15 @@ class CausalLanguageModel:
         Parameters
         ----------
         seeds : sequence of int
-            The runs.
+            Random seeds.
 
         Returns
         -------
         list of list of list of list of Generation
             ``[run][recalibrator][prompt][draw]``.
         """
-        _at_least_one(m=m, max_new_tokens=max_new_tokens)
-        together = self._generating(progress).draws(
+        check_at_least_one(m=m, max_new_tokens=max_new_tokens)
+        together = self._generator(progress).sample(
             prompts,
             recalibrators,
             seeds,
@@ -268,8 +267,8 @@ class CausalLanguageModel:
         list of Generation
             One per prompt.
         """
-        _at_least_one(max_new_tokens=max_new_tokens)
-        return self._generating(progress).greedy(prompts, recalibrator, steps=max_new_tokens)
+        check_at_least_one(max_new_tokens=max_new_tokens)
+        return self._generator(progress).greedy(prompts, recalibrator, steps=max_new_tokens)
 
     def beam(
         self,
@@ -287,16 +286,16 @@ class CausalLanguageModel:
         Parameters
         ----------
         num_beams : int
-            How many sequences go on at every step.
+            How many sequences continue at every step.
 
         Returns
         -------
         list of Generation
             The best answer to each prompt.
         """
-        _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        found = self._generating(progress)
-        return found.beam(prompts, recalibrator, num_beams=num_beams, steps=max_new_tokens)
+        check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
+        generator = self._generator(progress)
+        return generator.beam(prompts, recalibrator, num_beams=num_beams, steps=max_new_tokens)
 
     def score(
         self,
@@ -329,13 +328,13 @@ class CausalLanguageModel:
         QuestionError
             For a question that with its longest answer does not fit the model, before any is run.
         """
-        return self._generating(progress).scores(prompts, answers, recalibrator)
+        return self._generator(progress).scores(prompts, answers, recalibrator)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """The special tokens that a text spells; `encode` and `encode_answer` take them for plain text."""
-        return self.format.special_tokens.found(text)
+        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
+        return self.format.special_tokens.find(text)
 
-    def sampling_misfits(
+    def invalid_prompts_for_sampling(
         self,
         prompts: Sequence[Prompt],
         *,
@@ -343,17 +342,17 @@ class CausalLanguageModel:
         m: int = 10,
         max_new_tokens: int = 10,
     ) -> list[QuestionError]:
-        """What `sample` would refuse: questions that leave no room for an answer, or take too much memory."""
-        return list(self._passes.walk_refusals(prompts, recalibrators, m=m, steps=max_new_tokens))
+        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
+        return list(self._planner.invalid_for_decoding(prompts, recalibrators, m=m, steps=max_new_tokens))
 
-    def misfits(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
-        """What `score` and `features` would refuse: questions too long for the model with an answer."""
-        room = [sum(map(len, given)) for given in answers]
-        return list(self._passes.refusals(prompts, longest=longest(answers), room=room))
+    def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
+        """The errors that `score` and `features` would raise: prompts with no room for an answer."""
+        longest, room = answer_lengths(answers)
+        return list(self._planner.invalid_prompts(prompts, longest=longest, room=room))
 
     @property
     def block_shape(self) -> BlockShape:
-        """Measures of a LLaMA-style block like the model's own, for ATS."""
+        """Shape of a LLaMA-style block like the model's own, for ATS."""
         return self.network.block_shape
 
     def features(
@@ -364,33 +363,33 @@ class CausalLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
-        """Last hidden states of prompts and given answers, as the fits read them.
+    ) -> CalibrationFeatures:
+        """Last hidden states of prompts and given answers, which recalibrators are fitted to.
 
         Parameters and errors are those of `score`, and
 
         Parameters
         ----------
         whole : bool
-            Whether the states of all tokens are kept, or of those alone that predict answer tokens.
+            Whether the states of all tokens are returned, or only of those that predict answer tokens.
         shared : int, optional
-            How many tokens the shared prefix has; by default all that the prompts begin with in common.
+            Length of the shared prefix; by default that of the prompts' longest common prefix.
 
         Returns
         -------
-        Suffixes
+        CalibrationFeatures
             By prompt, answer and position, in the model's dtype, on the CPU.
         """
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
         prefix = torch.zeros((0, 0), dtype=self.network.dtype)
-        for batch, forest, ids in self._passes.answering(prompts, answers, progress, shared=before):
-            prefix = forest.prefix_states.cpu() if whole else prefix
-            found = own_states(forest, ids, [answers[i] for i in batch], whole=whole)
+        for batch, cache, ids in self._planner.answer_batches(prompts, answers, progress, shared=before):
+            prefix = cache.prefix_states.cpu() if whole else prefix
+            found = own_states(cache, ids, [answers[i] for i in batch], whole=whole)
             parts.update(zip(batch, (states.cpu() for states in found)))
         states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         own = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
-        return Suffixes.of(states, own, answers, prefix=prefix if whole else None)
+        return CalibrationFeatures.from_states(states, own, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states into logits with the model's own head, soft-capping and scaling included.
@@ -407,28 +406,5 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _generating(self, progress: Progress | None) -> Generating:
-        return Generating(self._passes, self.format, progress)
-
-
-def _at_least_one(**options: int) -> None:
-    for name, value in options.items():
-        if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
-
-
-def _end_of_text(model: Any, tokenizer: Any, vocabulary: int) -> set[int]:
-    """The tokens that end a text: of the generation config, the config and the tokenizer.
-
-    Those that the model cannot draw (-1 is one way to say that there is none) end nothing.
-    """
-    found: set[int] = set()
-    for source in (model.generation_config, model.config, tokenizer):
-        eos = getattr(source, "eos_token_id", None)
-        for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
-            if type(token) is not int:
-                raise ModelError(
-                    f"eos_token_id is {shown(eos)} in its configuration; a token's number is needed"
-                )
-            found.add(token)
-    return {token for token in found if 0 <= token < vocabulary}
+    def _generator(self, progress: Progress | None) -> AnswerGenerator:
+        return AnswerGenerator(self._planner, self.format, progress)

@@ -1,9 +1,9 @@
-"""From chats to tokens and back. What a model's turns look like is read off its tokenizer, never its name.
+"""From chats to tokens and back. The form of a model's turns is read off its tokenizer, never its name.
 
 Two formats share one interface. `TemplateFormat` renders with the tokenizer's own chat template,
 `PlainFormat`, for base models without one, with `semcal.qa.prompts.plain_text`. Both find the answer's
-tokens as what a rendering with the answer has beyond the prompt's token ids, and the end of turn as what
-follows answers that have nothing else in common. docs/decisions/turns.md has the rules and their reasons.
+tokens as what a rendering with the answer adds to the prompt's token ids, and the end of turn as what
+renderings of unlike answers end with. docs/decisions/turns.md has the rules and their reasons.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from semcal.engine.language_model import Generation
-from semcal.engine.parts import Parts, parts_of
-from semcal.engine.special_tokens import SpecialTokens
-from semcal.engine.templates import render, try_template
+from semcal.engine.templates import check_template, render
+from semcal.engine.tokenization import SegmentCache, SpecialTokens, segment_cache_for
 from semcal.errors import InputError, ModelError
 from semcal.qa.prompts import Turn, plain_text
 
@@ -26,12 +25,12 @@ __all__ = ["ChatFormat", "PlainFormat", "TemplateFormat", "chat_format"]
 
 _Ids = tuple[int, ...]
 
-#: Prompts that are kept: each is asked for again with its answers, and when its block is sampled.
-KEPT = 512
+#: Cached prompts: each is encoded again with its answers, and when its block is sampled.
+_MAX_PROMPTS = 512
 
 
 def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
-    """The format that a tokenizer calls for; `eos` are the tokens that end a text for the model."""
+    """The format of a tokenizer; `eos` are the tokens that end a text for the model."""
     kind = TemplateFormat if getattr(tokenizer, "chat_template", None) else PlainFormat
     return kind(tokenizer, frozenset(eos))
 
@@ -72,10 +71,10 @@ class ChatFormat(ABC):
 
     @abstractmethod
     def _closed(self, kept: _Ids, text: str, /) -> _Ids:
-        """`kept` sampled tokens, which say `text`, with the end of turn."""
+        """`kept` sampled tokens, whose text is `text`, and the end of turn."""
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What drawn tokens say, without special tokens and without the end of turn."""
+        """The text of drawn tokens, without special tokens and without the end of turn."""
         drawn = list(token_ids)
         if drawn and drawn[-1] in self._newlines:
             return self._decode(drawn).partition("\n")[0]
@@ -86,7 +85,7 @@ class ChatFormat(ABC):
     def complete(self, generation: Generation, end: int) -> _Ids:
         """Tokens of ``generation.text[:end]`` and the end of turn.
 
-        The sampled tokens are kept as far as they go; what a cut leaves of a token is encoded anew.
+        Sampled tokens that lie before the cut are kept; a piece of a token is encoded again.
         """
         if not 0 <= end <= len(generation.text):
             raise InputError(
@@ -105,7 +104,7 @@ class ChatFormat(ABC):
         return self._closed(kept, text)
 
     def _kept(self, drawn: _Ids, text: str) -> tuple[_Ids, str]:
-        """The longest run of drawn tokens that `text` begins with, and what it says."""
+        """The longest run of drawn tokens that `text` begins with, and its text."""
         count, said = 0, ""
         for k in range(1, len(drawn) + 1):
             so_far = self._decode(drawn[:k])
@@ -116,12 +115,12 @@ class ChatFormat(ABC):
         return drawn[:count], said
 
     def _piece(self, said: str, rest: str) -> _Ids:
-        """Tokens of `rest` where it goes on from `said`."""
+        """Tokens of `rest` where it follows `said`."""
         whole, before = self._plain(said + rest), self._plain(said)
         return whole[len(before) :] if whole[: len(before)] == before else self._plain(rest)
 
     def _plain(self, text: str) -> _Ids:
-        """The tokens of a text, nothing added; special tokens that it spells are text."""
+        """The tokens of a text, nothing added; special tokens that it spells are encoded as text."""
         encoding = self.special_tokens.encode(text)
         if encoding is not None:
             return tuple(encoding.ids)
@@ -135,7 +134,7 @@ class ChatFormat(ABC):
 
     @cached_property
     def _lead(self) -> _Ids:
-        """What the tokenizer itself puts in front of a text."""
+        """The tokens that the tokenizer itself puts in front of a text."""
         whole, bare = tuple(self.tokenizer("a")["input_ids"]), self._plain("a")
         return next((whole[:i] for i in range(len(whole)) if whole[i : i + len(bare)] == bare), ())
 
@@ -146,7 +145,7 @@ class ChatFormat(ABC):
 
     @property
     def _newlines(self) -> frozenset[int]:
-        """Stops by virtue of a newline in their text, which may say something before it."""
+        """Stops because of a newline in their text; text before the newline belongs to the answer."""
         return frozenset()
 
     def _tokens_with_newline(self) -> frozenset[int]:
@@ -160,18 +159,18 @@ class TemplateFormat(ChatFormat):
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         super().__init__(tokenizer, eos)
-        try_template(tokenizer)
-        self._prompt = lru_cache(KEPT)(self._encoded)
+        check_template(tokenizer)
+        self._prompt = lru_cache(_MAX_PROMPTS)(self._encoded)
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
-        """The chat rendered up to the mark that asks for the assistant's answer, with one BOS at most."""
+        """The chat rendered up to the start of the assistant's answer, with one BOS at most."""
         return self._prompt(tuple(turns))
 
     def _encoded(self, chat: tuple[Turn, ...]) -> _Ids:
         return self._one_bos(self._render(chat, ask=True))
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
-        """What rendering the answer adds to the prompt's ids, up to the end of turn."""
+        """The ids that rendering the answer adds to the prompt's, up to the end of turn."""
         prompt = self.encode(turns)
         whole = self._one_bos(self._render([*turns, Turn("assistant", answer)], ask=False))
         cut = len(whole) - len(self._tail)
@@ -198,7 +197,7 @@ class TemplateFormat(ChatFormat):
 
     @cached_property
     def _tail(self) -> _Ids:
-        """What the template puts behind an answer: the common end of renderings of unlike ones."""
+        """What the template puts after an answer: the common end of renderings of unlike answers."""
         user = Turn("user", "a")
         renderings = [
             self._render([user, Turn("assistant", text)], ask=False) for text in ("Yes", "12", "no!")
@@ -224,12 +223,12 @@ class TemplateFormat(ChatFormat):
         return self._tokens_with_newline() if ends_in_newline else frozenset()
 
     @cached_property
-    def _parts(self) -> Parts | None:
-        return parts_of(self.tokenizer)
+    def _segments(self) -> SegmentCache | None:
+        return segment_cache_for(self.tokenizer)
 
     @cached_property
     def _takes_system(self) -> bool:
-        """Whether a system message comes out of the template; some refuse it, some drop it in silence."""
+        """Whether the template renders a system message; some refuse it, some drop it silently."""
         turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
         try:
             text = render(self.tokenizer, turns, add_generation_prompt=True)
@@ -239,7 +238,7 @@ class TemplateFormat(ChatFormat):
 
     def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
         turns = self._roles(turns)
-        contents, hidden = self.special_tokens.hidden([turn.content for turn in turns])
+        contents, hidden = self.special_tokens.hide([turn.content for turn in turns])
         messages = [{"role": turn.role, "content": text} for turn, text in zip(turns, contents)]
         options = {"add_generation_prompt": ask, "enable_thinking": False}
         try:
@@ -249,13 +248,13 @@ class TemplateFormat(ChatFormat):
             raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
         if hidden:
             return self.special_tokens.encode_rendered(text, hidden)
-        if self._parts is not None:
-            return self._parts.encode(text)
+        if self._segments is not None:
+            return self._segments.encode(text)
         whole = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **options)
         return tuple(whole["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
-        """The turns, a system message that the template does not take put in front of the first user turn."""
+        """The turns; a system message that the template does not render joins the first user turn."""
         turns = list(turns)
         if len(turns) < 2 or turns[0].role != "system" or self._takes_system:
             return turns
@@ -272,16 +271,16 @@ class TemplateFormat(ChatFormat):
 
 
 class PlainFormat(ChatFormat):
-    """Chats as plain text for base models: the turn ends with the newline behind the answer."""
+    """Chats as plain text for base models: the turn ends with the newline after the answer."""
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
-        """The plain text behind what the tokenizer puts in front of any; one BOS if there is one."""
+        """What the tokenizer puts in front of any text (one BOS at most), and the plain text."""
         bos = self._bos
         lead = self._lead if bos is None or bos in self._lead else (bos, *self._lead)
         return lead + self._plain(plain_text(turns))
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
-        """What the answer adds to the prompt's ids, up to the token that holds the newline behind it."""
+        """The ids that the answer adds to the prompt's, up to the token that holds the newline after it."""
         prompt = self._plain(plain_text(turns))
         whole = self._plain(plain_text([*turns, Turn("assistant", answer)]) + self._between)
         if whole[: len(prompt)] != prompt:
@@ -305,7 +304,7 @@ class PlainFormat(ChatFormat):
         return whole if merged or whole[:n] == kept else kept + self.end_of_turn
 
     def _until_newline(self, ids: _Ids, answer: str) -> _Ids:
-        """Cut behind the first newline that is not the answer's own."""
+        """Cut after the first newline that is not part of the answer."""
         for k in range(1, len(ids) + 1):
             if self._decode(ids[:k]).count("\n") > answer.count("\n"):
                 return ids[:k]
@@ -317,6 +316,6 @@ class PlainFormat(ChatFormat):
 
     @cached_property
     def _between(self) -> str:
-        """What stands between an answer and the next turn, and that turn's beginning."""
+        """The text between an answer and the next turn, and that turn's beginning."""
         turns = [Turn("user", "a"), Turn("assistant", "b"), Turn("user", "Question")]
         return plain_text(turns).removeprefix(plain_text(turns[:2]))

@@ -1,29 +1,91 @@
-"""One token for each draw from its row of recalibrated log-probabilities: by inverse CDF, or the most likely.
+"""Drawing tokens from rows of log-probabilities: random numbers, inverse CDF, greedy choice, truncation.
 
-The rule of the inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64 to F,
-a uniform u in [0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible
-token, a u that falls exactly on a step draws the token above it, and a token of probability 0 is never
-drawn.
+Inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64 to F, a uniform u in
+[0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible token, a u exactly
+on a step draws the token above it, and a token of probability 0 is never drawn.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.errors import ModelError
+from semcal.errors import ModelError, UsageError
 
-__all__ = ["block_sums", "drawn_from", "inverse_cdf", "most_likely", "numbers"]
+__all__ = [
+    "REFERENCE",
+    "Choose",
+    "Truncation",
+    "block_sums",
+    "check_not_nan",
+    "draw_by_weights",
+    "inverse_cdf",
+    "most_likely",
+    "uniforms",
+]
+
+Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,)) -> token of each draw (n,)."""
+WeightsAt = Callable[[Tensor, Tensor], Tensor]
 
 _BLOCK = 128
-Look = Callable[[Tensor, Tensor], Tensor]
+_FIRST_RANKED, _WIDEN = (
+    64,
+    8,
+)  # tokens ranked at first where there is no top-k, and the factor by which they grow
+
+
+def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) for `m` draws of up to `steps` tokens (spec 4).
+
+    Philox, a counter-based generator (Salmon et al. 2011, doi:10.1145/2063384.2063405), is keyed by a hash of
+    the seed and the question id; the draw is a word of its counter and the step a position in its stream. So
+    batches, the order of questions, the number of draws and the temperature do not change any number.
+
+    Parameters
+    ----------
+    seed : int
+        Random seed.
+    question_id : str
+        The question.
+    m, steps : int
+        Number of rows and columns. Asking for more changes none of the numbers.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, steps)
+        Multiples of 2**-53.
+
+    Examples
+    --------
+    >>> u = uniforms(0, "q1", m=2, steps=3)
+    >>> bool((uniforms(0, "q1", m=5, steps=9)[:2, :3] == u).all())
+    True
+    """
+    key = _key(seed, question_id)
+    words = np.empty((m, steps), dtype=np.uint64)
+    for draw in range(m):
+        counter = np.array([0, draw, 0, 0], dtype=np.uint64)
+        words[draw] = np.random.Philox(key=key, counter=counter).random_raw(steps)
+    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
+
+
+def _key(seed: int, question_id: str) -> NDArray[np.uint64]:
+    """128 bits from the seed and the question id; the seed's length in front keeps the two apart."""
+    number = str(seed)
+    text = f"{len(number)}:{number}:{question_id}"
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-    """Tokens for uniforms.
+    """Draw a token for each uniform.
 
     Parameters
     ----------
@@ -54,7 +116,7 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     if log_probs.device.type == "mps":  # no float64 there
         return inverse_cdf(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
     weights = log_probs.exp()
-    return drawn_from(
+    return draw_by_weights(
         lambda row, tokens: weights[row, tokens], block_sums(weights), weights.shape[1], rows, u
     )
 
@@ -62,7 +124,7 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
 def block_sums(weights: Tensor) -> Tensor:
     """Sums (F, blocks), float64, of the weights (F, V) of every 128 neighbours in the vocabulary.
 
-    They save the sum up to every single token: only the block that a draw falls into is looked into.
+    With them, only the block that a draw falls into is summed up token by token.
     """
     whole = weights.shape[1] // _BLOCK * _BLOCK
     blocks, rest = weights[:, :whole].view(len(weights), -1, _BLOCK), weights[:, whole:]
@@ -73,13 +135,13 @@ def block_sums(weights: Tensor) -> Tensor:
     return torch.cat([sums, rest.sum(-1, keepdim=True, dtype=torch.float64)], 1)
 
 
-def drawn_from(look: Look, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
-    """Tokens for uniforms, as `inverse_cdf` has it, by weights that need not add up to 1.
+def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
+    """Draw a token for each uniform as `inverse_cdf` does, by weights that need not add up to 1.
 
     Parameters
     ----------
-    look : callable
-        (row, token) -> weight, at least 0; of arrays that are broadcast against each other.
+    weights_at : callable
+        (rows, tokens), broadcast against each other -> their weights, at least 0.
     sums : torch.Tensor
         `block_sums` of the weights.
     size : int
@@ -95,9 +157,9 @@ def drawn_from(look: Look, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> 
     block = (cumulative[rows] <= sought[:, None]).sum(1).clamp_max(sums.shape[1] - 1)
     before = torch.where(block > 0, cumulative[rows, block - 1], 0.0)[:, None]
     tokens = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=rows.device)
-    inside = look(rows[:, None], tokens.clamp_max(size - 1)).double().masked_fill_(tokens >= size, 0.0)
+    inside = weights_at(rows[:, None], tokens.clamp_max(size - 1)).double().masked_fill_(tokens >= size, 0.0)
     place = (before + inside.cumsum(-1) <= sought[:, None]).sum(1)
-    return _possible(look, size, rows, (block * _BLOCK + place).clamp_max(size - 1))
+    return _possible(weights_at, size, rows, (block * _BLOCK + place).clamp_max(size - 1))
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
@@ -113,12 +175,12 @@ def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
     ModelError
         If a row is not a distribution.
     """
-    top = numbers(log_probs.max(-1, keepdim=True).values)
+    top = check_not_nan(log_probs.max(-1, keepdim=True).values)
     return (log_probs == top).int().argmax(-1)[rows]
 
 
-def numbers(log_probs: Tensor) -> Tensor:
-    """The same log-probabilities; ModelError if one is NaN, as all of a row are that is no distribution."""
+def check_not_nan(log_probs: Tensor) -> Tensor:
+    """The same log-probabilities; ModelError if one is NaN, as all of a row are if it is no distribution."""
     if bool(log_probs.isnan().any()):
         raise _not_finite()
     return log_probs
@@ -128,10 +190,132 @@ def _not_finite() -> ModelError:
     return ModelError("the model's probabilities are not finite; try dtype='float32', check the recalibrator")
 
 
-def _possible(look: Look, size: int, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Move a token of weight 0, where parallel sums may round to, to the next possible one, or back."""
-    for i in torch.nonzero(look(rows, tokens) == 0).flatten().tolist():
-        possible = torch.nonzero(look(rows[i], torch.arange(size, device=rows.device))).flatten()
+def _possible(weights_at: WeightsAt, size: int, rows: Tensor, tokens: Tensor) -> Tensor:
+    """Replace a token of weight 0, which rounding in parallel sums may give, by a possible neighbour."""
+    for i in torch.nonzero(weights_at(rows, tokens) == 0).flatten().tolist():
+        possible = torch.nonzero(weights_at(rows[i], torch.arange(size, device=rows.device))).flatten()
         after = possible[possible > tokens[i]]
         tokens[i] = after[0] if len(after) else possible[-1]
     return tokens
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Which tokens a draw may take: the `top_k` likeliest, and of these the nucleus of mass `top_p`.
+
+    A truncation is a `Choose`: a token is drawn by inverse CDF, in vocabulary order, among those that remain
+    possible, the same that remain in transformers: temperature (here: any recalibrator), then top-k, then
+    top-p. The log-probability that is recorded is still that of the whole vocabulary (spec section 1). The
+    vocabulary is not sorted: the top-k tokens are ranked, or as many as the nucleus needs.
+
+    Parameters
+    ----------
+    top_k : int
+        Tokens less likely than the k-th are ruled out; those that are as likely as it all remain. 0 for none.
+    top_p : float
+        From the likeliest down, those tokens remain before which less than `top_p` of the mass (that top-k
+        has left) has been counted; the likeliest always remains. Of equally likely tokens at the edge as
+        many remain as in transformers; here it is those that come last in the vocabulary. 1 for none.
+
+    Raises
+    ------
+    UsageError
+        If `top_k` is negative or `top_p` outside [0, 1].
+
+    Notes
+    -----
+    Masses are summed in float64, in transformers in float32: a token before which the mass equals `top_p`
+    to float32 rounding may remain here and not there.
+
+    Examples
+    --------
+    >>> log_probs = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
+    >>> Truncation(top_k=3, top_p=0.7).possible(log_probs).tolist()
+    [[False, True, False, True]]
+    """
+
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0:
+            raise UsageError(f"top_k is {self.top_k}; give a number of tokens, or 0 for all")
+        if not 0 <= self.top_p <= 1:
+            raise UsageError(f"top_p is {self.top_p}; give a mass between 0 and 1, 1 for all")
+
+    def __call__(self, log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
+        """Tokens (n,) for uniforms (n,), each drawn from its row (n,) of log-probabilities (F, V).
+
+        Raises
+        ------
+        ModelError
+            If a row is not a distribution (NaN, or nothing is possible).
+        """
+        if not self.top_k and self.top_p == 1:
+            return inverse_cdf(log_probs, rows, u)
+        token_ids, kept = self._kept(log_probs)
+        rows = rows.cpu()
+        return token_ids[rows, inverse_cdf(kept, rows, u.cpu())].to(log_probs.device)
+
+    def possible(self, log_probs: Tensor) -> Tensor:
+        """Which tokens (F, V) of log-probabilities (F, V) may be drawn."""
+        token_ids, kept = self._kept(log_probs)
+        found = torch.zeros(log_probs.shape, dtype=torch.bool)
+        return found.scatter(1, token_ids, kept > -torch.inf)
+
+    def _kept(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+        """Token ids (F, n), ascending, and their log-probabilities, −inf where ruled out; on the CPU."""
+        if self.top_k:
+            return self._nucleus(*_ranked(*_top(log_probs, self.top_k)))
+        mass = _weights(log_probs).sum(1, keepdim=True).cpu()
+        size, width = log_probs.shape[1], _FIRST_RANKED
+        while True:
+            ranked = _ranked(*log_probs.topk(min(width, size)))
+            token_ids, kept = self._nucleus(*ranked, mass)
+            last = kept.masked_fill(kept == -torch.inf, torch.inf).amin(1)
+            if width >= size or bool((last > ranked[1].amin(1)).all()):
+                return token_ids, kept
+            width *= _WIDEN
+
+    def _nucleus(
+        self, token_ids: Tensor, log_probs: Tensor, mass: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Rule out what lies outside the nucleus; `mass` (F, 1) is that of all tokens, or of these."""
+        if self.top_p == 1:
+            return token_ids, log_probs
+        weights = _weights(log_probs)
+        rising = log_probs.argsort(dim=1, stable=True)
+        ranked = weights.gather(1, rising)
+        above = ranked.flip(1).cumsum(1).flip(1) - ranked
+        inside = above < self.top_p * (weights.sum(1, keepdim=True) if mass is None else mass)
+        inside[:, -1] = True
+        keep = torch.empty_like(inside).scatter_(1, rising, inside)
+        return token_ids, log_probs.masked_fill(~keep, -torch.inf)
+
+
+def _top(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and tokens of the k likeliest of each row, and of all that are as likely as the k-th."""
+    size = log_probs.shape[1]
+    values, tokens = log_probs.topk(min(k + 1, size))
+    if k >= size:
+        return values, tokens
+    least = values[:, k - 1 : k]
+    if bool(((values[:, k:] == least) & (least > -torch.inf)).any()):
+        ties = (log_probs >= least) & (log_probs > -torch.inf)
+        values, tokens = log_probs.topk(max(k, int(ties.sum(1).max())))
+    return values.masked_fill(values < least, -torch.inf), tokens
+
+
+def _ranked(values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens in vocabulary order with their values, on the CPU."""
+    token_ids, order = tokens.cpu().sort(1)
+    return token_ids, values.cpu().gather(1, order)
+
+
+def _weights(log_probs: Tensor) -> Tensor:
+    """Probabilities in float64 with the likeliest at 1, so that equally likely tokens sum exactly."""
+    return (log_probs - log_probs.amax(1, keepdim=True)).double().exp()
+
+
+REFERENCE = Truncation(top_k=50, top_p=0.9)
+"""How the preset `reference` samples (docs: analyses, "Presets"); `sound` and `paper` rule out nothing."""

@@ -1,4 +1,4 @@
-"""Does one answer entail another? The protocol, its exact form, and the loader (spec section 5, point 4).
+"""Does one answer entail another? The protocol, and its forms without a model (spec section 5, point 4).
 
 An equivalence decides *directed* entailment between normal forms and nothing else. Equality of normal
 forms, both directions, rules about numbers and dates, and linkage are built on top of it in `clustering`.
@@ -6,12 +6,13 @@ forms, both directions, rules about numbers and dates, and linkage are built on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Equivalence", "ExactMatch", "Triple", "load_equivalence"]
+__all__ = ["Equivalence", "ExactMatch", "FakeEquivalence", "Triple"]
 
 #: (question, premise answer, hypothesis answer); the answers are normal forms.
 Triple = tuple[str, str, str]
@@ -22,27 +23,24 @@ class Equivalence(Protocol):
 
     Every implementation keeps three promises: verdicts come back in the order of the triples, a verdict
     depends on its own triple alone and not on the rest of the call, and the same name and revision give
-    the same verdicts (they are the key under which verdicts are kept on disk).
+    the same verdicts (they are the key under which verdicts are stored on disk).
     """
 
     @property
     def name(self) -> str:
         """The model's id or directory name, or what stands for it: "exact"."""
-        ...
 
     @property
     def revision(self) -> str:
-        """The commit or the hash of what decides; another revision may decide otherwise."""
-        ...
+        """The commit or the hash of the model; another revision may decide otherwise."""
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
-        ...
 
 
 @dataclass(frozen=True)
 class ExactMatch:
-    """Answers mean the same when their normal forms are equal, and only then: no model at all.
+    """Answers mean the same if and only if their normal forms are equal: no model at all.
 
     Examples
     --------
@@ -58,48 +56,47 @@ class ExactMatch:
         return [premise == hypothesis for _, premise, hypothesis in triples]
 
 
-def load_equivalence(
-    name_or_dir: str | Path,
-    *,
-    device: str | None = None,
-    revision: str | None = None,
-    cache: str | Path | None = None,
-) -> Equivalence:
-    """Load what decides whether two answers mean the same.
+class FakeEquivalence:
+    """An equivalence given by a list: groups of answers that mean the same, and one-way entailments.
 
     Parameters
     ----------
-    name_or_dir : str or Path
-        "exact", "atlas" (the NLI model that comes with the package), or the directory or hub id of a
-        sequence-classification checkpoint with a label "entailment" (such as those trained on MNLI).
-    device : str, optional
-        Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
-    revision : str, optional
-        Commit, tag or branch of a hub id.
-    cache : str or Path, optional
-        A file in which verdicts are kept and looked up, shared by runs and processes.
+    groups : iterable of collections of str
+        Answers of one group entail each other, whatever the question.
+    entailments : iterable of (str, str)
+        Further pairs of which the first entails the second.
+    name : str
+        Its name.
 
-    Returns
-    -------
-    Equivalence
-        `ExactMatch`, `CrossEncoder`, or a `CachedEquivalence` around the latter.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint cannot be loaded or does not say which label is entailment.
-    StoreError
-        If the cache is damaged or is not ours.
+    Attributes
+    ----------
+    asked : list of (str, str, str)
+        Every triple so far, in order.
 
     Examples
     --------
-    >>> load_equivalence("exact").name
-    'exact'
+    >>> fake = FakeEquivalence([{"nyc", "new york"}], entailments=[("soho", "nyc")])
+    >>> fake.entails([("Where?", "nyc", "new york"), ("Where?", "soho", "nyc"), ("Where?", "nyc", "soho")])
+    [True, True, False]
+    >>> len(fake.asked)
+    3
     """
-    if str(name_or_dir) == "exact":
-        return ExactMatch()
-    from semcal.engine.nli import CrossEncoder  # torch and transformers load only from here on
-    from semcal.engine.verdicts import CachedEquivalence
 
-    encoder = CrossEncoder.from_pretrained(name_or_dir, device=device, revision=revision)
-    return encoder if cache is None else CachedEquivalence(encoder, cache)
+    def __init__(
+        self,
+        groups: Iterable[Collection[str]] = (),
+        *,
+        entailments: Iterable[tuple[str, str]] = (),
+        name: str = "fake",
+    ) -> None:
+        self._entailed = {(a, b) for group in map(set, groups) for a in group for b in group}
+        self._entailed |= set(entailments)
+        self.name = name
+        content = json.dumps(sorted(self._entailed), sort_keys=True)
+        self.revision = hashlib.sha256(content.encode()).hexdigest()[:12]
+        self.asked: list[Triple] = []
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        self.asked += triples
+        return [a == b or (a, b) in self._entailed for _, a, b in triples]

@@ -1,4 +1,4 @@
-"""Public doubles of the two models: deterministic, exact, and without any weights.
+"""Public test doubles of both models: deterministic, exact, and without weights.
 
 A whole flow, from a question to a semantic confidence:
 
@@ -28,25 +28,25 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.distributions import Choose
-from semcal.engine.drawing import inverse_cdf, most_likely
-from semcal.engine.equivalence import Triple
-from semcal.engine.language_model import Cut, Generation, Progress, Prompt
-from semcal.engine.randomness import uniforms
-from semcal.engine.truncation import Truncation
+from semcal.engine.drawing import Choose, Truncation, inverse_cdf, most_likely, uniforms
+from semcal.engine.equivalence import FakeEquivalence
+from semcal.engine.language_model import Cut, Generation, Progress, Prompt, check_at_least_one
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
+
+_Item = TypeVar("_Item")
 
 BOS, END = 256, 257
 ROLES = {"system": 258, "user": 259, "assistant": 260}
@@ -54,7 +54,7 @@ FIRST_WORD = 261
 
 
 class FakeLanguageModel:
-    """A language model that is a table: the probability of every answer to every question.
+    """A language model given by a table: the probability of every answer to every question.
 
     Each word of the table's answers is one token, everything else is read byte by byte, and an answer ends
     in an end-of-turn token. The probability of an answer at temperature 1 is what the table says; at
@@ -71,7 +71,7 @@ class FakeLanguageModel:
         Finite, so that any answer can be scored and any temperature fitted; at the default, the closed
         form holds to 1e-8 up to T = 4. `-math.inf` makes it exact for every T.
     name : str
-        What the model calls itself.
+        The model's name.
 
     Raises
     ------
@@ -104,7 +104,8 @@ class FakeLanguageModel:
                 )
         self.name = name
         self.floor = floor
-        self.revision = _digest([{q: dict(answers) for q, answers in table.items()}, floor])
+        content = json.dumps([{q: dict(answers) for q, answers in table.items()}, floor], sort_keys=True)
+        self.revision = hashlib.sha256(content.encode()).hexdigest()[:12]
         words = dict.fromkeys(word for row in table.values() for answer in row for word in _words(answer))
         self._ids = {word: FIRST_WORD + index for index, word in enumerate(words)}
         self._bytes = dict(enumerate(bytes([byte]) for byte in range(256)))
@@ -119,7 +120,7 @@ class FakeLanguageModel:
         return (BOS, *(token for turn in turns for token in turn), ROLES["assistant"])
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:  # noqa: ARG002
-        """Encode a given answer and its end of turn; the chat before it plays no part here."""
+        """Encode a given answer and its end of turn; the chat before it does not matter."""
         return (*self._tokens(answer), END)
 
     def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
@@ -139,40 +140,26 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
-        _at_least_one(m=m, max_new_tokens=max_new_tokens)
+        check_at_least_one(m=m, max_new_tokens=max_new_tokens)
         found: list[list[list[Generation]]] = [[] for _ in recalibrators]
-        for done, prompt in enumerate(prompts, 1):
+        for prompt in _counted(prompts, progress):
             u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
             for draws, recalibrator in zip(found, recalibrators):
-                drawn = self._walk(prompt, recalibrator, u, truncation or inverse_cdf)
+                drawn = self._decode(prompt, recalibrator, u, truncation or inverse_cdf)
                 draws.append(self._rescored(prompt, drawn, recalibrator, cut) if cut else drawn)
-            _tell(progress, done)
         return found
 
     def sample_runs(
         self,
         prompts: Sequence[Prompt],
         *,
-        recalibrators: Sequence[AnyRecalibrator],
         seeds: Sequence[int],
-        m: int = 10,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
         progress: Progress | None = None,
+        **options: Any,
     ) -> list[list[list[list[Generation]]]]:
         """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
         return [
-            self.sample(
-                prompts,
-                recalibrators=recalibrators,
-                m=m,
-                seed=seed,
-                max_new_tokens=max_new_tokens,
-                truncation=truncation,
-                cut=cut,
-                progress=progress if run == len(seeds) else None,
-            )
+            self.sample(prompts, seed=seed, progress=progress if run == len(seeds) else None, **options)
             for run, seed in enumerate(seeds, 1)
         ]
 
@@ -185,12 +172,12 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt with the most likely token at every step."""
-        _at_least_one(max_new_tokens=max_new_tokens)
-        found = []
-        for done, prompt in enumerate(prompts, 1):
-            found += self._walk(prompt, recalibrator, np.zeros((1, max_new_tokens)), most_likely)
-            _tell(progress, done)
-        return found
+        check_at_least_one(max_new_tokens=max_new_tokens)
+        unused = np.zeros((1, max_new_tokens))
+        answers = (
+            self._decode(prompt, recalibrator, unused, most_likely) for prompt in _counted(prompts, progress)
+        )
+        return [answer for (answer,) in answers]
 
     def beam(
         self,
@@ -202,12 +189,11 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt by beam search; the answer of highest mean token log-probability wins."""
-        _at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        found = []
-        for done, prompt in enumerate(prompts, 1):
-            found.append(self._search(prompt, recalibrator, num_beams, max_new_tokens))
-            _tell(progress, done)
-        return found
+        check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
+        return [
+            self._search(prompt, recalibrator, num_beams, max_new_tokens)
+            for prompt in _counted(prompts, progress)
+        ]
 
     def score(
         self,
@@ -219,38 +205,26 @@ class FakeLanguageModel:
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
         found = []
-        for done, (prompt, given) in enumerate(zip(prompts, answers, strict=True), 1):
+        for prompt, given in _counted(list(zip(prompts, answers, strict=True)), progress):
             question = self._question(prompt)
             found.append([self._score(question, answer, recalibrator) for answer in given])
-            _tell(progress, done)
         return found
 
     @property
     def block_shape(self) -> BlockShape:
-        """Not to be had: this model has no block; UsageError."""
+        """Raises UsageError: this model has no block."""
         raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
         """None: its special tokens have no spelling."""
         return ()
 
-    def sampling_misfits(
-        self,
-        prompts: Sequence[Prompt],  # noqa: ARG002
-        *,
-        recalibrators: Sequence[AnyRecalibrator],  # noqa: ARG002
-        m: int = 10,  # noqa: ARG002
-        max_new_tokens: int = 10,  # noqa: ARG002
-    ) -> list[QuestionError]:
-        """Nothing is too long for a table."""
+    def invalid_prompts_for_sampling(self, *_: object, **__: object) -> list[QuestionError]:
+        """None: nothing is too long for a table."""
         return []
 
-    def misfits(
-        self,
-        prompts: Sequence[Prompt],  # noqa: ARG002
-        answers: Sequence[Sequence[tuple[int, ...]]],  # noqa: ARG002
-    ) -> list[QuestionError]:
-        """Nothing is too long for a table."""
+    def invalid_prompts(self, *_: object) -> list[QuestionError]:
+        """None: nothing is too long for a table."""
         return []
 
     def features(
@@ -261,22 +235,21 @@ class FakeLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states before the tokens of given answers; this model's states are its logits.
 
         Nothing is predicted inside a prompt: its states are zeros there.
         """
         before = shared or 0
         own = [len(prompt.token_ids) - before for prompt in prompts]
-        states = [torch.empty(0, self._size)]
-        for done, (prompt, given) in enumerate(zip(prompts, answers, strict=True), 1):
+        states = [torch.empty(0, self.width)]
+        for prompt, given in _counted(list(zip(prompts, answers, strict=True)), progress):
             question = self._question(prompt)
-            states.append(torch.zeros(own[done - 1] - 1 if whole else 0, self._size))
+            states.append(torch.zeros(len(prompt.token_ids) - before - 1 if whole else 0, self.width))
             states.append(self._state(question, ())[None])
             states += [self._states(question, answer)[1:] for answer in given]
-            _tell(progress, done)
-        prefix = torch.zeros(before, self._size) if whole else None
-        return Suffixes.of(torch.cat(states), own, answers, prefix=prefix)
+        prefix = torch.zeros(before, self.width) if whole else None
+        return CalibrationFeatures.from_states(torch.cat(states), own, answers, prefix=prefix)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
@@ -284,17 +257,13 @@ class FakeLanguageModel:
 
     @property
     def width(self) -> int:
-        """Size of a state, which is the vocabulary's."""
-        return self._size
+        """Size of a state: that of the vocabulary."""
+        return FIRST_WORD + len(self._ids)
 
     @property
     def dtype(self) -> str:
         """Of the states."""
         return "float32"
-
-    @property
-    def _size(self) -> int:
-        return FIRST_WORD + len(self._ids)
 
     def _tokens(self, text: str) -> tuple[int, ...]:
         pieces = ((self._ids[w],) if w in self._ids else tuple(w.encode()) for w in _words(text))
@@ -323,10 +292,10 @@ class FakeLanguageModel:
         return question
 
     def _state(self, question: str, beginning: Sequence[int]) -> Tensor:
-        """Logits (V,) of what follows a beginning; what the table does not know ends at once."""
+        """Logits (V,) of the next token; beginnings that the table does not know end at once."""
         after = self._next[question].get(tuple(beginning), {END: 1.0})
         total = math.fsum(after.values())
-        state = torch.full((self._size,), self.floor)
+        state = torch.full((self.width,), self.floor)
         for token, mass in after.items():
             state[token] = math.log(mass / total)
         return state
@@ -340,23 +309,23 @@ class FakeLanguageModel:
         log_probs = _recalibrated(recalibrator, self.logits(self._states(question, answer)))
         return tuple(log_probs[torch.arange(len(answer)), torch.tensor(answer)].tolist())
 
-    def _walk(
+    def _decode(
         self, prompt: Prompt, recalibrator: AnyRecalibrator, u: NDArray[np.float64], choose: Choose
     ) -> list[Generation]:
-        """Let each row of uniforms (m, steps) choose its tokens until its end of turn."""
+        """Let each row of uniforms (m, steps) choose tokens until its end of turn."""
         question = self._question(prompt)
         tokens: list[list[int]] = [[] for _ in u]
         log_probs: list[list[float]] = [[] for _ in u]
         for step in range(u.shape[1]):
-            going = [draw for draw, drawn in enumerate(tokens) if drawn[-1:] != [END]]
-            if not going:
+            active = [draw for draw, drawn in enumerate(tokens) if drawn[-1:] != [END]]
+            if not active:
                 break
-            nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in going))
+            nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in active))
             states = torch.stack([self._state(question, node) for node in nodes])
             table = _recalibrated(recalibrator, self.logits(states))
-            rows = torch.tensor([nodes.index(tuple(tokens[draw])) for draw in going])
-            chosen = choose(table, rows, torch.from_numpy(u[going, step]))
-            for draw, token, value in zip(going, chosen.tolist(), table[rows, chosen].tolist()):
+            rows = torch.tensor([nodes.index(tuple(tokens[draw])) for draw in active])
+            chosen = choose(table, rows, torch.from_numpy(u[active, step]))
+            for draw, token, value in zip(active, chosen.tolist(), table[rows, chosen].tolist()):
                 tokens[draw].append(token)
                 log_probs[draw].append(value)
         return [self._generation(*drawn) for drawn in zip(tokens, log_probs)]
@@ -364,7 +333,7 @@ class FakeLanguageModel:
     def _rescored(
         self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: Cut
     ) -> list[Generation]:
-        """The draws, those that are cut with the score of what is left of them."""
+        """The draws; those that are cut with the score of what remains of them."""
         question = self._question(prompt)
         return [
             draw
@@ -380,14 +349,14 @@ class FakeLanguageModel:
         beams: list[tuple[list[int], list[float]]] = [([], [])]
         ended = []
         for _ in range(max_new_tokens):
-            grown = [beam for begun in beams for beam in self._grown(question, *begun, recalibrator)]
-            grown.sort(key=lambda beam: -math.fsum(beam[1]))
-            ended += [beam for beam in grown[: 2 * num_beams] if beam[0][-1] == END]
-            beams = [beam for beam in grown if beam[0][-1] != END][:num_beams]
+            extended = [beam for begun in beams for beam in self._extended(question, *begun, recalibrator)]
+            extended.sort(key=lambda beam: -math.fsum(beam[1]))
+            ended += [beam for beam in extended[: 2 * num_beams] if beam[0][-1] == END]
+            beams = [beam for beam in extended if beam[0][-1] != END][:num_beams]
         tokens, log_probs = max(ended or beams, key=lambda beam: math.fsum(beam[1]) / len(beam[1]))
         return self._generation(tokens, log_probs)
 
-    def _grown(
+    def _extended(
         self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
     ) -> list[tuple[list[int], list[float]]]:
         """A beam with every token that the table allows next."""
@@ -400,61 +369,10 @@ class FakeLanguageModel:
         return Generation(self._text(tokens), tuple(tokens), tuple(log_probs), finished)
 
 
-class FakeEquivalence:
-    """An equivalence that is a list: groups of answers that mean the same, and one-way entailments.
-
-    Parameters
-    ----------
-    groups : iterable of collections of str
-        Answers of one group entail each other, whatever the question.
-    entailments : iterable of (str, str)
-        Further pairs of which the first entails the second.
-    name : str
-        What it calls itself.
-
-    Attributes
-    ----------
-    asked : list of (str, str, str)
-        Every triple so far, in order: what a real model would have had to decide.
-
-    Examples
-    --------
-    >>> fake = FakeEquivalence([{"nyc", "new york"}], entailments=[("soho", "nyc")])
-    >>> fake.entails([("Where?", "nyc", "new york"), ("Where?", "soho", "nyc"), ("Where?", "nyc", "soho")])
-    [True, True, False]
-    >>> len(fake.asked)
-    3
-    """
-
-    def __init__(
-        self,
-        groups: Iterable[Collection[str]] = (),
-        *,
-        entailments: Iterable[tuple[str, str]] = (),
-        name: str = "fake",
-    ) -> None:
-        self._entailed = {(a, b) for group in map(set, groups) for a in group for b in group}
-        self._entailed |= set(entailments)
-        self.name = name
-        self.revision = _digest(sorted(self._entailed))
-        self.asked: list[Triple] = []
-
-    def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
-        self.asked += triples
-        return [a == b or (a, b) in self._entailed for _, a, b in triples]
-
-
 def _recalibrated(recalibrator: AnyRecalibrator, logits: Tensor) -> Tensor:
     if isinstance(recalibrator, ATS):
         raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
     return recalibrator.log_probs(logits)
-
-
-def _at_least_one(**options: int) -> None:
-    for name, value in options.items():
-        if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
 
 
 def _words(text: str) -> list[str]:
@@ -462,10 +380,9 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+\Z", text)
 
 
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _tell(progress: Progress | None, done: int) -> None:
-    if progress is not None:
-        progress(done)
+def _counted(items: Sequence[_Item], progress: Progress | None) -> Iterator[_Item]:
+    """The items; after each, `progress` is called with how many are done."""
+    for done, item in enumerate(items, 1):
+        yield item
+        if progress is not None:
+            progress(done)

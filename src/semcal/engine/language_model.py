@@ -1,4 +1,4 @@
-"""What a language model is to semcal: a protocol, and the small frozen records that go in and come out."""
+"""The protocol of a language model, and the records that go in and come out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from semcal.errors import UsageError
+
 if TYPE_CHECKING:
     import torch
 
-    from semcal.engine.truncation import Truncation
+    from semcal.engine.drawing import Truncation
     from semcal.errors import QuestionError
     from semcal.qa.prompts import Turn
-    from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
+    from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
-__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt"]
+__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt", "check_at_least_one"]
 
 Progress = Callable[[int], None]
-"""Called now and then with the number of questions finished so far."""
+"""Called from time to time with the number of questions finished so far."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,9 @@ class Prompt:
     Attributes
     ----------
     question_id : str
-        Names the question in errors, and is what its random numbers are derived from.
+        Names the question in errors; its random numbers are derived from it.
     token_ids : tuple of int
-        One BOS at most, then everything up to where the answer begins.
+        At most one BOS, then everything up to the start of the answer.
     """
 
     question_id: str
@@ -49,9 +51,9 @@ class Generation:
     token_log_probs : tuple of float
         Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
     finished : bool
-        Whether the end of turn was drawn; otherwise the token limit came first.
+        Whether the end of turn was drawn; otherwise the token limit was reached.
     rescored : tuple of float, optional
-        Where `sample` was told to cut the answer for its likelihood: the log-probability of each token of
+        If `sample` was given a `cut` that applies to this answer: the log-probability of each token of
         ``complete(generation, cut(generation))``.
     """
 
@@ -63,11 +65,11 @@ class Generation:
 
 
 Cut = Callable[[Generation], int | None]
-"""Where the text of a draw is cut to be scored; None where the draw is scored as it is."""
+"""Where the text of a draw is cut before it is scored; None where the draw is scored as it is."""
 
 
 class LanguageModel(Protocol):
-    """A language model that can be sampled, scored and looked into; `load_model` makes one."""
+    """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
 
     @property
     def name(self) -> str:
@@ -86,7 +88,7 @@ class LanguageModel(Protocol):
         """Of the hidden states: "float32", "bfloat16" or "float16"."""
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
-        """Encode a chat that ends with a user turn as a prompt that is ready for the answer."""
+        """Encode a chat that ends with a user turn as a prompt, ready for the answer."""
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once."""
@@ -154,9 +156,9 @@ class LanguageModel(Protocol):
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """The special tokens that a text spells; `encode` and `encode_answer` take them for plain text."""
+        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
 
-    def sampling_misfits(
+    def invalid_prompts_for_sampling(
         self,
         prompts: Sequence[Prompt],
         *,
@@ -164,16 +166,16 @@ class LanguageModel(Protocol):
         m: int = 10,
         max_new_tokens: int = 10,
     ) -> list[QuestionError]:
-        """What `sample` would refuse: questions too long for the model with an answer, say."""
+        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
 
     @property
     def block_shape(self) -> BlockShape:
-        """Measures of a LLaMA-style block like the model's own, for ATS."""
+        """Shape of a LLaMA-style block like the model's own, for ATS."""
 
-    def misfits(
+    def invalid_prompts(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
     ) -> list[QuestionError]:
-        """What `score` and `features` would refuse: questions too long for the model with an answer."""
+        """The errors that `score` and `features` would raise: prompts with no room for an answer."""
 
     def features(
         self,
@@ -183,8 +185,15 @@ class LanguageModel(Protocol):
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32."""
+
+
+def check_at_least_one(**options: int) -> None:
+    """Raise UsageError for an option below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")

@@ -1,9 +1,8 @@
-"""The network of a causal language model in two parts: the body (tokens to states) and the head (to logits).
+"""A causal language model in two parts: the body (tokens to hidden states) and the head (states to logits).
 
-The body runs as a copy whose attention is ours, or itself, under attention masks of ours. The head is the
-architecture's own code, run with the body replaced by the states, so that what it does to the logits
-(soft-capping, scaling) is done here too. Whether this holds for an architecture is no matter of its name:
-`semcal.engine.planting` measures it.
+The body runs as a patched copy (`patched_body`), or unpatched under attention masks made here. The head is
+the architecture's own code with the body replaced by given states, so that soft-capping and scaling of
+logits apply. No architecture is known by its name: `backend_check` measures whether this is exact.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from semcal.engine.masks import Masks
-from semcal.errors import ModelError
+from semcal.engine.patched_body import patch_body
+from semcal.errors import ModelError, shown
 from semcal.recalibration import BlockShape
 
 __all__ = ["Network"]
 
-_HEAD_ELEMENTS = 2**21  # logits that exist at a time: 8 MiB of float32
-_HEAD_ELEMENTS_ELSEWHERE = 2**26
+_MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
+_MAX_LOGITS_ON_GPU = 2**26
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 class Network:
@@ -34,25 +34,10 @@ class Network:
     model : transformers.PreTrainedModel
         A causal language model.
 
-    Attributes
-    ----------
-    vocabulary : int
-        Number of logits.
-    limit : int or None
-        The longest sequence that the model's positions allow.
-    beyond : str
-        What is amiss with longer ones, where that is not plain: part of a message.
-    bytes_per_token : int
-        What the keys and values of one token take; 0 before it is measured.
-    width : int
-        Size of a last hidden state; 0 before it is measured.
-    copied : torch.nn.Module or None
-        The body with an attention of ours, if that is exact.
-
     Raises
     ------
     ModelError
-        If the model has no body apart from its head, or local attention of a kind not supported.
+        If the model has no body apart from its head, or a kind of local attention that is not supported.
     """
 
     def __init__(self, model: Any) -> None:
@@ -63,26 +48,32 @@ class Network:
         self.device = torch.device(model.device)
         self.dtype: torch.dtype = model.dtype
         config = model.config.get_text_config()
-        self._masks = Masks(config)
+        self._masks = _Masks(config)
         self.vocabulary = int(config.vocab_size)
+        #: The longest sequence that the model's positions allow.
         self.limit: int | None = getattr(config, "max_position_embeddings", None)
-        self.beyond = ""
+        #: Why longer sequences are refused, where that is not obvious: part of a message.
+        self.limit_reason = ""
         if (steady := _steady_length(config)) is not None and steady < (self.limit or math.inf):
-            self.limit, self.beyond = steady, " before the positions of all its tokens change (longrope)"
+            self.limit, self.limit_reason = (
+                steady,
+                " before the positions of all its tokens change (longrope)",
+            )
+        # measured by `backend_check`: bytes of one token's keys and values, size of a last hidden state
         self.bytes_per_token, self.width = 0, 0
-        self.copied: Any = None
+        self.patched: Any = None  # the body with our attention, if that is exact
 
     @property
     def windows(self) -> list[int | None]:
-        """Of each layer: how many positions a token sees back from its own, itself included; None for all."""
+        """By layer: how many positions a token sees back from its own, itself included; None for all."""
         return self._masks.windows
 
     @property
     def block_shape(self) -> BlockShape:
-        """Measures of a LLaMA-style block like the model's own."""
+        """Shape of a LLaMA-style block like the model's own."""
         config = self.model.config.get_text_config()
         heads = config.num_attention_heads
-        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        rope = _rope(config)
         return BlockShape(
             hidden_size=self.width,
             intermediate_size=getattr(config, "intermediate_size", None) or 4 * self.width,
@@ -93,19 +84,39 @@ class Network:
             rms_eps=getattr(config, "rms_norm_eps", None) or 1e-5,
         )
 
-    @torch.no_grad()
-    def body(self, token_ids: Tensor, visible: Tensor, held: Tensor, cache: Cache) -> Tensor:
-        """Last hidden states (B, n, d) of new tokens (B, n).
+    def patch(self, *, skip_unwanted: bool) -> None:
+        """Let the body run with our attention."""
+        self.patched = patch_body(self.model.base_model, skip_unwanted=skip_unwanted)
 
-        `visible` (B, n, K) says which of the K tokens held (the new ones last) each new one sees, `held`
-        (B, K) at which positions they stand.
+    def end_of_text(self, *others: Any) -> set[int]:
+        """Tokens that end a text: of generation config, config and `others`, if they can be drawn.
+
+        Some models use -1 for "none".
         """
-        positions = held[:, held.shape[1] - token_ids.shape[1] :]
+        found: set[int] = set()
+        for source in (self.model.generation_config, self.model.config, *others):
+            eos = getattr(source, "eos_token_id", None)
+            for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
+                if type(token) is not int:
+                    raise ModelError(
+                        f"eos_token_id is {shown(eos)} in its configuration; a token's number is needed"
+                    )
+                found.add(token)
+        return {token for token in found if 0 <= token < self.vocabulary}
+
+    @torch.no_grad()
+    def body(self, token_ids: Tensor, visible: Tensor, positions: Tensor, key_values: Cache) -> Tensor:
+        """Last hidden states (B, n, d) of new tokens (B, n), run unpatched.
+
+        `visible` (B, n, K) says which of the K tokens held (the new ones last) each new one sees, `positions`
+        (B, K) are those of all tokens held.
+        """
+        own = positions[:, positions.shape[1] - token_ids.shape[1] :]
         output = self.model.base_model(
             input_ids=token_ids,
-            position_ids=positions,
-            attention_mask=self._masks.additive(visible, positions, held, self.dtype),
-            past_key_values=cache,
+            position_ids=own,
+            attention_mask=self._masks.additive(visible, own, positions, self.dtype),
+            past_key_values=key_values,
             use_cache=True,
         )
         states: Tensor = output.last_hidden_state
@@ -116,14 +127,14 @@ class Network:
         """Logits (N, V), float32, of states (N, d)."""
         rows = self.rows_at_a_time
         parts = [self._head_forward(states[i : i + rows]) for i in range(0, len(states), rows)]
-        if len(parts) == 1:  # no copy of so much
+        if len(parts) == 1:  # avoids a large copy
             return parts[0]
         return torch.cat(parts) if parts else torch.zeros((0, self.vocabulary), device=self.device)
 
     @property
     def rows_at_a_time(self) -> int:
         """How many rows of logits may exist at once."""
-        most = _HEAD_ELEMENTS if self.device.type == "cpu" else _HEAD_ELEMENTS_ELSEWHERE
+        most = _MAX_LOGITS if self.device.type == "cpu" else _MAX_LOGITS_ON_GPU
         return max(1, most // self.vocabulary)
 
     def _head_forward(self, states: Tensor) -> Tensor:
@@ -132,8 +143,8 @@ class Network:
         return logits.float()
 
 
-class _Given:
-    """A body's output that holds given states and answers None to every other question."""
+class _GivenOutput:
+    """A body's output that holds given states and None in every other field."""
 
     def __init__(self, states: Tensor) -> None:
         self.last_hidden_state = states
@@ -147,22 +158,32 @@ class _Given:
 
 
 class _GivenBody(nn.Module):
-    """Stands in for the body, and for any part of it: its states are what it is given."""
+    """Replaces the body, and any part of it: returns its inputs as states."""
 
     def __getattr__(self, name: str) -> Any:
         return self
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Given:
-        return _Given(inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _GivenOutput:
+        return _GivenOutput(inputs_embeds)
+
+
+def _head_of(model: Any) -> Any:
+    """The model's own forward without its body (a shallow copy that shares the weights)."""
+    head = copy.copy(model)
+    head.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _GivenBody()}
+    return head
+
+
+def _rope(config: Any) -> dict[str, Any]:
+    return getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
 
 
 def _steady_length(config: Any) -> int | None:
-    """Up to how many tokens the rotary positions of a sequence do not depend on how many there are.
+    """Up to how many tokens rotary positions do not depend on the sequence's length; None for any number.
 
-    None where they never do. With "longrope" one token more turns the keys of all tokens, those of a shared
-    prefix too.
+    With "longrope" one token more rotates the keys of all tokens, also those of a shared prefix.
     """
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rope = _rope(config)
     of_kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]  # of each kind of layer
     known = getattr(config, "original_max_position_embeddings", None)
     turning = [one for one in of_kinds if one.get("rope_type", one.get("type")) in ("longrope", "su")]
@@ -170,8 +191,39 @@ def _steady_length(config: Any) -> int | None:
     return min((length for length in found if length), default=None)
 
 
-def _head_of(model: Any) -> Any:
-    """The model's own forward without its body (a shallow copy; the weights are shared)."""
-    head = copy.copy(model)
-    head.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _GivenBody()}
-    return head
+class _Masks:
+    """Attention masks for rows that hold trees of tokens, for each kind of attention layer of a model."""
+
+    def __init__(self, config: Any) -> None:
+        kinds = set(getattr(config, "layer_types", None) or ())
+        if "chunked_attention" in kinds or "local" in (getattr(config, "attention_layers", None) or ()):
+            raise ModelError(
+                f"models of type {config.model_type!r} have local attention of a kind not supported"
+            )
+        self.window = getattr(config, "sliding_window", None)
+        if not getattr(config, "use_sliding_window", True):
+            self.window = None
+        self.mixed = bool(self.window) and _SLIDING in kinds  # only some layers are local
+        layers = getattr(config, "layer_types", None) or [_SLIDING] * config.num_hidden_layers
+        self.windows = [self.window if kind == _SLIDING or not self.mixed else None for kind in layers]
+
+    def additive(
+        self, visible: Tensor, positions: Tensor, held: Tensor, dtype: torch.dtype
+    ) -> Tensor | dict[str, Tensor]:
+        """The mask (B, 1, n, K) to add to attention scores, or one for each kind of layer.
+
+        `visible` (B, n, K) says whether a new token follows a held one in the tree (or is it), `positions`
+        (B, n) are those of the new tokens, `held` (B, K) those of all tokens held.
+        """
+        if not self.window:
+            return _as_floats(visible, dtype)
+        near = held[:, None, :] > positions[:, :, None] - self.window
+        if self.mixed:
+            return {_FULL: _as_floats(visible, dtype), _SLIDING: _as_floats(visible & near, dtype)}
+        return _as_floats(visible & near, dtype)
+
+
+def _as_floats(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a token is seen, the lowest number of `dtype` elsewhere."""
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]

@@ -2,34 +2,50 @@
 
 Both sides of a pair read "Question: x\\nAnswer: y" (spec section 5, point 4); the verdict is the argmax.
 Float32 throughout, on every device: half precision moves logits by far more than `CLOSE`.
+
+The classification heads of BERT and its relatives read the first token only. So the last layer runs, beyond
+keys and values, only there: of L layers, this saves about 1/L of the work.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForSequenceClassification
 
+from semcal.engine.checkpoints import as_model_error, choose_device, read_checkpoint, read_config, revision_of
 from semcal.engine.equivalence import Triple
-from semcal.engine.first_token import first_token_only
-from semcal.engine.loading import choose_device, files_hash, in_words, read_checkpoint, read_config
-from semcal.engine.pair_tokens import encoded_whole, pair_tokens_of
+from semcal.engine.tokenization import encode_pairs, pair_encoder_for
 from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.recalibration.places import NLI_MODEL, place_of
+from semcal.hub_names import NLI_MODEL, locate
 
-__all__ = ["CrossEncoder"]
+__all__ = ["CrossEncoder", "FirstTokenLayer", "entailment_index", "first_token_only"]
 
-#: A margin below this is decided by the pair run alone, so that no batch's company can flip a verdict.
+#: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
 CLOSE = 1e-4
 #: Tokens in a batch, padding included.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 #: One encoded pair: input_ids, attention_mask and whatever else the tokenizer gives, without padding.
 Encoded = dict[str, list[int]]
+
+#: Difference of logits, relative to the largest, up to which a shortened classifier gives the same.
+_SAME = 1e-4
+#: Length and number of the inputs on which it is compared; the last is padded from half of its length.
+_TOKENS, _INPUTS = 12, 4
+#: Reads the attributes that a layer must have.
+_LAYOUT = attrgetter(
+    *(f"attention.self.{part}" for part in ("query", "key", "value", "num_attention_heads")),
+    *("attention.self.attention_head_size", "attention.output", "intermediate", "output"),
+)
 
 
 class CrossEncoder:
@@ -42,7 +58,7 @@ class CrossEncoder:
     tokenizer : transformers.PreTrainedTokenizerBase
         Encodes the two sides as a pair, as the model was trained.
     name, revision : str
-        What the verdicts are filed under.
+        The key under which verdicts are stored.
 
     Attributes
     ----------
@@ -67,7 +83,7 @@ class CrossEncoder:
         self._entailment = entailment_index(model.config.id2label, name=name)
         self._model = first_token_only(model.eval().requires_grad_(False))
         self._tokenizer = tokenizer
-        self._pairs = pair_tokens_of(tokenizer)
+        self._pair_encoder = pair_encoder_for(tokenizer)
         self._longest = _longest_input(model, tokenizer)
 
     @classmethod
@@ -91,9 +107,8 @@ class CrossEncoder:
             If it cannot be loaded, has no trained classification head, or does not name its labels.
         """
         where = choose_device(device)
-        place = place_of(name_or_dir, NLI_MODEL, revision=revision)
-        source, name = place.source, place.name
-        what = f"cannot load the NLI model {name!r}"
+        place = locate(name_or_dir, NLI_MODEL, revision=revision)
+        what = f"cannot load the NLI model {place.name!r}"
         read_config(what, place, revision)
         tokenizer, model, report = read_checkpoint(
             what, place, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
@@ -103,7 +118,7 @@ class CrossEncoder:
                 f"{what}: the files lack {', '.join(sorted(report['missing_keys']))}; "
                 "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
             )
-        found = files_hash(Path(source)) if Path(source).is_dir() else str(model.config._commit_hash)
+        found = revision_of(place, model.config)
         rows = model.get_input_embeddings().num_embeddings
         beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
         if beyond:
@@ -111,8 +126,8 @@ class CrossEncoder:
                 f"{what}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
                 "knows; the two do not belong together"
             )
-        with in_words(what, source):
-            return cls(model.to(where), tokenizer, name=name, revision=found)
+        with as_model_error(what, place.source):
+            return cls(model.to(where), tokenizer, name=place.name, revision=found)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
@@ -133,7 +148,7 @@ class CrossEncoder:
         return [margin > 0 for margin in margins]
 
     def _encode(self, triples: Sequence[Triple]) -> list[Encoded]:
-        """Token ids of each pair, cut to what the model can read; says once that it had to cut."""
+        """Encode each pair, truncated to what the model can read; warns at the first truncation."""
         if not triples:
             return []
         sides = [(_side(q, a), _side(q, b)) for q, a, b in triples]
@@ -153,15 +168,14 @@ class CrossEncoder:
         return encoded
 
     def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
-        """Encode pairs by their sides, or by the model's own tokenizer where that is not the same."""
-        if self._pairs is not None:
-            return self._pairs.encode(sides, longest=longest)
-        cut = {} if longest is None else {"truncation": "longest_first", "max_length": longest}
-        return encoded_whole(self._tokenizer, sides, **cut)
+        if self._pair_encoder is not None:
+            return self._pair_encoder.encode(sides, longest=longest)
+        truncation = {} if longest is None else {"truncation": "longest_first", "max_length": longest}
+        return encode_pairs(self._tokenizer, sides, **truncation)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:
-        """Entailment logit less the best other, of pairs run in one batch."""
+        """Entailment logit minus the largest other one, of pairs run in one batch."""
         logits = self._model(**self._padded(pairs)).logits.float().cpu()  # (B, labels)
         if not torch.isfinite(logits).all():
             raise ModelError(f"{self.name} gives logits that are not finite; are its weights damaged?")
@@ -171,7 +185,7 @@ class CrossEncoder:
         return margins
 
     def _padded(self, pairs: Sequence[Encoded]) -> dict[str, torch.Tensor]:
-        """Equal lengths by padding on the right, as tensors (B, longest) on the model's device."""
+        """Tensors (B, longest) on the model's device, padded on the right."""
         fill = {
             "input_ids": self._tokenizer.pad_token_id,
             "token_type_ids": self._tokenizer.pad_token_type_id,
@@ -223,7 +237,7 @@ def _side(question: str, answer: str) -> str:
 
 
 def _batches(encoded: Sequence[Encoded], budget: int) -> Iterator[list[int]]:
-    """Indices of pairs of like length, longest first, each batch within a budget of padded tokens."""
+    """Indices of pairs of similar length, longest first; each batch has at most `budget` padded tokens."""
     lengths = [len(pair["input_ids"]) for pair in encoded]
     order = sorted(range(len(encoded)), key=lambda index: -lengths[index])
     while order:
@@ -233,10 +247,90 @@ def _batches(encoded: Sequence[Encoded], budget: int) -> Iterator[list[int]]:
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:
-    """Tokens that the model can read: what tokenizer, config and position table all allow."""
+    """Tokens that the model can read: the least limit of tokenizer, config and position table."""
     limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             reserved = 0 if module.padding_idx is None else module.padding_idx + 1
             limits.append(module.num_embeddings - reserved)
     return int(min(limit for limit in limits if limit and limit > 0))
+
+
+class FirstTokenLayer(nn.Module):
+    """A BERT-style encoder layer, evaluated at the first token only.
+
+    Parameters
+    ----------
+    layer : torch.nn.Module
+        With ``attention.self.{query, key, value}``, ``attention.output``, ``intermediate`` and ``output``.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any
+    ) -> Tensor:
+        """Map (B, L, d) to (B, 1, d); the mask may be bool or added to the scores, (B, 1, 1 or L, L)."""
+        layer, attention = self.layer, self.layer.attention.self
+        first = hidden_states[:, :1]
+        split = (attention.num_attention_heads, attention.attention_head_size)
+        query = attention.query(first).unflatten(2, split).transpose(1, 2)
+        key = attention.key(hidden_states).unflatten(2, split).transpose(1, 2)
+        value = attention.value(hidden_states).unflatten(2, split).transpose(1, 2)
+        mask = None if attention_mask is None else attention_mask[:, :, :1]
+        output = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = layer.attention.output(output.transpose(1, 2).flatten(2), first)
+        read: Tensor = layer.output(layer.intermediate(attended), attended)
+        return read
+
+
+def first_token_only(model: Any) -> Any:
+    """Return the same classifier with a `FirstTokenLayer` at the end; `model` itself if that is not possible.
+
+    Both must give the same logits on some test inputs. So a model with another layout, or a head that reads
+    other tokens, is returned as it is. The weights are shared, `model` is not changed.
+    """
+    try:
+        shortened = _shortened(model)
+    except AttributeError:  # another layout
+        return model
+    expected = _test_logits(model)
+    try:
+        found = _test_logits(shortened)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers take other arguments
+        return model
+    if found.shape != expected.shape:
+        return model
+    same = bool((expected - found).abs().max() <= _SAME * expected.abs().max())
+    return shortened if same else model
+
+
+def _shortened(model: Any) -> Any:
+    found = copy.copy(model)
+    found._modules = dict(model._modules)
+    layers = _copy_part(_copy_part(_copy_part(found, model.base_model_prefix), "encoder"), "layer")
+    _LAYOUT(layers[-1])
+    layers._modules[str(len(layers) - 1)] = FirstTokenLayer(layers[-1])
+    return found
+
+
+def _copy_part(parent: Any, name: str) -> Any:
+    """Replace a submodule by a shallow copy: the same weights, another table of submodules."""
+    part = copy.copy(getattr(parent, name))
+    part._modules = dict(part._modules)
+    parent._modules[name] = part
+    return part
+
+
+@torch.inference_mode()
+def _test_logits(model: Any) -> Tensor:
+    """Logits (_INPUTS, labels) of random inputs."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.config.vocab_size, (_INPUTS, _TOKENS), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[-1, _TOKENS // 2 :] = 0
+    where = model.device
+    found: Tensor = model(input_ids=ids.to(where), attention_mask=mask.to(where)).logits
+    return found.float()

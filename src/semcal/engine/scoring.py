@@ -1,47 +1,131 @@
-"""Given answers in two passes: the prompts, then the trees of their answers, every node once."""
+"""Log-probabilities of given answers, and rescoring of draws that were cut or reached the token limit.
+
+Given answers take two passes: the prompts, then the trees of their answers, every node once.
+
+Of a draw that was cut, its first tokens and an end of turn are scored (spec 5.2). Decoding has read the
+distribution after each of these tokens already, so it records there what closing tokens cost. Only after the
+last token of a draw that reached the limit nothing has been read; that token then runs within decoding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.drawing import numbers
-from semcal.engine.forest import Forest, Growth
-from semcal.engine.riders import Reading, log_probs
+from semcal.engine.ats_state import ModelOutputs, log_probs
+from semcal.engine.chat import ChatFormat
+from semcal.engine.decoding import Samples
+from semcal.engine.drawing import check_not_nan
+from semcal.engine.language_model import Cut, Generation
+from semcal.engine.tree_cache import NewTokens, TreeCache
 from semcal.recalibration import AnyRecalibrator
 
-__all__ = ["AnswerStates", "answer_log_probs", "answer_states", "own_states"]
+__all__ = ["AnswerStates", "Rescoring", "answer_log_probs", "answer_states", "own_states"]
+
+_Ids = tuple[int, ...]
+_Scores = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class AnswerStates:
-    """States that predict the tokens of a batch's answers.
+    """Outputs that predict the tokens of a batch's answers."""
 
-    Attributes
+    outputs: ModelOutputs  # (F, ...), one for each distinct beginning of an answer
+    node: Tensor  # (N,) int64, by question, answer and position: the output that predicts each answer token
+
+
+def answer_states(
+    cache: TreeCache, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
+) -> AnswerStates:
+    """Outputs at the positions that predict the tokens of given answers.
+
+    Parameters
     ----------
-    read : Reading
-        (F, ...), one for each distinct beginning of an answer.
-    node : torch.Tensor
-        (N,) int64, for each answer token, by question, answer and position, the state that predicts it.
+    cache : TreeCache
+        A cache of the shared prefix, which is used up.
+    prompts : sequence of sequence of int
+        Per question all tokens of the prompt.
+    answers : sequence of sequence of sequence of int
+        Per question the token ids of each answer.
     """
+    ends, trees, extended = _run(cache, prompts, answers, whole=False)
+    node = [
+        row if place < 0 else len(prompts) + place
+        for row, of_row in enumerate(trees.predicts)
+        for path in of_row
+        for place in path
+    ]
+    distinct, at = torch.unique(torch.tensor(node, dtype=torch.long), return_inverse=True)
+    return AnswerStates(ModelOutputs.concatenate([ends, *extended])[distinct.to(ends.states.device)], at)
 
-    read: Reading
-    node: Tensor
+
+def answer_log_probs(
+    cache: TreeCache, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
+) -> Tensor:
+    """Log-probability (N,) of each token of the answers, `targets` (N,), at the output that predicts it.
+
+    Logits exist for a limited number of outputs at a time. ModelError if some are no distribution.
+    """
+    result = torch.zeros(len(targets))
+    rows = cache.network.rows_at_a_time
+    for start in range(0, len(found.outputs), rows):
+        part = found.outputs[start : start + rows]
+        scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
+        here = (found.node >= start) & (found.node < start + rows)
+        at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
+        result[here] = check_not_nan(scored[at].float().cpu())
+    return result
+
+
+def own_states(
+    cache: TreeCache,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    *,
+    whole: bool,
+) -> list[Tensor]:
+    """States (n, d) of each question's own prompt tokens, then of each answer's tokens but the last.
+
+    Parameters are those of `answer_states`, and `whole`: whether all tokens of the prompt after the shared
+    prefix count, or only the last, which predicts the first token of an answer.
+    """
+    own, trees, extended = _run(cache, prompts, answers, whole=whole)
+    lengths = [len(prompt) - cache.prefix_length if whole else 1 for prompt in prompts]
+    states = ModelOutputs.concatenate([own, *extended]).states
+    kept, start, behind = [], 0, len(own)
+    for length, of_row in zip(lengths, trees.predicts, strict=True):
+        nodes = [behind + place for path in of_row for place in path[1:]]
+        kept.append(states[torch.tensor([*range(start, start + length), *nodes], device=states.device)])
+        start += length
+    return kept
 
 
 @dataclass(frozen=True)
 class _Trees:
-    """The distinct beginnings of all answers of a batch, and where each answer's tokens are predicted.
+    """The distinct beginnings of all answers of a batch, and where each answer's tokens are predicted."""
 
-    `predicts` lists, by question and answer, the node whose state predicts each token: -1 for the end of the
-    prompt, else the place of a token of the trees.
-    """
-
-    growth: Growth
+    new: NewTokens
+    #: By question and answer, the node that predicts each token: -1 for the end of the prompt, else the place
+    #: of a token of the trees.
     predicts: list[list[list[int]]]
+
+
+def _run(
+    cache: TreeCache,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    *,
+    whole: bool,
+) -> tuple[ModelOutputs, _Trees, list[ModelOutputs]]:
+    """Outputs of the prompts; the trees; their outputs, if there are any."""
+    own = cache.prefill(prompts, whole=whole)
+    trees = _trees(answers, cache.slots)
+    return own, trees, [cache.extend(trees.new)] if len(trees.new) else []
 
 
 def _trees(answers: Sequence[Sequence[Sequence[int]]], first: int) -> _Trees:
@@ -64,89 +148,99 @@ def _trees(answers: Sequence[Sequence[Sequence[int]]], first: int) -> _Trees:
                     rows.append(row)
                 node = children[node, token]
                 of_row[-1].append(node)
-    return _Trees(Growth(torch.tensor(tokens), torch.tensor(rows), _padded(paths)), predicts)
+    return _Trees(NewTokens(torch.tensor(tokens), torch.tensor(rows), _padded(paths)), predicts)
 
 
 def _padded(paths: Sequence[Sequence[int]]) -> Tensor:
-    """(N, T), -1 behind the shorter paths."""
+    """(N, T), -1 after the shorter paths."""
     width = max(map(len, paths), default=0)
     return torch.tensor([[*path, *[-1] * (width - len(path))] for path in paths], dtype=torch.long)
 
 
-def answer_states(
-    forest: Forest, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
-) -> AnswerStates:
-    """States at the positions that predict the tokens of given answers.
+class Rescoring:
+    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them.
 
     Parameters
     ----------
-    forest : Forest
-        A forest that holds the shared prefix. It is used up.
-    prompts : sequence of sequence of int
-        Per question all tokens of the prompt.
-    answers : sequence of sequence of sequence of int
-        Per question the token ids of each answer.
+    chat_format : ChatFormat
+        What ends a turn.
+    cut : callable
+        Decides from the draw's text and from whether it is finished.
     """
-    ends, trees, grown = _grown(forest, prompts, answers, whole=False)
-    node = [
-        row if place < 0 else len(prompts) + place
-        for row, of_row in enumerate(trees.predicts)
-        for path in of_row
-        for place in path
-    ]
-    distinct, at = torch.unique(torch.tensor(node, dtype=torch.long), return_inverse=True)
-    return AnswerStates(Reading.joined([ends, *grown])[distinct.to(ends.states.device)], at)
+
+    def __init__(self, chat_format: ChatFormat, cut: Cut) -> None:
+        self._format = chat_format
+        self._cut = cut
+        self._completions: dict[_Ids, _Ids | None] = {}
+        self.closing_tokens = _closing_tokens(chat_format)
+
+    def completion(self, generation: Generation) -> _Ids | None:
+        """The tokens that are scored in place of a draw's own; None where its own are."""
+        key = generation.token_ids
+        if key not in self._completions:
+            end = self._cut(generation)
+            self._completions[key] = None if end is None else self._format.complete(generation, end)
+        return self._completions[key]
+
+    def run_last_token(self, token_ids: _Ids) -> bool:
+        """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
+        wanted = self.completion(Generation(self._format.text(token_ids), token_ids, (), finished=False))
+        return wanted is not None and wanted[:-1] == token_ids
+
+    def rescored(self, draws: Sequence[Generation], samples: Samples, which: int) -> list[Generation]:
+        """The draws of a question with the scores that its samples hold.
+
+        Parameters
+        ----------
+        draws : sequence of Generation
+            The draws of one question under one recalibrator.
+        samples : Samples
+            Of the question, decoded with this object's closing tokens.
+        which : int
+            The recalibrator.
+        """
+        if not any(map(self.completion, draws)):
+            return list(draws)
+        known = _known(draws, samples.closing_log_probs[which], self.closing_tokens)
+        return [self._with_score(draw, lambda tokens: _look_up(known, tokens)) for draw in draws]
+
+    def missing(self, draws: Sequence[Generation]) -> list[_Ids]:
+        """Distinct token sequences that still have to be scored for the draws."""
+        wanted = (self.completion(draw) for draw in draws if draw.rescored is None)
+        return list(dict.fromkeys(tokens for tokens in wanted if tokens is not None))
+
+    def with_scores(self, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]) -> list[Generation]:
+        """The draws with the missing scores."""
+        return [self._with_score(draw, scores.get) for draw in draws]
+
+    def _with_score(self, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+        tokens = self.completion(draw)
+        if tokens is None or draw.rescored is not None:
+            return draw
+        return replace(draw, rescored=find(tokens))
 
 
-def answer_log_probs(
-    forest: Forest, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
-) -> Tensor:
-    """Log-probability (N,) of each token of the answers, `targets` (N,), at the state that predicts it.
-
-    Logits exist for a limited number of states at a time. ModelError if a state's are no distribution.
-    """
-    result = torch.zeros(len(targets))
-    rows = forest.network.rows_at_a_time
-    for start in range(0, len(found.read), rows):
-        part = found.read[start : start + rows]
-        scored = log_probs(recalibrator, forest.network.logits(part.states), part, forest.riders)
-        here = (found.node >= start) & (found.node < start + rows)
-        at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
-        result[here] = numbers(scored[at].float().cpu())
-    return result
+def _known(
+    draws: Sequence[Generation], closing: NDArray[np.float32], closing_tokens: Sequence[int]
+) -> dict[_Ids, dict[int, float]]:
+    """Known log-probabilities after each beginning of the draws; `closing` (m, steps + 1, W) may be NaN."""
+    known: dict[_Ids, dict[int, float]] = {}
+    for draw, of_steps in zip(draws, closing.tolist(), strict=True):
+        for step, values in enumerate(of_steps[: len(draw.token_ids) + 1]):
+            after = known.setdefault(draw.token_ids[:step], {})
+            after.update((token, x) for token, x in zip(closing_tokens, values, strict=True) if x == x)
+            if step < len(draw.token_ids):
+                after[draw.token_ids[step]] = draw.token_log_probs[step]
+    return known
 
 
-def own_states(
-    forest: Forest,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    *,
-    whole: bool,
-) -> list[Tensor]:
-    """States of each question's own prompt tokens, then of each answer's tokens but the last (n, d).
-
-    Parameters are those of `answer_states`, and `whole`: whether all tokens of the prompt behind the shared
-    prefix count, or the last alone, which predicts the first token of an answer.
-    """
-    own, trees, grown = _grown(forest, prompts, answers, whole=whole)
-    lengths = [len(prompt) - forest.prefix if whole else 1 for prompt in prompts]
-    states = Reading.joined([own, *grown]).states
-    kept, start, behind = [], 0, len(own)
-    for length, of_row in zip(lengths, trees.predicts, strict=True):
-        nodes = [behind + place for path in of_row for place in path[1:]]
-        kept.append(states[torch.tensor([*range(start, start + length), *nodes], device=states.device)])
-        start += length
-    return kept
+def _look_up(known: Mapping[_Ids, Mapping[int, float]], tokens: _Ids) -> _Scores | None:
+    found = [known.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
+    return None if None in found else tuple(x for x in found if x is not None)
 
 
-def _grown(
-    forest: Forest,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    *,
-    whole: bool,
-) -> tuple[Reading, _Trees, list[Reading]]:
-    """What is read of the prompts; the trees; what is read of these, if there are any."""
-    own = forest.plant(prompts, whole=whole)
-    trees = _trees(answers, forest.slots)
-    return own, trees, [forest.grow(trees.growth)] if len(trees.growth) else []
+def _closing_tokens(chat_format: ChatFormat) -> _Ids:
+    """The tokens that may end a scored answer: the end of turn, alone and merged with a full stop."""
+    sentence = tuple(chat_format.tokenizer("a.", add_special_tokens=False)["input_ids"])
+    merged = chat_format.complete(Generation("a.", sentence, (), finished=False), len("a."))
+    return tuple(dict.fromkeys((*chat_format.end_of_turn[:1], *merged[-1:])))

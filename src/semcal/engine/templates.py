@@ -1,7 +1,7 @@
-"""Chat templates are programs that come with a checkpoint: rendered with every failure put into words.
+"""Rendering chat templates, which are programs that come with a checkpoint, safely.
 
-They run in Jinja's sandbox, which bounds neither time nor memory. So a template is tried when its model is
-loaded, within limits of both, and no rendering may be longer than its messages call for.
+They run in Jinja's sandbox, which limits neither time nor memory. So a template is tried within limits of
+both when its model is loaded, and no rendering may be much longer than its messages.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jinja2.exceptions import TemplateError
 
 from semcal.errors import ModelError
 
-__all__ = ["render", "try_template"]
+__all__ = ["check_template", "render"]
 
 Messages = Sequence[Mapping[str, str]]
 
 #: Characters that a template may add to its messages.
 MOST_CHARACTERS = 10**6
-#: Lines of a compiled template that may run while it is tried, and bytes of memory that it may take.
+#: Limits while it is tried: lines of the compiled template that run, and bytes of memory.
 MOST_STEPS, MOST_BYTES = 10**6, 2**28
 
 
@@ -41,7 +41,7 @@ def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
         text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
     except TemplateError:
         raise
-    except Exception as error:  # it is a program: it raises what it likes
+    except Exception as error:  # a template may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ModelError(f"the model's chat template fails ({reason[:200]}); {_REMEDY}") from error
     most = MOST_CHARACTERS + 2 * sum(len(message["content"]) for message in messages)
@@ -50,8 +50,8 @@ def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
     return text
 
 
-def try_template(tokenizer: Any) -> None:
-    """Render a small chat within limits; a template that refuses it says so when it is used.
+def check_template(tokenizer: Any) -> None:
+    """Render a small chat within limits; a template that refuses it fails when it is used.
 
     Raises
     ------
@@ -70,7 +70,7 @@ _REMEDY = "mend chat_template in its tokenizer's files, or use another checkpoin
 
 @contextmanager
 def _limited_steps() -> Iterator[None]:
-    """Bound how many lines of compiled templates run in this thread."""
+    """Limit how many lines of compiled templates run in this thread."""
     before, steps = sys.gettrace(), 0
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
@@ -92,7 +92,7 @@ def _limited_steps() -> Iterator[None]:
 
 @contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Bound what the process may take beyond what it has, where the system can (Linux)."""
+    """Limit the process's additional memory, where the system can (Linux)."""
     try:
         import resource
 

@@ -65,7 +65,7 @@ class CachedEquivalence:
     Parameters
     ----------
     inner : Equivalence
-        Asked about what the file does not know. Its name and revision are part of every key.
+        Request about what the file does not know. Its name and revision are part of every key.
     path : str or Path
         The file; made, with its folder, where there is none.
 

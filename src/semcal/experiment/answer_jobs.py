@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.truncation import Truncation
+from semcal.engine.drawing import Truncation
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.question_sets import questions_of
 from semcal.experiment.shelf import Shelf

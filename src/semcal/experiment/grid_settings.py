@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from semcal.engine.memory import parse_size
+from semcal.engine.loading import parse_size
 from semcal.errors import UsageError
 from semcal.experiment.paths import check_slugs
 from semcal.qa.grading import RuleGrader, Thresholds

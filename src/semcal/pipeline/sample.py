@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from semcal.engine.drawing import Truncation
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
-from semcal.engine.truncation import Truncation
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
@@ -257,7 +257,7 @@ def check_question(
     batches that they would run in without it.
     """
     steps = _limit(max_new_tokens, open_book=question.context is not None)
-    for error in model.sampling_misfits(
+    for error in model.invalid_prompts_for_sampling(
         asking.prompts(model, [question]), recalibrators=recalibrators, m=m, max_new_tokens=steps
     ):
         raise error

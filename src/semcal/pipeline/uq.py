@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from semcal.engine.clustering import LINKAGES
-from semcal.engine.equivalence import Equivalence, load_equivalence
+from semcal.engine.drawing import Truncation
+from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.engine.truncation import Truncation
+from semcal.engine.loading import load_equivalence
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import Fit

@@ -25,7 +25,7 @@ __all__ = ["AloneAtFirst", "Workers"]
 
 #: What worker processes that hold models import before they part, so that this is done once.
 PRELOAD = (
-    "semcal.engine.loading",
+    "semcal.engine.causal_lm",
     "semcal.engine.nli",
     "transformers.generation.utils",
     "transformers.modeling_utils",

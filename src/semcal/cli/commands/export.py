@@ -30,8 +30,8 @@ from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.engine.checkpoint import Checkpoint
-    from semcal.engine.folding import Folded
+    from semcal.export.checkpoint import Checkpoint
+    from semcal.export.folding import Folded
     from semcal.recalibration import Fitted, Provenance
 
 __all__ = ["claim", "command"]
@@ -40,7 +40,7 @@ __all__ = ["claim", "command"]
 OPENAI_MAX = 2.0
 SNIPPET = """\
 {origin}
-from semcal.engine import TemperatureProcessor
+from semcal.export import TemperatureProcessor
 from transformers import LogitsProcessorList
 
 processors = LogitsProcessorList([TemperatureProcessor({temperature!r}, model=model)])
@@ -84,8 +84,8 @@ def command(
     As sampling settings with everything that truncates switched off, as a logits processor for
     transformers, or (--fold) as a checkpoint whose logits are divided by T already.
     """
-    from semcal.recalibration import from_pretrained
-    from semcal.recalibration.handover import SERVERS, origin, single_temperature, solver_of
+    from semcal.export import SERVERS, origin
+    from semcal.recalibration import from_pretrained, single_temperature, solver_of
 
     if (format is None) != fold:
         raise UsageError("give either --format NAME or --fold --model DIR --out DIR")
@@ -101,7 +101,7 @@ def command(
             raise UsageError("--fold needs the checkpoint (--model DIR) and where its copy goes (--out DIR)")
         if dry_run:
             return _fold_plan(temperature, checkpoint, out)
-        from semcal.engine import fold as fold_in
+        from semcal.export import fold as fold_in
 
         done = fold_in(
             checkpoint,
@@ -133,12 +133,12 @@ def claim(options: Mapping[str, Any]) -> Claim | None:
     if out is None:
         return None
     if options["fold"]:
-        from semcal.engine.checkpoint import is_folded
+        from semcal.export.checkpoint import is_folded
 
         return Claim(
             out, is_folder=True, inside=False, replaceable=is_folded(out), holds="a folded checkpoint already"
         )
-    from semcal.recalibration.handover import SERVERS
+    from semcal.export import SERVERS
 
     own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
     begun = out.is_dir() and all(path.name in own for path in own_files(out))
@@ -163,7 +163,7 @@ def _warn_of_steps(fitted: Fitted) -> None:
 
 def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoint | None:
     """The checkpoint of --model: the one that was fitted on, with no temperature folded in."""
-    from semcal.engine.checkpoint import open_checkpoint, refuse_folded
+    from semcal.export.checkpoint import open_checkpoint, refuse_folded
 
     if model is None:
         return None
@@ -182,7 +182,7 @@ def _content(
     checkpoint: Checkpoint | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
-    from semcal.recalibration.handover import generation_config, request_parameters
+    from semcal.export import generation_config, request_parameters
 
     if format == "logits-processor":
         belonging = _belonging(temperature, provenance, provenance.revision)

@@ -13,7 +13,7 @@ from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.analyses.pair_scores import over_runs
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import bootstrap
-from semcal.qa.groups import several
+from semcal.qa.questions import several
 
 __all__ = ["answers", "base_accuracies", "base_candidate", "exponent", "growth"]
 

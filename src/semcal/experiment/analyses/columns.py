@@ -19,9 +19,9 @@ from semcal.errors import InputError, StoreError
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading, run_seed
 from semcal.pipeline.rows import identity, log_likelihoods_of
+from semcal.qa.first_answer import is_refusal
 from semcal.qa.grading import Grader, members_to_grade
-from semcal.qa.groups import Ties, ties_of
-from semcal.qa.refusals import is_refusal
+from semcal.qa.questions import Ties, ties_of
 
 __all__ = ["Columns", "Floats", "one_member_correct", "read_columns"]
 

@@ -13,7 +13,7 @@ from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.analyses.pair_scores import PairScores, row_names
 from semcal.metrics import Contrast
 from semcal.metrics import correlations as pearson
-from semcal.metrics.resampling import drawn_weights
+from semcal.metrics.resamples import draw_counts
 
 __all__ = ["SHOWN", "correlations", "distributions", "mean_correlation"]
 
@@ -96,8 +96,8 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
     values = np.stack(confidences)
     values = values - values.mean(axis=(1, 2), keepdims=True)
     rng = np.random.default_rng(pair.options.seed)
-    drawn = drawn_weights(pair.n, pair.options.resamples, rng, pair.groups)
-    found = _mean_pearson(values, np.concatenate([np.ones((1, pair.n)), *drawn]).T)
+    counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups)
+    found = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
     return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
 
 

@@ -10,7 +10,7 @@ from semcal.errors import StoreError
 from semcal.experiment.analyses.columns import Columns, one_member_correct, read_columns
 from semcal.experiment.analyses.pair_scores import BOOTSTRAPPED, Key, MetricOptions, PairScores, stack_runs
 from semcal.experiment.finished import FinishedRun, Pair
-from semcal.qa.groups import several
+from semcal.qa.questions import several
 
 __all__ = ["GridScores"]
 

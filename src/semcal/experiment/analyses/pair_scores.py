@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from semcal import metrics
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.columns import Columns, Floats
-from semcal.metrics import CommonResamples, Interval
+from semcal.metrics import Interval, JointBootstrap
 
 Key = tuple[str, str]
 #: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
@@ -80,13 +80,6 @@ class PairScores:
     options: MetricOptions
     groups: NDArray[np.intp] | None = None  # (N,) which questions are resampled together; None: each alone
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process receives: enough for contrasts; intervals of single metrics stay here."""
-        return {
-            name: replace(value, if_calibrated=_elsewhere) if isinstance(value, CommonResamples) else value
-            for name, value in vars(self).items()
-        }
-
     @cached_property
     def by_run(self) -> dict[Key, dict[str, Floats]]:
         """Every metric of every run: (method, measure) → metric → [R]."""
@@ -125,18 +118,18 @@ class PairScores:
         return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
 
     @cached_property
-    def resampled(self) -> CommonResamples[Key]:
+    def resampled(self) -> JointBootstrap[Key]:
         """The metrics that get an interval, on common resamples of the questions."""
         names = [name for name in self.options.bootstrapped if name not in FITTED]
         return self._common(names, self.options.resamples)
 
     @cached_property
-    def fitted(self) -> CommonResamples[Key]:
+    def fitted(self) -> JointBootstrap[Key]:
         """Those that take a fit, on the first of these resamples."""
         return self._common(FITTED, min(FITTED_RESAMPLES, self.options.resamples))
 
-    def _common(self, names: Sequence[str], resamples: int) -> CommonResamples[Key]:
-        return metrics.common_resamples(
+    def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[Key]:
+        return metrics.joint_bootstrap(
             {key: (one.confidence, one.correct) for key, one in self.arrays.items()},
             metrics=names,
             groups=self.groups,
@@ -146,9 +139,9 @@ class PairScores:
         )
 
     @cached_property
-    def entropies(self) -> CommonResamples[tuple[str, str, str]]:
+    def entropies(self) -> JointBootstrap[tuple[str, str, str]]:
         """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
-        return metrics.common_resamples(
+        return metrics.joint_bootstrap(
             {
                 (*key, variant): (-one.entropy, correct)
                 for key, one in self.arrays.items()
@@ -159,10 +152,6 @@ class PairScores:
             resamples=self.options.resamples,
             seed=self.options.seed,
         )
-
-
-def _elsewhere(*_: object) -> Floats:
-    raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> dict[str, Any]:

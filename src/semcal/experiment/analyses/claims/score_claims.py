@@ -364,7 +364,7 @@ def _component_differences(scores: GridScores, metric: str) -> list[tuple[Contra
         here = [np.sqrt(part) for part in components(np.array([[one.value for one in row] for row in table]))]
         if np.isnan(here).any():
             continue
-        by_method, by_measure = components(np.array([[one.drawn for one in row] for row in table]))
+        by_method, by_measure = components(np.array([[one.resampled for one in row] for row in table]))
         drawn = np.sqrt(by_method) - np.sqrt(by_measure)
         row = {"model": model, "dataset": dataset, "method": float(here[0]), "measure": float(here[1])}
         parts.append((Contrast(float(here[0] - here[1]), drawn), row))

@@ -1,0 +1,232 @@
+"""`FallbackCache`: one row per question, each with a copy of the shared prefix, under our attention masks.
+
+It only asks a model to take a four-dimensional mask and a cache; it serves models whose attention cannot be
+replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from semcal.engine.ats_state import ModelOutputs
+from semcal.engine.network import Network
+from semcal.engine.tree_cache import NewTokens
+from semcal.recalibration import ATS
+
+__all__ = ["FallbackCache"]
+
+_ROOM = 64  # slots added beyond need when a buffer is full
+
+
+@dataclass
+class FallbackCache:
+    """Keys and values of a batch of questions, one row each; see `TreeCache`."""
+
+    network: Network
+    key_values: Cache
+    positions: Tensor  # (rows, K) int64, of the tokens held
+    prefix_length: int = 0
+    prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
+    ats_states: tuple[_ATSState, ...] = ()
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # whole prompts, by row
+    place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> row
+    column: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # slot -> column
+
+    @classmethod
+    def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> FallbackCache:
+        """Run the shared tokens, if there are any, in one row."""
+        positions = torch.zeros((1, 0), dtype=torch.long, device=network.device)
+        empty = Cache(layer_class_to_replicate=_BufferedLayer)
+        cache = cls(network, empty, positions, len(prefix))
+        if prefix:
+            count = len(prefix)
+            outputs = cache._run(torch.tensor([prefix]), torch.arange(count)[None], _causal_mask(count))
+            cache.prefix_states = outputs.states[0]
+        return cache
+
+    def with_ats(self, ats: Sequence[ATS]) -> FallbackCache:
+        cache = replace(self._repeated(1), ats_states=tuple(map(_ATSState, ats)))
+        for one in cache.ats_states if self.prefix_length else ():
+            visible = _causal_mask(self.prefix_length).to(self.network.device)
+            one.read(self.prefix_states[None], self.positions, visible)
+        return cache
+
+    @property
+    def ats(self) -> Sequence[ATS]:
+        return [one.recalibrator for one in self.ats_states]
+
+    @property
+    def slots(self) -> int:
+        return len(self.column)
+
+    @property
+    def bytes_per_token(self) -> int:
+        held = [states for layer in self.key_values.layers for states in (layer.keys, layer.values)]
+        return sum(states.shape[1] * states.shape[3] * states.element_size() for states in held)
+
+    def empty(self) -> FallbackCache:
+        return self._repeated(1)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> ModelOutputs:
+        rows = self._repeated(len(prompts))
+        self.key_values, self.positions, self.ats_states = rows.key_values, rows.positions, rows.ats_states
+        before = self.prefix_length
+        token_ids, lengths = _padded([prompt[before:] for prompt in prompts])
+        batch, width = token_ids.shape
+        self.lengths, self.place = before + lengths, torch.arange(batch)
+        visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
+        outputs = self._run(token_ids, torch.arange(before, before + width).expand(batch, width), visible)
+        if whole:
+            return outputs[torch.arange(width) < lengths[:, None]]
+        return outputs[torch.arange(batch), lengths - 1]
+
+    def extend(self, new: NewTokens) -> ModelOutputs:
+        row = self.place[new.row]
+        rank = _rank(row)
+        rows, width, held = len(self.positions), int(rank.max()) + 1, self.positions.shape[1]
+        token_ids = torch.zeros((rows, width), dtype=torch.long)
+        token_ids[row, rank] = new.token
+        positions = torch.zeros_like(token_ids)
+        positions[row, rank] = self.lengths[row] + new.depth - 1
+        self.column = torch.cat([self.column, held + rank])
+        outputs = self._run(token_ids, positions, self._visible(new, row, rank, held + width))
+        return outputs[row, rank]
+
+    def drop_except(self, rows: Tensor) -> None:
+        held = self.place[rows]
+        if len(held) == len(self.positions):
+            return
+        for layer in self.key_values.layers:
+            layer.batch_select_indices(held.to(self.network.device))
+        for one in self.ats_states:
+            one.layer.batch_select_indices(held.to(self.network.device))
+        self.positions, self.lengths = self.positions[held.to(self.positions.device)], self.lengths[held]
+        self.place = torch.full_like(self.place, -1)
+        self.place[rows] = torch.arange(len(rows))
+
+    def _visible(self, new: NewTokens, row: Tensor, rank: Tensor, columns: int) -> Tensor:
+        """(rows, width, K) whether a new token sees a held one: of its prompt or path, or itself."""
+        rows, width = len(self.positions), int(rank.max()) + 1
+        visible = torch.zeros((rows, width, columns), dtype=torch.bool)
+        visible[:, torch.arange(width), columns - width + torch.arange(width)] = True
+        visible[row, rank] |= torch.arange(columns) < self.lengths[row][:, None]
+        node, step = torch.nonzero(new.path >= 0, as_tuple=True)
+        visible[row[node], rank[node], self.column[new.path[node, step]]] = True
+        return visible
+
+    def _repeated(self, rows: int) -> FallbackCache:
+        """A cache of `rows` rows that each hold the first row of this one, without questions."""
+        layers = [_BufferedLayer.repeated(layer, rows) for layer in self.key_values.layers]
+        key_values = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=_BufferedLayer)
+        ats_states = tuple(one.repeated(rows) for one in self.ats_states)
+        positions = self.positions[:1].expand(rows, -1)
+        return FallbackCache(
+            self.network, key_values, positions, self.prefix_length, self.prefix_states, ats_states
+        )
+
+    def _run(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> ModelOutputs:
+        """Run new tokens (B, n); `visible` (B, n, K) says which of the tokens held each of them sees."""
+        device = self.network.device
+        positions, visible = positions.to(device), visible.to(device)
+        self.positions = torch.cat([self.positions, positions], 1)
+        states = self.network.body(token_ids.to(device), visible, self.positions, self.key_values)
+        return ModelOutputs.of(states, [one.read(states, positions, visible) for one in self.ats_states])
+
+
+class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
+    """One layer's keys and values (rows, heads, slots, width), views of buffers with spare room.
+
+    New tokens are written in place instead of being concatenated.
+    """
+
+    is_initialized: bool
+    key_buffer: Tensor
+    value_buffer: Tensor
+
+    @classmethod
+    def repeated(cls, layer: Any, rows: int) -> _BufferedLayer:
+        """A layer of `rows` rows, each with the tokens of the one row of `layer`, which stays as it is.
+
+        Nothing is copied until new tokens are written, together with the room for them.
+        """
+        copy = cls()
+        if layer.is_initialized:
+            copy._hold(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
+        return copy
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append (rows, heads, n, width) and return all that is held."""
+        if not self.is_initialized:
+            self._hold(key_states[:, :, :0], value_states[:, :, :0])
+        used, new = self.keys.shape[-2], key_states.shape[-2]
+        if used + new > self.key_buffer.shape[-2]:
+            self.key_buffer = _moved_to(self.keys, used + new + _ROOM)
+            self.value_buffer = _moved_to(self.values, used + new + _ROOM)
+        self.key_buffer[:, :, used : used + new] = key_states
+        self.value_buffer[:, :, used : used + new] = value_states
+        return self._view(used + new)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep only these rows."""
+        used = self.keys.shape[-2]
+        self.key_buffer, self.value_buffer = self.key_buffer[indices], self.value_buffer[indices]
+        self._view(used)
+
+    def _hold(self, keys: Tensor, values: Tensor) -> None:
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.key_buffer, self.value_buffer = keys, values
+        self._view(keys.shape[-2])
+
+    def _view(self, used: int) -> tuple[Tensor, Tensor]:
+        self.keys: Tensor = self.key_buffer[:, :, :used]
+        self.values: Tensor = self.value_buffer[:, :, :used]
+        return self.keys, self.values
+
+
+class _ATSState:
+    """One ATS beside a fallback cache, with keys and values of its own, one row per question."""
+
+    def __init__(self, recalibrator: ATS, layer: _BufferedLayer | None = None) -> None:
+        self.recalibrator = recalibrator
+        self.layer = layer or _BufferedLayer()
+
+    @torch.no_grad()
+    def read(self, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """1/T (B, n) after new tokens with states (B, n, d); `visible` is (B, n, K) as for the model."""
+        keys, values = self.layer.update(*self.recalibrator.keys_values(states, positions))
+        return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
+
+    def repeated(self, rows: int) -> _ATSState:
+        return _ATSState(self.recalibrator, _BufferedLayer.repeated(self.layer, rows))
+
+
+def _moved_to(held: Tensor, slots: int) -> Tensor:
+    """A buffer of `slots` slots that starts with `held`."""
+    buffer = held.new_empty((*held.shape[:2], slots, held.shape[3]))
+    buffer[:, :, : held.shape[2]] = held
+    return buffer
+
+
+def _causal_mask(count: int) -> Tensor:
+    """(1, n, n): each sees itself and those before."""
+    return torch.ones((1, count, count), dtype=torch.bool).tril()
+
+
+def _rank(row: Tensor) -> Tensor:
+    """How many nodes of its row come before each; `row` ascends."""
+    sizes = torch.bincount(row)
+    start = sizes.cumsum(0) - sizes
+    return torch.arange(len(row)) - start[row]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Rows of tokens as one matrix (B, n), zeros after the shorter ones, and their lengths (B,)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths

@@ -1,0 +1,257 @@
+"""Batches of questions that fit in memory, and the scheduler that admits waiting ones during decoding.
+
+Everything is decided by counts of tokens alone, so that the same call takes the same steps every time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from semcal.engine.language_model import Prompt
+from semcal.engine.network import Network
+from semcal.errors import QuestionError
+
+__all__ = [
+    "Scheduler",
+    "TreeSizes",
+    "batches",
+    "common_prefix",
+    "invalid_prompts",
+    "over_budget",
+    "shared_length",
+    "tokens_held",
+    "unknown_token",
+]
+
+
+def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
+    """Length of the longest common prefix.
+
+    Examples
+    --------
+    >>> common_prefix([(1, 2, 3), (1, 2, 4, 5)])
+    2
+    """
+    first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
+    for position, (a, b) in enumerate(zip(first, last)):
+        if a != b:
+            return position
+    return min(len(first), len(last))
+
+
+def shared_length(prompts: Sequence[Prompt]) -> int:
+    """Length of the common prefix of all prompts, which leaves at least one token of each."""
+    shortest = min(len(prompt.token_ids) for prompt in prompts)
+    return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
+
+
+def invalid_prompts(
+    network: Network, prompts: Sequence[Prompt], *, longest: Sequence[int]
+) -> Iterator[QuestionError]:
+    """Yield an error for each prompt that is empty, has unknown tokens, or leaves no room for its longest
+    answer (in tokens)."""
+    limit = network.limit
+    for prompt, most in zip(prompts, longest):
+        length = len(prompt.token_ids)
+        if length == 0:
+            yield QuestionError(prompt.question_id, "its prompt has no tokens; one at least is needed")
+        elif (unknown := unknown_token(network, prompt.token_ids)) is not None:
+            yield QuestionError(prompt.question_id, f"its prompt has {unknown}")
+        elif limit is not None and length + most > limit:
+            yield QuestionError(
+                prompt.question_id,
+                f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
+                f"{limit}{network.limit_reason}; shorten the passage, the examples or the answer",
+            )
+
+
+def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
+    """Describe a token that is not in the network's vocabulary; None if there is none."""
+    least, most = min(token_ids, default=0), max(token_ids, default=0)
+    if least >= 0 and most < network.vocabulary:
+        return None
+    return (
+        f"the token {least if least < 0 else most}, but the model knows 0 to {network.vocabulary - 1} alone; "
+        "give the tokenizer that it was trained with"
+    )
+
+
+def over_budget(
+    prompts: Sequence[Prompt], *, room: Sequence[int], bytes_per_token: int, budget: int
+) -> Iterator[QuestionError]:
+    """Yield an error for each prompt that, with `room` tokens of answers, exceeds the budget by itself."""
+    for prompt, extra in zip(prompts, room):
+        need = (len(prompt.token_ids) + extra) * bytes_per_token
+        if need > budget:
+            yield QuestionError(
+                prompt.question_id,
+                f"its prompt of {len(prompt.token_ids)} tokens and up to {extra} of its answers may take "
+                f"{need} bytes of keys and values, more than the {budget} of the memory budget; give more "
+                "memory, or ask for fewer or shorter answers",
+            )
+
+
+def tokens_held(
+    network: Network, prompts: Sequence[Prompt], *, room: Sequence[int], shared: int
+) -> list[int]:
+    """Tokens held for each question alone, with a prefix of `shared` tokens and `room` for its answers."""
+    saved = shared if network.patched else 0  # the fallback copies the prefix for each question
+    return [len(prompt.token_ids) - saved + extra for prompt, extra in zip(prompts, room)]
+
+
+def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
+    """Split questions into batches of like size.
+
+    Parameters
+    ----------
+    costs : sequence of int
+        Tokens that each may come to hold; in a batch all take as much as the largest.
+    budget : int
+        Tokens that a batch may hold; a question that may hold more is a batch by itself.
+
+    Yields
+    ------
+    list of int
+        Indices of the questions of a batch.
+
+    Examples
+    --------
+    >>> list(batches([5, 9, 4, 30], budget=20))
+    [[2, 0], [1], [3]]
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(costs)), key=lambda i: (costs[i], i)):
+        if batch and (len(batch) + 1) * costs[i] > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+class TreeSizes:
+    """Estimates how many tokens a question's tree will hold from how the trees so far have grown.
+
+    Until one has grown, a question counts with the longest answers that its draws can have.
+
+    Parameters
+    ----------
+    draws : int
+        Draws of a question, under all recalibrators.
+    steps : int
+        The most tokens that a draw can have.
+
+    Examples
+    --------
+    >>> sizes = TreeSizes(draws=10, steps=4)
+    >>> sizes.remaining()
+    40.0
+    >>> sizes.add(2)
+    >>> sizes.record_step([0, 6], [0, 16])
+    >>> sizes.remaining()  # 6 / 2 at the first step, and 16 / 2 draws that may have three tokens more
+    27.0
+    """
+
+    def __init__(self, draws: int, steps: int) -> None:
+        self._steps = steps
+        self._active: list[tuple[int, int]] = []  # age and number of the questions admitted together
+        self._trees = [1] + [0] * steps  # by depth: trees that reached it, their tokens, their draws
+        self._tokens = [0] * (steps + 1)
+        self._draws = [draws] + [0] * steps
+
+    def add(self, count: int) -> None:
+        """Record that `count` questions have been admitted."""
+        self._active.append((0, count))
+
+    def remove_newest(self, count: int) -> None:
+        """Record that the `count` questions admitted last have been evicted."""
+        while count:
+            age, active = self._active.pop()
+            if active > count:
+                self._active.append((age, active - count))
+            count -= min(count, active)
+
+    def record_step(self, tokens: Sequence[int], draws: Sequence[int]) -> None:
+        """Record a step: by depth, the tokens that it added and the draws that chose them."""
+        self._active = [(age + 1, count) for age, count in self._active if age < self._steps]
+        for age, count in self._active:
+            self._trees[age] += count
+        for depth, (more, choosing) in enumerate(zip(tokens, draws, strict=True)):
+            self._tokens[depth] += more
+            self._draws[depth] += choosing
+
+    def remaining(self, age: int = 0) -> float:
+        """Tokens that a tree of `age` steps will still add; beyond the depths reached, no draw ends."""
+        known = [depth for depth, count in enumerate(self._trees) if count]
+        grown = sum(self._tokens[depth] / self._trees[depth] for depth in known if depth > age)
+        last = known[-1]
+        return grown + (self._steps - max(last, age)) * self._draws[last] / self._trees[last]
+
+
+class Scheduler:
+    """Waiting questions, shorter prompts first, and how many of them fit beside the active ones.
+
+    Parameters
+    ----------
+    tokens : sequence of int
+        By question: tokens of the prompt that are held for it alone.
+    budget : int
+        Tokens that may be held.
+    min_tokens : int
+        Prompt tokens that are worth a pass of their own.
+
+    Examples
+    --------
+    >>> scheduler = Scheduler([30, 20, 40], budget=100, min_tokens=50)
+    >>> scheduler.admissible(10)  # of 20 and 30 tokens, and 10 of the trees of each
+    2
+    >>> scheduler.take(2), scheduler.admissible(10, rows=1, columns=20)
+    ([1, 0], 1)
+    """
+
+    def __init__(self, tokens: Sequence[int], *, budget: int, min_tokens: int) -> None:
+        self.tokens, self.budget, self._min_tokens = tokens, budget, min_tokens
+        self._waiting = deque(sorted(range(len(tokens)), key=lambda i: (tokens[i], i)))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def admissible(self, tree: float, *, rows: int = 0, columns: int = 0, trees: float = 0.0) -> int:
+        """How many questions may be admitted, each with a tree of `tree` tokens.
+
+        None if they are too few to be worth a pass; at least one where none is active.
+
+        Parameters
+        ----------
+        tree : float
+            Tokens of the tree of one that is admitted.
+        rows, columns : int
+            Number of active questions, and tokens of the longest of their prompts.
+        trees : float
+            Tokens that the trees of the active questions hold and will hold.
+        """
+        fit = 0
+        for i in self._waiting:
+            columns = max(columns, self.tokens[i])
+            if (rows + fit + 1) * columns + trees + (fit + 1) * tree > self.budget:
+                break
+            fit += 1
+        if not rows:
+            return max(fit, min(1, len(self)))
+        first = list(self._waiting)[:fit]
+        worthwhile = fit == len(self) or sum(self.tokens[i] for i in first) >= self._min_tokens
+        return fit if worthwhile else 0
+
+    def take(self, count: int) -> list[int]:
+        """Remove and return the next questions."""
+        return [self._waiting.popleft() for _ in range(count)]
+
+    def put_back(self, questions: Sequence[int]) -> None:
+        """Put questions (in the order in which they were taken) back at the front."""
+        self._waiting.extendleft(reversed(questions))
+
+    def fitting(self, costs: Sequence[int]) -> int:
+        """How many questions of these costs, at least the first, fit into the budget."""
+        return max(1, sum(total <= self.budget for total in accumulate(costs)))

@@ -1,0 +1,269 @@
+"""Token ids of users' texts, of chats and of pairs, encoded piece by piece and cached.
+
+Special tokens: a tokenizer takes its special tokens out of a text before all else, whoever wrote them. Where
+a user's text spells one ("<|eot_id|>"), that place is rendered as a placeholder, and what lies between the
+template's own special tokens is encoded by a copy of the tokenizer in which special tokens have names that
+no text contains.
+
+Segments: what lies between two special tokens is encoded by itself. So a chat is split in front of special
+tokens, and the turns that all chats begin with are encoded once, not again with every question and answer.
+
+Pairs: the answers to a question make many pairs of few sides. A fast tokenizer encodes each side by itself,
+so sides are encoded once; its own post-processor adds the special tokens and segment ids of a pair.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain, pairwise
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from semcal.errors import InputError
+
+__all__ = [
+    "PairEncoder",
+    "SegmentCache",
+    "SpecialTokens",
+    "encode_pairs",
+    "pair_encoder_for",
+    "segment_cache_for",
+]
+
+_Ids = tuple[int, ...]
+Columns = dict[str, list[int]]
+
+#: Private-use characters: no template changes them, and one that the texts lack marks the placeholders.
+_MARKS = tuple(map(chr, range(0xE000, 0xF900)))
+_MAX_SEGMENTS, _MAX_SIDES = 512, 8192  # cached encodings
+#: Columns that a tokenizer may give for a pair, and their names in its library.
+_COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+_TEST_PAIRS = (
+    ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
+    ("", " a  b "),
+    ("Ünïcode, 1.5 %\n", "x" * 40),
+)
+
+
+class SpecialTokens:
+    """The tokens of a tokenizer with a special meaning, which a user's text must not invoke.
+
+    Those that the tokenizer calls special, those that end a text, and added tokens that occur in the chat
+    template and look like marks: they contain a letter or digit and a sign.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+    template : str
+        The chat template; empty without one.
+    ends : frozenset of int
+        Tokens that end a text for the model.
+    """
+
+    def __init__(self, tokenizer: Any, template: str = "", ends: frozenset[int] = frozenset()) -> None:
+        self._tokenizer = tokenizer
+        added = {int(i): token for i, token in tokenizer.added_tokens_decoder.items()}
+        named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens)
+        self._ids = {str(text): int(i) for i, text in named if i is not None} | {
+            str(token.content): i
+            for i, token in added.items()
+            if token.special or i in ends or (str(token.content) in template and _is_mark(str(token.content)))
+        }
+        texts = sorted(filter(None, self._ids), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        self._splitting = frozenset(self._ids.values()) - {tokenizer.unk_token_id}
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """The distinct special tokens that a text spells."""
+        return tuple(dict.fromkeys(self._pattern.findall(text)))
+
+    def encode(self, text: str) -> Any:
+        """The encoding of a user's text, nothing added; None if it spells no special token.
+
+        Raises
+        ------
+        InputError
+            If it spells one, and the tokenizer is not backed by the tokenizers library.
+        """
+        if self._pattern.search(text) is None:
+            return None
+        return self._plain(text).encode(text, add_special_tokens=False)
+
+    def hide(self, texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """The texts with a placeholder for each special token that they spell, and what each stands for."""
+        if not any(map(self._pattern.search, texts)):
+            return list(texts), {}
+        mark = next(mark for mark in _MARKS if not any(mark in text for text in texts))
+        spelled = dict.fromkeys(token for text in texts for token in self.find(text))
+        names = {token: f"{mark}{number}{mark}" for number, token in enumerate(spelled)}
+        shown = [self._pattern.sub(lambda match: names[match[0]], text) for text in texts]
+        return shown, {name: token for token, name in names.items()}
+
+    def encode_rendered(self, rendered: str, hidden: Mapping[str, str]) -> _Ids:
+        """Token ids of a rendered chat, nothing added; placeholders are encoded as the text they hide."""
+        plain = self._plain(*hidden.values())
+        whole = self._tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=True)
+        ids, spans = tuple(whole["input_ids"]), whole["offset_mapping"]
+        places = [place for place, token in enumerate(ids) if token in self._splitting]
+        found: list[int] = []
+        for before, after in zip([-1, *places], [*places, len(ids)]):
+            start = spans[before][1] if before >= 0 else 0
+            part = rendered[start : spans[after][0] if after < len(ids) else len(rendered)]
+            if any(name in part for name in hidden):
+                anchor = self._anchor if before >= 0 else ""
+                text = anchor + re.sub("|".join(hidden), lambda match: hidden[match[0]], part)
+                found += plain.encode(text, add_special_tokens=False).ids[bool(anchor) :]
+            else:
+                found += ids[before + 1 : after]
+            found += ids[after : after + 1]
+        return tuple(found)
+
+    def _plain(self, *texts: str) -> Tokenizer:
+        """The tokenizer that knows no special token."""
+        if not getattr(self._tokenizer, "is_fast", False):
+            tokens = ", ".join(repr(token) for text in texts for token in self.find(text))
+            raise InputError(
+                f"the text spells the special token {tokens}, which this model's tokenizer cannot encode as "
+                "plain text (it is not one of the tokenizers library); take it out of the text"
+            )
+        return self._renamed
+
+    @cached_property
+    def _secret(self) -> str:
+        return secrets.token_hex(16)
+
+    @cached_property
+    def _anchor(self) -> str:
+        """Replaces the token in front of a part, so that the part is not encoded as the start of a text."""
+        return f"{self._secret}-before"
+
+    @cached_property
+    def _renamed(self) -> Tokenizer:
+        backend = self._tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        content = json.loads(backend.to_str())
+        _rename(content, {token: f"{self._secret}{i}" for token, i in self._ids.items()})
+        plain = Tokenizer.from_str(json.dumps(content))
+        plain.add_tokens([AddedToken(self._anchor, normalized=False)])
+        return plain
+
+
+def _is_mark(text: str) -> bool:
+    """Whether an added token looks like a mark, not like a word, a blank or a sign.
+
+    >>> [_is_mark(text) for text in ("<think>", "[INST]", "user", "  ", "...")]
+    [True, True, False, False, False]
+    """
+    return bool(re.search(r"\w", text) and re.search(r"[^\w\s]", text))
+
+
+def _rename(content: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Rename tokens in a serialised tokenizer, and drop merges that make one."""
+    for added in content["added_tokens"]:
+        added["content"] = names.get(added["content"], added["content"])
+    model = content["model"]
+    model["vocab"] = _renamed_vocabulary(model["vocab"], names)
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    if "merges" in model:
+        model["merges"] = [merge for merge in model["merges"] if not _makes(merge, names)]
+
+
+def _renamed_vocabulary(vocabulary: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(vocabulary, list):  # Unigram: pieces with their scores
+        return [[names.get(piece, piece), score] for piece, score in vocabulary]
+    return {names.get(piece, piece): number for piece, number in vocabulary.items()}
+
+
+def _makes(merge: str | Sequence[str], names: Iterable[str]) -> bool:
+    pair = merge.split(" ") if isinstance(merge, str) else merge
+    return any(piece in names for piece in (*pair, "".join(pair)))
+
+
+def segment_cache_for(tokenizer: Any) -> SegmentCache | None:
+    """A segment cache; None if segments may give other ids than the whole text.
+
+    A segment begins at a special token that is found in the text as it stands and leaves the text before it
+    unchanged. Tokenizers that are not backed by the tokenizers library may work otherwise; for the others
+    this is tried on a text of all such tokens.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    added = tokenizer.added_tokens_decoder.values()
+    plain = [one for one in added if one.special and not (one.normalized or one.lstrip or one.single_word)]
+    begins = frozenset(str(one.content) for one in plain)
+    texts = sorted((str(one.content) for one in added), key=len, reverse=True)
+    segments = SegmentCache(tokenizer, re.compile("|".join(map(re.escape, texts))), begins)
+    tried = "".join(f"a {mark} b\n{mark}{mark}c {mark}\n d" for mark in sorted(begins))
+    whole = tokenizer(tried, add_special_tokens=False)["input_ids"]
+    return segments if begins and segments.encode(tried) == tuple(whole) else None
+
+
+class SegmentCache:
+    """Encodes texts segment by segment; `marks` finds added tokens, segments begin at those in `begins`."""
+
+    def __init__(self, tokenizer: Any, marks: re.Pattern[str], begins: frozenset[str]) -> None:
+        self._tokenizer = tokenizer
+        self._marks = marks
+        self._begins = begins
+        self._segment = lru_cache(_MAX_SEGMENTS)(self._encoded)
+
+    def encode(self, text: str) -> _Ids:
+        """The token ids of a text, nothing added."""
+        found = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
+        ends = sorted({0, *found, len(text)})
+        return tuple(chain.from_iterable(self._segment(text[start:end]) for start, end in pairwise(ends)))
+
+    def _encoded(self, segment: str) -> _Ids:
+        return tuple(self._tokenizer(segment, add_special_tokens=False)["input_ids"])
+
+
+def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
+    """A pair encoder; None if it gives other columns than the tokenizer."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    whole = encode_pairs(tokenizer, _TEST_PAIRS)
+    if not set(whole[0]) <= set(_COLUMNS):
+        return None
+    found = PairEncoder(tokenizer, tuple(whole[0]))
+    return found if found.encode(_TEST_PAIRS) == whole else None
+
+
+def encode_pairs(tokenizer: Any, pairs: Sequence[tuple[str, str]], **truncation: Any) -> list[Columns]:
+    """The columns of each pair as the tokenizer itself gives them."""
+    sides = [a for a, _ in pairs], [b for _, b in pairs]
+    columns = tokenizer(*sides, verbose=False, split_special_tokens=True, **truncation)
+    return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
+
+
+class PairEncoder:
+    """Encodes pairs by their cached sides; `names` are the columns that the tokenizer gives."""
+
+    def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
+        self._backend = tokenizer.backend_tokenizer
+        self._names = names
+        self._special_tokens = SpecialTokens(tokenizer)
+        self._side = lru_cache(_MAX_SIDES)(self._encoded)
+
+    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Columns]:
+        """The columns of each pair, not padded; beyond `longest` the longer side loses its beginning."""
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        sides = [(self._side(first), self._side(second)) for first, second in pairs]
+        if longest is not None:
+            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
+        found = []
+        for first, second in sides:
+            pair = self._backend.post_process(first, second)
+            found.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
+        return found
+
+    def _encoded(self, text: str) -> Any:
+        plain = self._special_tokens.encode(text)
+        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain

@@ -1,0 +1,88 @@
+"""A fitted temperature inside `generate` of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor
+from transformers import LogitsProcessor, PretrainedConfig
+
+from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.errors import UsageError
+from semcal.export.checkpoint import refuse_folded
+from semcal.recalibration import Temperature, from_pretrained, single_temperature
+
+__all__ = ["TemperatureProcessor"]
+
+
+class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
+    """Divide the logits of every token by one temperature.
+
+    Put it last among your logits processors, and leave those of `generate` off: ``temperature=1.0``,
+    ``top_k=0``, ``top_p=1.0`` (they come after yours, and top-k 50 is a default).
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0, finite.
+    model : transformers.PreTrainedModel or CausalLanguageModel, optional
+        The model that will generate, as transformers or as `semcal.load_model` gives it: one that has a
+        temperature folded in is refused.
+
+    Raises
+    ------
+    UsageError
+        If T is no temperature, it would be applied twice, or `model` is no model.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TemperatureProcessor(2.0)(torch.tensor([[0]]), torch.tensor([[1.0, -3.0]]))
+    tensor([[ 0.5000, -1.5000]])
+    """
+
+    def __init__(self, temperature: float, *, model: Any = None) -> None:
+        if model is not None:
+            refuse_folded(_config(model), UsageError)
+        self.temperature = Temperature(temperature).temperature
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_id: str | Path, *, revision: str | None = None, model: Any = None
+    ) -> Self:
+        """Take the temperature from a recalibrator directory or hub id.
+
+        Parameters
+        ----------
+        path_or_id : str or Path
+            What `semcal fit` wrote.
+        revision : str, optional
+            Branch, tag or commit on the hub.
+        model : transformers.PreTrainedModel or CausalLanguageModel, optional
+            The model that will generate: one that has a temperature folded in is refused.
+
+        Raises
+        ------
+        UsageError
+            If there is no recalibrator, it has no single temperature, or T would be applied twice.
+        """
+        recalibrator, _ = from_pretrained(path_or_id, revision=revision)
+        return cls(single_temperature(recalibrator), model=model)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+        """Return scores / T, shape (batch, V); `input_ids` are not looked at and nothing is changed."""
+        return scores / self.temperature
+
+    def __repr__(self) -> str:
+        return f"TemperatureProcessor({self.temperature:.6g})"
+
+
+def _config(model: Any) -> dict[str, Any]:
+    """The settings of a model of transformers, or of the one inside a model of ours."""
+    inner = model.network.model if isinstance(model, CausalLanguageModel) else model
+    if not isinstance(getattr(inner, "config", None), PretrainedConfig):
+        raise UsageError(
+            f"expected a model of transformers, or what semcal.load_model returns, got {type(model).__name__}"
+        )
+    return dict(inner.config.to_dict())

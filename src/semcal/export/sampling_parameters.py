@@ -1,0 +1,170 @@
+"""A fitted temperature as other programs take it: settings under which they draw from softmax(z / T).
+
+Everything that cuts or bends the distribution is switched off under the name that each program gives it;
+what is left out would take the program's own default, and those truncate (top-k 40 or 50, top-p 0.9, …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from semcal.hub_names import upload
+from semcal.recalibration.provenance import Provenance
+from semcal.recalibration.saving import from_pretrained
+from semcal.registry import check_name
+
+__all__ = ["SERVERS", "generation_config", "origin", "push_to_hub", "request_parameters"]
+
+_OPENAI = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+_VLLM = {**_OPENAI, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+_LLAMA_CPP = {
+    "samplers": ["temperature"],
+    "dynatemp_range": 0.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "xtc_probability": 0.0,
+    "mirostat": 0,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+}
+_OLLAMA = {
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "mirostat": 0,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+_OFF: dict[str, dict[str, Any]] = {
+    "openai": _OPENAI,
+    "vllm": _VLLM,
+    "sglang": _VLLM,
+    "llama.cpp": _LLAMA_CPP,
+    "ollama": _OLLAMA,
+}
+#: The servers whose parameters are known.
+SERVERS = tuple(_OFF)
+#: What a generation config says besides how to sample, and may go on saying.
+_KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens")
+
+
+def request_parameters(server: str, temperature: float) -> dict[str, Any]:
+    """Return the parameters of a request that make a server sample from softmax(z / T).
+
+    Parameters
+    ----------
+    server : {"openai", "vllm", "sglang", "llama.cpp", "ollama"}
+        Whose names and neutral values to use; "openai" is what every OpenAI-style server knows.
+    temperature : float
+        T > 0.
+
+    Returns
+    -------
+    dict
+        To be merged into the request: of llama.cpp's /completion; the sampling parameters of vLLM and
+        SGLang; for Ollama below the key "options".
+
+    Raises
+    ------
+    UsageError
+        For a server that is not known.
+
+    Examples
+    --------
+    >>> request_parameters("openai", 1.25)
+    {'temperature': 1.25, 'top_p': 1.0, 'presence_penalty': 0.0, 'frequency_penalty': 0.0}
+    """
+    check_name(server, SERVERS, what="server")
+    parameters = {"temperature": temperature, **_OFF[server]}
+    return {"options": parameters} if server == "ollama" else parameters
+
+
+def generation_config(
+    temperature: float,
+    *,
+    checkpoint: Mapping[str, Any] | None = None,
+    comment: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the content of a generation_config.json with which transformers samples from softmax(z / T).
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0.
+    checkpoint : mapping, optional
+        The checkpoint's own generation config (or its config): special tokens and lengths are kept.
+    comment : mapping, optional
+        What to note under the key "semcal"; transformers keeps it and takes no notice.
+
+    Examples
+    --------
+    >>> generation_config(1.25, checkpoint={"eos_token_id": 2, "top_p": 0.9})
+    {'do_sample': True, 'temperature': 1.25, 'top_k': 0, 'top_p': 1.0, 'repetition_penalty': 1.0,
+     'eos_token_id': 2}
+    """
+    sampling = {
+        "do_sample": True,
+        "temperature": temperature,
+        "top_k": 0,
+        "top_p": 1.0,
+        "repetition_penalty": 1.0,
+    }
+    own = checkpoint or {}
+    kept = {key: own[key] for key in _KEPT if own.get(key) is not None}
+    return {**sampling, **kept, **({"semcal": dict(comment)} if comment else {})}
+
+
+def origin(temperature: float, provenance: Provenance, *, solver: str | None = None) -> dict[str, Any]:
+    """What a handed-over temperature belongs to: T, how it was found, model, revision, prompt hash, data."""
+    known = asdict(provenance)
+    names = ("model", "revision", "prompt_hash", "data", "data_hash", "n_questions")
+    found = {"temperature": temperature, **({"solver": solver} if solver else {})}
+    return {**found, **{name: known[name] for name in names}}
+
+
+def push_to_hub(
+    directory: str | Path,
+    repo_id: str,
+    *,
+    private: bool = True,
+    token: str | None = None,
+    message: str = "Upload a semcal recalibrator",
+) -> str:
+    """Send a recalibrator directory to the Hugging Face hub.
+
+    The prompt, few-shot examples included, is part of calibration.json and goes along.
+
+    Parameters
+    ----------
+    directory : str or Path
+        What `save_pretrained` wrote; it is read first, so that nothing damaged is sent.
+    repo_id : str
+        owner/name; the repository is made if it is not there.
+    private : bool
+        Whether a new repository is private.
+    token : str, optional
+        Of the hub; by default the one that the hub's client has stored.
+    message : str
+        Of the commit.
+
+    Returns
+    -------
+    str
+        The commit on the hub, to be given to ``from_pretrained(repo_id, revision=…)``.
+
+    Raises
+    ------
+    UsageError, StoreError
+        If the directory holds no recalibrator or a damaged one, or the hub cannot be reached or refuses.
+    """
+    from_pretrained(Path(directory))
+    return upload(Path(directory), repo_id, private=private, token=token, message=message)
