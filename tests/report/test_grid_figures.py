@@ -64,7 +64,7 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
         "figure-08-prompts.png",
         "figure-09-distributions+alpha-1b+made-up-trivia.png",
         "figure-10-correlations+alpha-1b+made-up-trivia.png",
-        *(f"figure-11-reliability+alpha-1b+{measure.lower()}.png" for measure in MEASURES),
+        *(f"figure-11-reliability+alpha-1b+{measure}.png" for measure in MEASURES),
     ]
     assert len(paths) == 38
     for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 19):
