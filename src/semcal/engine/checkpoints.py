@@ -135,21 +135,8 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> str |
 def check_settings(what: str, place: Place, revision: str | None = None) -> None:
     """Refuse a checkpoint whose settings (of model, tokenizer or processor) must not be followed.
 
-    For a checkpoint on the hub, the files that its client has fetched are checked.
-
-    Parameters
-    ----------
-    what : str
-        What is being loaded, for the message.
-    place : Place
-        Where the checkpoint is.
-    revision : str, optional
-        Branch, tag or commit on the hub.
-
-    Raises
-    ------
-    ModelError
-        It names the file, what it says, and what to do.
+    For a checkpoint on the hub, the files that its client has fetched are checked. The ModelError begins with
+    `what` and names the file, what it says, and what to do.
     """
     folder = _fetched(place.source, revision) if place.on_hub else Path(place.source)
     for path in sorted(folder.glob("*config*.json")) if folder else ():

@@ -257,13 +257,7 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
 
 
 class FirstTokenLayer(nn.Module):
-    """A BERT-style encoder layer, evaluated at the first token only.
-
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        With ``attention.self.{query, key, value}``, ``attention.output``, ``intermediate`` and ``output``.
-    """
+    """A BERT-style encoder layer, evaluated at the first token only."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
