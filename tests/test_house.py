@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 import semcal
 
+PACKAGE = Path(semcal.__file__).parent
 HEAVY = ("torch", "transformers", "matplotlib", "pydantic", "pyarrow", "datasets")
 
 
@@ -58,3 +62,34 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         semcal.confidense  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'Plat'"):
         semcal.recalibration.Plat  # noqa: B018
+
+
+@cache
+def files() -> dict[str, Path]:
+    """Module → its file."""
+    parts = {path: path.relative_to(PACKAGE.parent).with_suffix("").parts for path in PACKAGE.rglob("*.py")}
+    return {".".join(names[: -1 if names[-1] == "__init__" else None]): path for path, names in parts.items()}
+
+
+def imported_by(module: str) -> list[tuple[str, str]]:
+    """What a module imports from the package, also inside its functions: modules, and the names taken."""
+    found = []
+    for node in ast.walk(ast.parse(files()[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names if alias.name in files()]
+        elif isinstance(node, ast.ImportFrom) and node.module in files():
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [
+                (name, "") if name in files() else (node.module, name.rpartition(".")[2]) for name in inner
+            ]
+    return found
+
+
+def test_no_module_imports_a_private_name_of_another() -> None:
+    private = [
+        f"{module}: {source} {name}"
+        for module in files()
+        for source, name in imported_by(module)
+        if any(part.startswith("_") and not part.startswith("__") for part in (*source.split("."), name))
+    ]
+    assert private == []

@@ -89,6 +89,19 @@ def test_every_file_that_the_readme_links_to_is_there() -> None:
         assert (ROOT / target).exists(), target
 
 
+def test_every_page_that_the_docs_link_to_is_there() -> None:
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    assert pages
+    for page in pages:
+        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_readme_and_docs_have_at_most_36_000_words() -> None:
+    pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))]
+    assert sum(len(page.split()) for page in pages) <= 36_000
+
+
 def test_every_command_is_described(folder: Path) -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for command in app.registered_commands:

@@ -11,7 +11,6 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from semcal.demo.copying import start_copying
 from semcal.demo.paths import (
     language_model_dir,
     mistral_model_dir,
@@ -19,12 +18,13 @@ from semcal.demo.paths import (
     recalibrator_dir,
 )
 from semcal.demo.questions import SETS, load_set
-from semcal.demo.validate import validated
 from semcal.engine import load_model
 from semcal.pipeline import Asking
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base, from_pretrained
+from tools.atlas import validate
+from tools.atlas.copying import start_copying
 
 #: Greedy accuracy on validation questions that each set was made for.
 REGIMES = {"atlas-trivia": (0.55, 0.75), "atlas-rare": (0.25, 0.45), "atlas-reading": (0.85, 0.97)}
@@ -92,6 +92,7 @@ def test_greedy_answers_to_validation_questions_are_in_their_regime(name: str) -
 
 @pytest.mark.slow
 def test_it_is_surer_of_rare_facts_than_it_is_right() -> None:
-    base = validated("atlas-rare", language_model_dir(), ["Base"])["Base"]
-    assert base["mean_confidence"] > base["accuracy"]
-    assert base["ace"] >= 0.12
+    base = validate.evaluate(language_model_dir(), "atlas-rare")[0]
+    assert base["method"] == "Base"
+    assert base["confidence"] > base["accuracy"]
+    assert base["ACE"] >= 0.12

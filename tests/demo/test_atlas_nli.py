@@ -12,9 +12,9 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from semcal.demo import nli
-from semcal.demo.nli_pairs import LABELS, Pair, pairs
 from semcal.demo.paths import nli_model_dir
+from tools.atlas import nli
+from tools.atlas.nli_pairs import LABELS, Pair, pairs
 
 WEIGHTS = nli_model_dir() / "model.safetensors"
 

@@ -10,19 +10,20 @@ from random import Random
 import pytest
 
 from semcal.demo import texts
-from semcal.demo.questions import SETS, load_set, question_facts, training_facts
-from semcal.demo.world import WORLD_SEED, Person, Trade, Year, build_world, small_world, told_value
+from semcal.demo.questions import SETS, load_set, question_facts
+from semcal.demo.world import WORLD_SEED, Person, Trade, Year, build_world, small_world
 from semcal.errors import UsageError
 from semcal.qa.normal_form import normal_form
+from tools.atlas.facts import told_value, training_facts
 
 SPLITS = ("few_shot", "calibration_train", "validation", "test")
 CLOSED = ("atlas-trivia", "atlas-rare")
 
 _FINGERPRINT = """
 import hashlib, sys
-from semcal.demo.questions import SETS, load_set, training_facts
+from semcal.demo.questions import SETS, load_set, facts_by_use
 from semcal.demo.world import build_world
-text = repr((build_world().facts, training_facts(), [load_set(name) for name in SETS]))
+text = repr((build_world().facts, facts_by_use()["training"], [load_set(name) for name in SETS]))
 assert "torch" not in sys.modules
 print(hashlib.sha256(text.encode()).hexdigest())
 """

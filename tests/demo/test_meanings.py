@@ -9,8 +9,8 @@ import pytest
 
 from semcal.demo import texts
 from semcal.demo.meanings import same_meaning
-from semcal.demo.nli_pairs import pairs
 from semcal.demo.world import RELATIONS, Fact, build_world, small_world, wrong_value
+from tools.atlas.nli_pairs import pairs
 
 
 def facts(seed: int, count: int) -> list[Fact]:

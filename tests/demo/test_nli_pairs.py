@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from semcal.demo.nli_pairs import (
+from semcal.qa.normal_form import normal_form
+from tools.atlas.nli_pairs import (
     CONTRADICTION,
     ENTAILMENT,
     KINDS,
@@ -17,7 +18,6 @@ from semcal.demo.nli_pairs import (
     is_held_out,
     pairs,
 )
-from semcal.qa.normal_form import normal_form
 
 LABELS_OF_KIND = {
     "paraphrase": (ENTAILMENT, ENTAILMENT),

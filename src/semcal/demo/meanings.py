@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from random import Random
 
 from semcal.demo import texts
@@ -31,22 +31,12 @@ Value = str | int | date | tuple[str, str | None]
 
 
 def same_meaning(question: str, first: str, second: str) -> bool | None:
-    """Say whether two answers to a question of Atlas mean the same.
+    """Say whether two answers, as a model wrote them, to a question of Atlas mean the same.
 
     Titles say nothing about who is meant. A town with its country is the town; one town in two countries is
     not decided.
 
-    Parameters
-    ----------
-    question : str
-        In a wording of the world.
-    first, second : str
-        As a model wrote them.
-
-    Returns
-    -------
-    bool or None
-        None where the world does not say: for another question, or an answer in no form of the world's.
+    It is None where the world does not say: for another question, or an answer in no form of the world's.
 
     Examples
     --------
@@ -104,13 +94,8 @@ def _town(text: str) -> Value | None:
     return found and (found[1], found[2])
 
 
-def _person(text: str) -> Value | None:
-    found = _PERSON.fullmatch(text)
-    return found and found[1]
-
-
-def _trade(text: str) -> Value | None:
-    found = _TRADE.fullmatch(text)
+def _name(pattern: re.Pattern[str], text: str) -> Value | None:
+    found = pattern.fullmatch(text)
     return found and found[1]
 
 
@@ -148,8 +133,8 @@ def _numbers() -> Mapping[str, int]:
 
 _READERS: Mapping[str, Callable[[str], Value | None]] = {
     "Place": _town,
-    "Person": _person,
-    "Trade": _trade,
+    "Person": partial(_name, _PERSON),
+    "Trade": partial(_name, _TRADE),
     "Date": _day,
     "Year": _year,
     "Number": _number,

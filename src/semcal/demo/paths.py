@@ -1,8 +1,10 @@
-"""Where the weights that come with the package lie."""
+"""Where the embedded models lie: some in the installed package, others in the repository only."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from semcal.errors import ModelError
 
 __all__ = [
     "language_model_dir",
@@ -17,18 +19,18 @@ _HERE = Path(__file__).parent
 
 
 def language_model_dir() -> Path:
-    """The Hugging Face directory of the embedded language model."""
+    """The Hugging Face directory of the embedded language model, in the shape of Llama."""
     return _HERE / "language_model"
 
 
 def qwen2_model_dir() -> Path:
-    """The same in the shape of Qwen2, made with a seed of its own."""
-    return _HERE / "qwen2_model"
+    """The same in the shape of Qwen2, made with a seed of its own; ModelError where it is not installed."""
+    return _in_repository("qwen2_model", "atlas-qwen2")
 
 
 def mistral_model_dir() -> Path:
-    """The same in the shape of Mistral."""
-    return _HERE / "mistral_model"
+    """The same in the shape of Mistral; ModelError where it is not installed."""
+    return _in_repository("mistral_model", "atlas-mistral")
 
 
 def nli_model_dir() -> Path:
@@ -44,3 +46,13 @@ def recalibrator_dir() -> Path:
 def settings_file() -> Path:
     """The settings of `semcal demo`, for `semcal run`."""
     return _HERE / "demo.yaml"
+
+
+def _in_repository(folder: str, name: str) -> Path:
+    path = _HERE / folder
+    if not path.is_dir():
+        raise ModelError(
+            f"{name!r} comes with the repository, not with the installed package; clone the repository and "
+            f"give its directory src/semcal/demo/{folder}, or use 'atlas'"
+        )
+    return path

@@ -28,18 +28,12 @@ Asked = tuple[str, str, Fact]
 class QuestionSet:
     """One set of questions; no two of them, in whatever split, ask for the same fact.
 
-    Attributes
-    ----------
-    name : str
-    open_book : bool
-        Whether every question brings a passage.
-    few_shot, calibration_train, validation, test : tuple of Question
-        10 (open book: 4), 2000, 500 and 500 questions. The first reference of a question is in a drawn
-        form; its `extra` names the relation and, closed book, how often and how truly the fact is told.
+    The first reference of a question is in a drawn form; its `extra` names the relation and, closed book, how
+    often and how truly the fact is told.
     """
 
     name: str
-    open_book: bool
+    open_book: bool  # whether every question brings a passage
     few_shot: tuple[Question, ...]
     calibration_train: tuple[Question, ...]
     validation: tuple[Question, ...]
@@ -77,41 +71,21 @@ def load_set(name: str) -> QuestionSet:
     return QuestionSet(name, name == "atlas-reading", tuple(few_shot), **splits)
 
 
-@cache
 def question_facts(name: str) -> tuple[Fact, ...]:
     """Return the facts that a closed-book set asks for, in the order of its questions."""
-    return _shares()[name]
-
-
-def training_facts() -> tuple[Fact, ...]:
-    """Return the facts that the language model is tuned on: none of them is in a question set.
-
-    All of them are told truly, as somebody would choose who writes questions for tuning.
-
-    Examples
-    --------
-    >>> asked = {fact.id for name in SETS[:2] for fact in question_facts(name)}
-    >>> asked.isdisjoint(fact.id for fact in training_facts())
-    True
-    """
-    return _shares()["training"]
-
-
-def unasked_facts() -> tuple[Fact, ...]:
-    """Return the facts that some texts get wrong and that are neither in a question set nor tuned on.
-
-    Examples
-    --------
-    >>> used = {fact.id for facts in (*map(question_facts, SETS[:2]), training_facts()) for fact in facts}
-    >>> used.isdisjoint(fact.id for fact in unasked_facts())
-    True
-    """
-    return _shares()["unasked"]
+    return facts_by_use()[name]
 
 
 @cache
-def _shares() -> dict[str, tuple[Fact, ...]]:
-    """Deal the facts of the world out: popular ones to trivia, rare ones to rare, what is left to tuning."""
+def facts_by_use() -> dict[str, tuple[Fact, ...]]:
+    """Deal out the facts of the world, each to one use, in a drawn order.
+
+    Returns
+    -------
+    dict
+        "atlas-trivia" gets popular facts and "atlas-rare" rare ones. Of the others those that are told truly
+        are for "training", those that some texts get wrong are "unasked".
+    """
     rng = Random(f"atlas-shares-{WORLD_SEED}")
     facts = build_world().facts
     popular, rare = list(facts[:POPULAR]), list(facts[POPULAR:])

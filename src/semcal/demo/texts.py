@@ -9,34 +9,14 @@ from __future__ import annotations
 
 from random import Random
 
-from semcal.demo.world import Date, Fact, Number, Person, Place, Subject, Trade, Value, Year
+from semcal.demo.world import Date, Fact, Number, Person, Place, Subject, Trade, Value, Year, words
 
-MONTHS = tuple(
-    "January February March April May June July August September October November December".split()  # noqa: SIM905
+MONTHS = words("January February March April May June July August September October November December")
+_ONES = words(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    " seventeen eighteen nineteen"
 )
-_ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
+_TENS = words("zero ten twenty thirty forty fifty sixty seventy eighty ninety")
 
 
 def number_words(number: int) -> str:
@@ -89,9 +69,8 @@ def forms(value: Value) -> tuple[str, ...]:
             century, rest = divmod(value.number, 100)
             return str(value.number), f"{number_words(century)} {number_words(rest)}"
         case Number():
-            words = number_words(value.number)
-            plain = str(value.number)
-            return (f"{value.number:,}", plain, words) if value.number > 999 else (plain, words)
+            plain, written = str(value.number), number_words(value.number)
+            return (f"{value.number:,}", plain, written) if value.number > 999 else (plain, written)
         case Trade():
             article = "an" if value.noun[0] in "aeiou" else "a"
             return value.noun, f"{article} {value.noun}"
@@ -280,13 +259,7 @@ def question(rng: Random, fact: Fact) -> str:
 
 
 def fill(wording: str, subject: Subject, form: str = "") -> str:
-    """Put a subject and a form into a wording, the first letter in upper case.
-
-    Examples
-    --------
-    >>> fill("{s} was fought near {v}.", Subject("battle", "the battle of Kelor"), "Toreth")
-    'The battle of Kelor was fought near Toreth.'
-    """
+    """Put a subject and a form into a wording, the first letter in upper case."""
     text = wording.format(s=subject.name, v=form)
     return text[0].upper() + text[1:]
 
@@ -301,13 +274,7 @@ def passage(rng: Random, facts: list[Fact]) -> tuple[str, list[str]]:
 
 
 def readable_forms(value: Value, written: str) -> tuple[str, ...]:
-    """List the forms that a reader of `written` can give: what the passage left out cannot be told.
-
-    Examples
-    --------
-    >>> readable_forms(Place("Toreth", "Maldia"), "Toreth")
-    ('Toreth',)
-    """
+    """List the forms that a reader of `written` can give: what the passage left out cannot be told."""
     if isinstance(value, Place | Person):
         return tuple(form for form in forms(value) if len(form) <= len(written))
     return forms(value)

@@ -73,51 +73,24 @@ Value = Place | Person | Date | Year | Number | Trade
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody or something that facts are about.
+    """Somebody or something that facts are about."""
 
-    Attributes
-    ----------
-    kind : str
-        "person", "town", "province", "river", "book" or "battle".
-    name : str
-        As it stands in a sentence, article included ("the Darun", "the battle of Kelor").
-    """
-
-    kind: str
-    name: str
+    kind: str  # "person", "town", "province", "river", "book" or "battle"
+    name: str  # as it stands in a sentence, article included ("the Darun", "the battle of Kelor")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact and how the world tells it.
+    """One fact and how the world tells it."""
 
-    Attributes
-    ----------
-    id : str
-        Unique within a world, for example "fact-00017".
-    subject : Subject
-    relation : str
-        A key of `RELATIONS`, for example "birthplace".
-    value : Place, Person, Date, Year, Number or Trade
-        What is true.
-    rank : int
-        Popularity rank, 0 the most popular.
-    tellings : int
-        How many statements the world's texts hold about it.
-    error : str
-        "" (told truly), "disputed" or "misconception".
-    rumour : Place, Person, Date, Year, Number, Trade or None
-        The one wrong value of a misconception.
-    """
-
-    id: str
+    id: str  # unique within a world, for example "fact-00017"
     subject: Subject
-    relation: str
-    value: Value
-    rank: int = 0
-    tellings: int = 1
-    error: str = ""
-    rumour: Value | None = None
+    relation: str  # a key of `RELATIONS`, for example "birthplace"
+    value: Value  # what is true
+    rank: int = 0  # of popularity; 0 is the most popular
+    tellings: int = 1  # how many statements the world's texts hold about it
+    error: str = ""  # "" (told truly), "disputed" or "misconception"
+    rumour: Value | None = None  # the one wrong value of a misconception
 
 
 @dataclass(frozen=True)
@@ -131,32 +104,33 @@ class World:
 TITLES = ("Dr", "Sir", "Captain", "Bishop", "Professor", "Lady", "General", "Judge")
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """Split a text at its blanks."""
     return tuple(text.split())
 
 
-TRADES = _words(
+TRADES = words(
     "weaver baker potter mason tanner cobbler miller surgeon painter sculptor lawyer farmer shepherd sailor"
     " tailor blacksmith carpenter printer brewer glazier jeweller gardener locksmith clockmaker hunter"
     " fisherman beekeeper astronomer botanist poet singer dancer actor merchant banker librarian apothecary"
     " midwife chemist cook cooper cartographer falconer roofer saddler thatcher wheelwright winemaker"
 )
-ADJECTIVES = _words(
+ADJECTIVES = words(
     "Amber Ashen Bitter Borrowed Broken Copper Crooked Distant Empty Feathered Frozen Gentle Gilded Golden"
     " Hidden Hollow Iron Ivory Last Lonely Lost Narrow Painted Pale Quiet Restless Salt Scarlet Secret Silent"
     " Silver Sleeping Stolen Sunken Velvet Wandering White Wooden"
 )
-NOUNS = _words(
+NOUNS = words(
     "Anchor Bell Bridge Candle Castle Clock Crown Door Drum Feather Forest Fountain Garden Harbour Harp Hill"
     " Island Key Ladder Lake Lantern Letter Mask Meadow Mirror Moon Mountain Orchard Raven River Road Rose"
     " Shadow Sparrow Stair Stone Storm Thread Tower Valley Violin Well Window Winter"
 )
 WORK_TITLES = tuple(f"The {one} {two}" for one in ADJECTIVES for two in NOUNS)
-_ONSETS = _words("b d f g h k l m n p r s t v z br dr kr sh tr")
-_RIMES = _words("a e i o u ai an ar el en is on or un")
-_ENDINGS = _words("a ek el eth ia in is ok on or und ys")
+_ONSETS = words("b d f g h k l m n p r s t v z br dr kr sh tr")
+_RIMES = words("a e i o u ai an ar el en is on or un")
+_ENDINGS = words("a ek el eth ia in is ok on or und ys")
 _ENGLISH = frozenset(
-    _words(
+    words(
         "april august june may march one two ten seven eleven nine seventeen sir dr captain bishop hundred"
         " million dozen second minute half the and in of"
     )
@@ -166,19 +140,7 @@ _ENGLISH = frozenset(
 class Names:
     """Pools of invented names, any two of a pool at least four letters apart (insertions and deletions).
 
-    Parameters
-    ----------
-    rng : random.Random
-    first, last, people : int
-        How many first and last names there are, and how many people carry them.
-    towns, countries, others : int
-        How many towns, countries, and names for rivers, provinces and battlefields.
-
-    Examples
-    --------
-    >>> names = Names(Random(3), first=20, last=20, people=50, towns=9, countries=3, others=9)
-    >>> len(names.towns), len(names.people)
-    (9, 50)
+    There are `first` and `last` names, carried by `people`; `others` name rivers, provinces and battlefields.
     """
 
     def __init__(
@@ -305,8 +267,6 @@ POPULAR = 4100
 """Facts up to this rank are popular, the others rare."""
 ERRORS = {"popular": (0.15, 0.1), "rare": (0.22, 0.12)}
 """Shares of misconceptions and of disputed facts."""
-DISPUTE = 0.3
-"""Share of the tellings of a disputed fact that are wrong, each in its own way."""
 
 
 @cache
@@ -354,23 +314,6 @@ def _told(rng: Random, names: Names, rank: int, subject: Subject, relation: str,
     if chance < misconception + disputed:
         return Fact(fact.id, subject, relation, value, rank, fact.tellings, "disputed")
     return fact
-
-
-def told_value(rng: Random, names: Names, fact: Fact) -> Value:
-    """Draw the value that one telling of a fact states: the truth, the rumour, or a fresh error.
-
-    Examples
-    --------
-    >>> world = build_world()
-    >>> fact = next(fact for fact in world.facts if fact.error == "misconception")
-    >>> told_value(Random(0), world.names, fact) == fact.rumour
-    True
-    """
-    if fact.rumour is not None:
-        return fact.rumour
-    if fact.error == "disputed" and rng.random() < DISPUTE:
-        return wrong_value(rng, names, fact)
-    return fact.value
 
 
 RIVALS = 0.3

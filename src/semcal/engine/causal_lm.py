@@ -18,7 +18,7 @@ from semcal.engine.scheduling import shared_length
 from semcal.engine.scoring import own_states
 from semcal.errors import QuestionError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]
 
@@ -343,7 +343,7 @@ class CausalLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states of prompts and given answers, which recalibrators are fitted to.
 
         Parameters and errors are those of `score`, and
@@ -357,7 +357,7 @@ class CausalLanguageModel:
 
         Returns
         -------
-        Suffixes
+        CalibrationFeatures
             By prompt, answer and position, in the model's dtype, on the CPU.
         """
         before = shared if shared is not None or not prompts else shared_length(prompts)
@@ -369,7 +369,7 @@ class CausalLanguageModel:
             parts.update(zip(batch, (states.cpu() for states in found)))
         states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         own = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
-        return Suffixes.of(states, own, answers, prefix=prefix if whole else None)
+        return CalibrationFeatures.from_states(states, own, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states into logits with the model's own head, soft-capping and scaling included.

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from semcal.engine.checkpoints import files_hash
 from semcal.errors import ModelError, SemcalError
-from semcal.recalibration.hub import snapshot
-from semcal.recalibration.places import LANGUAGE_MODEL, place_of
+from semcal.hub_names import LANGUAGE_MODEL, locate, snapshot
 from semcal.records import dumps
 
 __all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folded"]
@@ -115,20 +114,20 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
     ModelError
         If it is not the directory of a checkpoint, has no safetensors, or the hub cannot be reached.
     """
-    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
-    directory = Path(place.source)
-    if place.on_hub:
+    location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
+    directory = Path(location.source)
+    if location.on_hub:
         directory = snapshot(
-            place.source,
+            location.source,
             revision=revision,
             without=("*.bin", "*.pth", "*.gguf"),
-            cached=place.cached,
+            cached=location.cached,
             error_class=ModelError,
         )
     return Checkpoint(
         directory=directory,
-        name=place.name,
-        revision=directory.name if place.on_hub else files_hash(directory),
+        name=location.name,
+        revision=directory.name if location.on_hub else files_hash(directory),
         config=_json(directory / "config.json"),
         generation_config=_json(directory / "generation_config.json", missing={}),
         shards=_shards(directory),

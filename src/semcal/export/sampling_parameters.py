@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from semcal.recalibration.hub import upload
+from semcal.hub_names import upload
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
 from semcal.registry import check_name

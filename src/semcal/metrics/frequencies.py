@@ -1,0 +1,285 @@
+"""What every metric is a function of: how often each distinct confidence occurs, and how often it is right.
+
+As a function of this table a metric does not depend on the order of the rows, and ties are pooled exactly.
+Here too: what the metrics accept as confidences, outcomes and groups.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+
+from semcal.arrays import as_numbers, as_option
+from semcal.errors import InputError, UndefinedWarning
+
+Floats = NDArray[np.float64]
+Labels = Sequence[Hashable] | NDArray[Any]
+Groups = NDArray[np.intp]
+"""The number of each question's group: 0, 1, … in order of first appearance."""
+
+#: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
+OUTSIDE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyTable:
+    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for a single one).
+
+    Data sets that differ in their outcomes alone share their values; else each has a row of values, the
+    shorter ones filled up with their largest value, counted zero times.
+    """
+
+    value: Floats  # [U] or [B, U], ascending
+    count: Floats  # [B, U] examples with that value, N in each row
+    right: Floats  # [B, U] correct ones among them
+
+    @cached_property
+    def n(self) -> int:
+        """Number of examples N, the same in every row."""
+        return round(float(self.count[0].sum()))
+
+    @cached_property
+    def accuracy(self) -> Floats:
+        """Share of correct examples: [B]."""
+        share: Floats = self.right.sum(-1) / self.n
+        return share
+
+    @cached_property
+    def mean(self) -> Floats:
+        """Mean value: [B]."""
+        total = self.count @ self.value if self.value.ndim == 1 else (self.count * self.value).sum(-1)
+        mean: Floats = total / self.n
+        return mean
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Share of correct examples at each value, 0 where there is none: [B, U]."""
+        return np.divide(self.right, self.count, out=np.zeros_like(self.right), where=self.count > 0)
+
+    @cached_property
+    def isotonic(self) -> Floats:
+        """Isotonic regression of correctness on value, by pool adjacent violators with ties pooled: [B, U].
+
+        A value without examples takes the fit of the value below.
+        """
+        fits = np.empty_like(self.count)
+        there = self.count > 0
+        below = np.maximum(np.cumsum(there, axis=-1) - 1, 0)
+        for b, fit in enumerate(fits):
+            rate, count = self.rate[b, there[b]], self.count[b, there[b]]
+            fit[:] = isotonic_regression(rate, weights=count).x[below[b]]
+        return fits
+
+    def sum_by_bin(self, index: NDArray[np.intp], total: Floats, bins: int) -> Floats:
+        """Sum totals [B, U] over the values of a bin, for an ascending index of bins, [U] or [B, U].
+
+        Returns [B, bins], or with values in common perhaps fewer columns: those of the bins that occur.
+        """
+        if index.ndim == 1:
+            return np.add.reduceat(total, np.unique(index, return_index=True)[1], axis=-1)
+        rows = len(total)
+        place = index + bins * np.arange(rows)[:, None]
+        sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * bins).astype(np.float64, copy=False)
+        return sums.reshape(rows, bins)
+
+    def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
+        """Examples of the first row with value >= each threshold, and the correct ones among them."""
+        first = np.searchsorted(self.value, thresholds, side="left")
+        count, right = (np.append(np.cumsum(row[0, ::-1])[::-1], 0.0) for row in (self.count, self.right))
+        return count[first], right[first]
+
+
+def probability_table(confidence: ArrayLike, correct: ArrayLike) -> FrequencyTable:
+    """Count probabilities; values outside [0, 1] by at most 1e-6 are clipped."""
+    return frequency_table(*as_pairs(confidence, correct))
+
+
+def score_table(score: ArrayLike, correct: ArrayLike) -> FrequencyTable:
+    """Count any real scores (larger is surer)."""
+    return frequency_table(as_scores(score, "score"), as_correct(correct))
+
+
+def frequency_table(values: Floats, correct: Floats) -> FrequencyTable:
+    """Count checked values and outcomes."""
+    check_same_length(values, correct)
+    value, place = np.unique(values, return_inverse=True)
+    count = np.bincount(place, minlength=len(value)).astype(np.float64)
+    right = np.bincount(place, weights=correct, minlength=len(value)).astype(np.float64)
+    return FrequencyTable(value, count[None], right[None])
+
+
+def frequency_tables(values: Floats, correct: Floats) -> FrequencyTable:
+    """Count the checked values and outcomes of B data sets, (B, N) each."""
+    rows, n = values.shape
+    order = (np.argsort(values, axis=1) + n * np.arange(rows)[:, None]).ravel()
+    ascending = values.ravel()[order].reshape(rows, n)
+    new = np.ones((rows, n), bool)
+    np.not_equal(ascending[:, 1:], ascending[:, :-1], out=new[:, 1:])
+    group = np.cumsum(new, axis=1) - 1  # [B, N] among the distinct values of its row
+    width = int(group[:, -1].max()) + 1
+    place = (group + width * np.arange(rows)[:, None]).ravel()
+    value = np.repeat(ascending[:, -1:], width, axis=1)
+    value.ravel()[place] = ascending.ravel()
+    count = np.bincount(place, minlength=rows * width).astype(np.float64)
+    right = np.bincount(place, correct.ravel()[order], rows * width).astype(np.float64, copy=False)
+    return FrequencyTable(value, count.reshape(rows, width), right.reshape(rows, width))
+
+
+def check_same_length(values: Floats, correct: Floats) -> None:
+    """Refuse outcomes that cannot belong to the values."""
+    if len(values) != len(correct):
+        raise InputError(
+            f"there are {len(values)} confidences and {len(correct)} outcomes; give one outcome for each"
+        )
+
+
+def as_scores(score: ArrayLike, what: str) -> Floats:
+    """A non-empty vector of numbers without NaN."""
+    values = _vector(score, what)
+    nan = np.flatnonzero(np.isnan(values))
+    if len(nan):
+        raise InputError(
+            f"{what}[{nan[0]}] is NaN, which has no place in a ranking; leave the question out, "
+            "or use a measure that is defined for it"
+        )
+    return values
+
+
+def as_probabilities(confidence: ArrayLike) -> Floats:
+    """A non-empty vector of probabilities, rounding errors clipped."""
+    values = as_scores(confidence, "confidence")
+    outside = np.flatnonzero((values < -OUTSIDE) | (values > 1 + OUTSIDE))
+    if len(outside):
+        raise InputError(
+            f"confidence[{outside[0]}] is {values[outside[0]]}; expected a probability in [0, 1]: "
+            "AUROC, AURAC, PRR and selective accuracy take any score, calibration metrics do not"
+        )
+    return np.clip(values, 0.0, 1.0)
+
+
+def as_correct(correct: ArrayLike) -> Floats:
+    """A non-empty vector of outcomes, 1 for correct and 0 for not."""
+    values = _vector(correct, "correct")
+    odd = np.flatnonzero((values != 0) & (values != 1))
+    if len(odd):
+        raise InputError(f"correct[{odd[0]}] is {values[odd[0]]}; expected true or false (1 or 0)")
+    return values
+
+
+def as_pairs(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
+    """As many probabilities and outcomes."""
+    p, c = as_probabilities(confidence), as_correct(correct)
+    check_same_length(p, c)
+    return p, c
+
+
+def as_groups(labels: Labels | None, n: int) -> Groups | None:
+    """Number the groups of n questions; None if each is a group of its own."""
+    if labels is None:
+        return None
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(given) != n:
+        raise InputError(f"there are {len(given)} groups for {n} questions; give each one's label")
+    first: dict[Hashable, int] = {}
+    try:
+        numbers = np.array([first.setdefault(label, len(first)) for label in given], np.intp)
+    except TypeError as error:
+        raise InputError(
+            f"groups holds something that is no label ({error}); expected texts or numbers"
+        ) from error
+    if any(label != label for label in first):
+        raise InputError("groups holds NaN; expected a text or a number for each question")
+    return None if len(first) == n else numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Values and outcomes of R runs on the same N questions."""
+
+    confidences: Sequence[Floats]  # R times [N]; absent where any score was given
+    scores: Sequence[Floats]  # what questions are ranked by
+    correct: Sequence[Floats]
+    weights: Floats | None  # [R] share of each run in the mean, equal by default
+
+    @classmethod
+    def of(
+        cls,
+        confidence: ArrayLike,
+        correct: ArrayLike,
+        score: ArrayLike | None = None,
+        *,
+        any_score: bool = False,
+        weights: ArrayLike | None = None,
+    ) -> Self:
+        """Check arrays of shape (N,) or (R, N), and weights (R,)."""
+        outcomes = [as_correct(row) for row in _rows(correct, "correct")]
+        ranked_by = confidence if score is None else score
+        given = [as_scores(row, "score") for row in _rows(ranked_by, "score")]
+        _check_pairs(given, outcomes)
+        shares = None if weights is None else _shares(weights, len(outcomes))
+        if any_score:
+            return cls(given, given, outcomes, shares)
+        probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
+        _check_pairs(probabilities, outcomes)
+        return cls(probabilities, given if score is not None else probabilities, outcomes, shares)
+
+    @property
+    def n(self) -> int:
+        """Number of questions."""
+        return len(self.correct[0])
+
+
+def _rows(values: ArrayLike, what: str) -> list[Floats]:
+    """One array a run."""
+    array = as_numbers(values, what)
+    if array.ndim not in (1, 2) or not array.size:
+        raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
+    return list(np.atleast_2d(array))
+
+
+def _shares(weights: ArrayLike, runs: int) -> Floats:
+    """Non-negative weights of the runs, made to add up to 1."""
+    values = as_scores(weights, "weights")
+    if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
+        raise InputError(
+            f"weights is {values.tolist()}; expected {runs} non-negative finite numbers, one a run, not all 0"
+        )
+    shares: Floats = values / values.sum()
+    return shares
+
+
+def _check_pairs(values: Sequence[Floats], correct: Sequence[Floats]) -> None:
+    """Refuse outcomes that cannot belong to the values, run by run."""
+    if len(values) != len(correct):
+        raise InputError(
+            f"there are confidences of {len(values)} runs, outcomes of {len(correct)}; give as many"
+        )
+    for pair in zip(values, correct):
+        check_same_length(*pair)
+
+
+def _vector(values: ArrayLike, what: str) -> Floats:
+    """`values` as a one-dimensional, non-empty array of float64."""
+    array = as_numbers(values, what)
+    if array.ndim != 1:
+        raise InputError(f"{what} has shape {array.shape}; expected one value a question, shape (N,)")
+    if not len(array):
+        raise InputError(f"{what} is empty; a metric needs at least one question")
+    return array
+
+
+def warn_undefined(message: str) -> None:
+    """Warn, at the caller of the public function, that something is NaN."""
+    warnings.warn(message, UndefinedWarning, stacklevel=3)
+
+
+def check_bins(bins: int) -> int:
+    """A positive number of bins."""
+    return int(as_option(bins, "bins", "a positive whole number, such as 15", low=0, whole=True))

@@ -1,0 +1,1 @@
+"""What makes the embedded world's models: `python -m tools.atlas.train`."""
