@@ -78,7 +78,7 @@ def cluster_answers(
         Connected components of the relation (as the paper's code does), or each answer to the first
         cluster whose first member it is equivalent to (Kuhn et al., 2023).
     merge_refusals : bool
-        Put all refusals ("I don't know", …; see `semcal.qa.first_answer`) into one cluster, without the model.
+        Put all refusals ("I don't know", …; see `semcal.qa.first_answer`) into one cluster by rule.
     read_as : sequence of sequence of str, length Q, optional
         Normal forms from which values are read, where `normal_forms` are texts of another kind.
     progress : callable, optional
