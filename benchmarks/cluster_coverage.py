@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from semcal.metrics import common_resamples, summary
+from semcal.metrics import joint_bootstrap, summary
 from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures
 
 DATA_SETS, RESAMPLES = 200, 200
@@ -51,7 +51,7 @@ def metrics_held() -> list[dict[str, Any]]:
                 p, c, label = grouped(seed, groups, flattery)
                 for place, given in enumerate((None, label)):
                     how = {"metrics": NAMES, "groups": given, "resamples": RESAMPLES, "seed": seed}
-                    drawn = common_resamples({0: (p, c)}, **how)
+                    drawn = joint_bootstrap({0: (p, c)}, **how)
                     for name in NAMES:
                         one = drawn.interval(0, name)
                         hits[name][place] += one.low <= truth(flattery)[name] <= one.high

@@ -166,7 +166,7 @@ def _intervals(
     found: dict[Name, dict[str, metrics.Interval]] = {}
     for (n, _), names in alike.items():
         if n:
-            drawn = metrics.common_resamples(
+            drawn = metrics.joint_bootstrap(
                 {name: (scores[name].confidence, scores[name].correct) for name in names},
                 groups=groups[names[0]],
                 bins=bins,
