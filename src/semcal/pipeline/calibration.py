@@ -58,8 +58,10 @@ class CalibrationSet:
                 read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
             except QuestionError as error:
                 leave_out(error)
-        for error in model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read]):
-            leave_out(error)
+        for invalid in model.invalid_prompts(
+            [prompt for _, prompt, _ in read], [given for *_, given in read]
+        ):
+            leave_out(invalid)
         kept = [row for row in read if row[0].id not in bad]
         if not kept:
             raise FitError("none of the labelled questions fits the model; see the reasons above")

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from semcal.engine.equivalence import Equivalence, load_equivalence
+from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
+from semcal.engine.loading import load_equivalence
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
 from semcal.pipeline.candidate_trials import sample_candidates

@@ -20,7 +20,7 @@ from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.engine.checkpoint import Checkpoint
+    from semcal.export.checkpoint import Checkpoint
     from semcal.recalibration import Fitted, Provenance
 
 __all__ = ["command", "output_of"]
@@ -220,7 +220,7 @@ def _fold_plan(temperature: float, checkpoint: Checkpoint, out: Path) -> int:
 
 def _fold(checkpoint: Checkpoint, out: Path, *, as_json: bool, **how: Any) -> int:
     """Fold T into a copy of the checkpoint, and print where and how exactly."""
-    from semcal.engine import fold
+    from semcal.export import fold
 
     done = fold(checkpoint, out, **how)
     if done.left_out:
