@@ -33,9 +33,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr("semcal.cli.loading.open_model", language_model)
     monkeypatch.setattr("semcal.cli.loading.open_equivalence", equivalence)
-    one = WorkerPlan(processes=1, threads=1, reason="it is a test", asked=True)
+    one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", asked=True)
     for command in ("ask", "cluster"):
-        monkeypatch.setattr(f"semcal.cli.commands.{command}.chosen", lambda *_, **__: one)
+        monkeypatch.setattr(f"semcal.cli.commands.{command}.choose_workers", lambda *_, **__: one)
     return devices
 
 

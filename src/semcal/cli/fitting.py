@@ -222,7 +222,7 @@ class FitWork:
         self, options: FitOptions, labelled: CalibrationSet, how: Mapping[str, Any], keep: Path
     ) -> tuple[Mapping[str, Fitted], list[dict[str, Any]]]:
         """The recalibrator of each measure, and the table of all candidates."""
-        from semcal.pipeline.select import fit_and_select
+        from semcal.pipeline.fit_and_select import fit_and_select
         from semcal.pipeline.store import Store
         from semcal.pipeline.temperature_grid import GRID, choose_temperatures, rows_at_temperatures
 
@@ -261,7 +261,7 @@ class FitWork:
         provenance: Provenance,
         measure: str,
     ) -> dict[str, Any]:
-        from semcal.pipeline.select import save_choices
+        from semcal.pipeline.fit_and_select import save_choices
 
         found = save_choices(chosen, table, self.out, provenance=provenance, measure=measure)
         write_rows(self.out / SELECTION, table)

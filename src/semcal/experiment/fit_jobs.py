@@ -206,7 +206,7 @@ class FitJob:
         return rows
 
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
-        from semcal.pipeline.candidate_trials import fit_candidate
+        from semcal.pipeline.fit_and_select import fit_candidate
         from semcal.recalibration import TrainingStore
 
         identity, needs_table = self.identity, self.fit.solver == "sgd" and self.fit.method != "Platt"

@@ -17,7 +17,7 @@ from semcal.engine.language_model import LanguageModel
 from semcal.engine.loading import load_equivalence
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
-from semcal.pipeline.candidate_trials import sample_candidates
+from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
