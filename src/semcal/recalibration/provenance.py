@@ -59,7 +59,7 @@ def check_enough(questions: int, *, of: str = "to fit to") -> None:
         raise FitError(
             f"there {'is' if questions == 1 else 'are'} {questions or 'no'} labelled "
             f"question{'' if questions == 1 else 's'} {of}, and at least {FEWEST} are needed: label more "
-            f"(from {FEW} on a fit is worth something, with a few hundred it is reliable)"
+            f"({FEW} give a usable fit, a few hundred a reliable one)"
         )
 
 
@@ -67,8 +67,8 @@ def warn_if_few(questions: int, *, of: str = "to fit to", stacklevel: int = 3) -
     """Warn below 50 labelled questions."""
     if questions < FEW:
         warnings.warn(
-            f"there are only {questions} labelled questions {of}: another {questions} may give quite another "
-            f"result; label {FEW} or more, better a few hundred",
+            f"there are only {questions} labelled questions {of}: {questions} others may give a very "
+            f"different result; label {FEW} or more, better a few hundred",
             SemcalWarning,
             stacklevel=stacklevel,
         )
