@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from semcal.metrics import common_resamples, summary
-from semcal.recalibration import Suffixes, TemperatureFit, fit_temperatures
+from semcal.metrics import joint_bootstrap, summary
+from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures
 
 DATA_SETS, RESAMPLES = 200, 200
 NAMES = ("accuracy", "brier", "auroc", "ace")
@@ -51,7 +51,7 @@ def metrics_held() -> list[dict[str, Any]]:
                 p, c, label = grouped(seed, groups, flattery)
                 for place, given in enumerate((None, label)):
                     how = {"metrics": NAMES, "groups": given, "resamples": RESAMPLES, "seed": seed}
-                    drawn = common_resamples({0: (p, c)}, **how)
+                    drawn = joint_bootstrap({0: (p, c)}, **how)
                     for name in NAMES:
                         one = drawn.interval(0, name)
                         hits[name][place] += one.low <= truth(flattery)[name] <= one.high
@@ -70,7 +70,7 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
     heat = torch.tensor(1.6 * np.exp(0.4 * rng.standard_normal(questions))).repeat_interleave(TOKENS)
     chances = torch.softmax(z.double() / heat[:, None], 1).numpy().cumsum(1)
     index = torch.arange(questions)
-    suffixes = Suffixes(
+    features = CalibrationFeatures(
         prefix=z[:0],
         states=z,
         whole=False,
@@ -82,7 +82,7 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
         targets=torch.tensor((chances > rng.random((len(z), 1))).argmax(1)),
     )
     resamples = RESAMPLES if questions < 1000 else 1
-    return fit_temperatures(suffixes, lambda s: s, points=[("NLL", None)], resamples=resamples, seed=seed)[0]
+    return fit_temperatures(features, lambda s: s, losses=[("NLL", None)], resamples=resamples, seed=seed)[0]
 
 
 def temperatures_held() -> list[dict[str, Any]]:

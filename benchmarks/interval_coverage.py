@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from semcal.metrics import bootstrap
-from semcal.metrics.resampling import Runs, resampled
-from semcal.metrics.table import METRICS
+from semcal.metrics import bootstrap, joint_bootstrap
 
 QUESTIONS, DATA_SETS, RESAMPLES = 500, 200, 200
 NAMES = ("ace", "ece", "smooth_ece")
@@ -31,9 +29,8 @@ def data(gap: float, tenths: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def percentiles(p: np.ndarray, c: np.ndarray, seed: int) -> dict[str, tuple[float, float]]:
     """The plain percentile interval of each metric."""
-    metrics = {name: METRICS[name] for name in NAMES}
-    drawn = resampled([Runs.of(p, c)], metrics, 15, RESAMPLES, np.random.default_rng(seed))[0]
-    return {name: tuple(np.quantile(values, [0.025, 0.975])) for name, values in drawn.items()}
+    found = joint_bootstrap({0: (p, c)}, metrics=NAMES, resamples=RESAMPLES, seed=seed).resampled[0]
+    return {name: tuple(np.quantile(values, [0.025, 0.975])) for name, values in found.items()}
 
 
 def held(gap: float, tenths: bool) -> dict[str, np.ndarray]:

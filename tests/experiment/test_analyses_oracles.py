@@ -18,7 +18,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from semcal.experiment.analyses.volatility import chance_volatility
 from semcal.experiment.paths import slug
-from semcal.metrics import bootstrap, common_resamples, paired_test
+from semcal.metrics import bootstrap, joint_bootstrap, paired_test
 
 RUNS = range(3)
 CELLS = [
@@ -137,7 +137,7 @@ def test_the_interval_of_refinement_is_that_of_the_difference(results, grid_fold
     model, dataset, method, measure = CELLS[1]
     found = row_of(results, "confidence", model=model, dataset=dataset, method=method, measure=measure)
     runs = [pairs_of(rows, measure) for rows in runs_in(grid_folder, *CELLS[1])]
-    common = common_resamples(
+    common = joint_bootstrap(
         {"it": ([p for p, _ in runs], [c for _, c in runs])},
         metrics=["uncertainty", "resolution"],
         resamples=100,

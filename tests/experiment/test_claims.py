@@ -349,7 +349,7 @@ def test_the_mean_correlation_and_its_resamples_are_those_of_numpy(sharp: GridSc
     for b in (0, 7, 99):
         columns = [pair.cells["TS", measure].confidence[:, drawn[b]].ravel() for measure in measures]
         matrix = np.corrcoef(columns)
-        assert found.drawn[b] == pytest.approx((matrix.sum() - 7) / 42, abs=1e-10)
+        assert found.resampled[b] == pytest.approx((matrix.sum() - 7) / 42, abs=1e-10)
 
 
 def test_a_measure_that_is_constant_has_no_correlation(sharp: GridScores) -> None:

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from semcal.errors import InputError, UndefinedWarning
-from semcal.metrics import bootstrap, common_resamples, paired_test, smooth_ece, summary
-from semcal.metrics.table import METRICS
+from semcal.metrics import bootstrap, joint_bootstrap, paired_test
+from semcal.metrics.calibration import smooth_ece_of
+from semcal.metrics.frequencies import frequency_table
+from semcal.metrics.overview import METRICS
+from tests.metrics.plain_bootstrap import plain_resamples
 
 Floats = NDArray[np.float64]
 
@@ -31,29 +34,18 @@ def clustered(
     return confidence, (drawn < chance).astype(float), label
 
 
-def plain_resamples(p: Floats, c: Floats, label: NDArray[np.int64], resamples: int, seed: int) -> list[dict]:
-    """Every metric of resamples that are written out question by question."""
-    rng = np.random.default_rng(seed)
-    rows = [np.flatnonzero(label == g) for g in range(label.max() + 1)]
-    found = []
-    for _ in range(resamples):
-        places = np.concatenate([rows[g] for g in rng.integers(len(rows), size=len(rows))])
-        found.append(summary(p[places], c[places]))
-    return found
-
-
 @pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
 @pytest.mark.parametrize("groups", [6, 40])
 def test_clustered_resamples_are_those_of_groups_written_out(groups: int) -> None:
     p, c, label = clustered(1, groups=groups)
     names = [f"passage {g}" for g in label]
-    expected = plain_resamples(p, c, label, 80, seed=7)
-    found = common_resamples({"it": (p, c)}, groups=names, resamples=80, seed=7)
+    expected = plain_resamples([(p, c)], 80, np.random.default_rng(7), label)
+    found = joint_bootstrap({"it": (p, c)}, groups=names, resamples=80, seed=7)
     single = bootstrap(p, c, groups=names, resamples=80, seed=7)
     for name in METRICS:
-        values = np.array([one[name] for one in expected])
+        values = expected[name]
         tolerance = 2e-4 if name == "smooth_ece" else 1e-12
-        np.testing.assert_allclose(found.drawn["it"][name], values, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(found.resampled["it"][name], values, atol=tolerance, err_msg=name)
         assert single[name].standard_error == pytest.approx(np.nanstd(values, ddof=1), abs=tolerance)
         interval = found.interval("it", name)
         for end in ("estimate", "low", "high", "standard_error", "resamples"):
@@ -79,7 +71,7 @@ def plain_null(p: Floats, c: Floats, label: NDArray[np.int64], signs: Floats) ->
 
 def test_the_null_of_clustered_errors_turns_the_residuals_of_whole_groups() -> None:
     p, c, label = clustered(2, groups=30)
-    found = common_resamples({"it": (p, c)}, groups=label, resamples=60, seed=3)
+    found = joint_bootstrap({"it": (p, c)}, groups=label, resamples=60, seed=3)
     rng = np.random.default_rng(3)
     rng.integers(30, size=(60, 30))
     signs = np.where(rng.random((60, 30)) < 0.5, -1.0, 1.0)
@@ -90,11 +82,11 @@ def test_the_null_of_clustered_errors_turns_the_residuals_of_whole_groups() -> N
         )
 
 
-def test_a_clustered_paired_test_is_that_of_the_common_resamples() -> None:
+def test_a_clustered_paired_test_is_that_of_the_joint_bootstrap() -> None:
     p, c, label = clustered(3, groups=30)
     other, also = p**0.5, c
     test = paired_test(p, c, other, also, metric="brier", groups=label, resamples=200, seed=4)
-    both = common_resamples({0: (p, c), 1: (other, also)}, groups=label, resamples=200, seed=4)
+    both = joint_bootstrap({0: (p, c), 1: (other, also)}, groups=label, resamples=200, seed=4)
     common = both.paired(0, 1, "brier")
     for name in ("difference", "low", "high", "standard_error", "p_value", "resamples"):
         assert getattr(test, name) == pytest.approx(getattr(common, name), abs=1e-12)
@@ -107,7 +99,7 @@ def test_signs_that_turn_nothing_are_no_evidence_however_they_are_rounded(seed: 
     p = rng.random(24)
     c, label = rng.random(24) < p, rng.integers(0, 8, 24)
     assert bootstrap(p, c, groups=label, resamples=60)["reliability"].low == 0
-    both = common_resamples({"it": (p, c)}, groups=label, resamples=60)
+    both = joint_bootstrap({"it": (p, c)}, groups=label, resamples=60)
     assert both.interval("it", "reliability").low == 0
 
 
@@ -120,9 +112,9 @@ def test_groups_of_one_question_each_and_no_groups_give_the_same_bits_as_before_
     for groups in (None, alone):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
-            drawn = common_resamples({"it": (p, c)}, groups=groups, resamples=100, seed=6)
+            drawn = joint_bootstrap({"it": (p, c)}, groups=groups, resamples=100, seed=6)
             single = bootstrap(p, c, groups=groups, resamples=100, seed=6)
-        content = [drawn.drawn["it"][name].round(12).tolist() for name in METRICS if name != "smooth_ece"]
+        content = [drawn.resampled["it"][name].round(12).tolist() for name in METRICS if name != "smooth_ece"]
         content += [[round(one.low, 12), round(one.high, 12)] for one in single.values()]
         digests.add(blake2b(repr(content).encode(), digest_size=8).hexdigest())
     assert digests == {"9f3858222f03f8da"}
@@ -160,7 +152,7 @@ def test_groups_that_cannot_be_are_named() -> None:
     with pytest.raises(InputError, match="there are 2 groups for 3 questions"):
         bootstrap(p, c, groups=["a", "b"])
     with pytest.raises(InputError, match="groups holds something that is no label"):
-        common_resamples({"it": (p, c)}, groups=[["a"], ["b"], ["a"]])
+        joint_bootstrap({"it": (p, c)}, groups=[["a"], ["b"], ["a"]])
     with pytest.raises(InputError, match="groups holds NaN"):
         paired_test(p, c, p, c, groups=[1.0, float("nan"), 1.0])
 
@@ -171,9 +163,11 @@ def test_questions_of_one_group_have_no_interval() -> None:
     assert np.isnan([found["brier"].low, found["brier"].high, found["brier"].standard_error]).all()
 
 
-def test_smooth_ece_of_turned_residuals_is_that_of_the_tallies() -> None:
+def test_smooth_ece_of_residuals_with_signs_is_that_of_a_table_with_such_outcomes() -> None:
     p, c, label = clustered(9, groups=25)
-    found = bootstrap(p, c, metrics=["smooth_ece"], groups=label, resamples=50, seed=1)["smooth_ece"]
-    assert found.estimate == pytest.approx(smooth_ece(p, c))
-    common = common_resamples({0: (p, c)}, metrics=["smooth_ece"], groups=label, resamples=50, seed=1)
-    assert common.interval(0, "smooth_ece").low == pytest.approx(found.low, abs=2e-4)
+    found = joint_bootstrap({0: (p, c)}, metrics=["smooth_ece"], groups=label, resamples=50, seed=1)
+    rng = np.random.default_rng(1)
+    rng.integers(25, size=(50, 25))
+    signs = np.where(rng.random((50, 25)) < 0.5, -1.0, 1.0)[:, label]
+    expected = [smooth_ece_of(frequency_table(p, p + one * (c - p)))[0] for one in signs]
+    np.testing.assert_allclose(found.if_calibrated(0, "smooth_ece"), expected, atol=2**-13)

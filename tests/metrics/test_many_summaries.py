@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from semcal.errors import InputError, UsageError
 from semcal.metrics import calibration, overview, smoothing, summaries, summary
-from semcal.metrics.tally import probability_tally, tallies
+from semcal.metrics.frequencies import frequency_tables, probability_table
 
 #: Few values make ties, eighths make bin edges, 0 and 1 make ends.
 CONFIDENCE = st.one_of(st.integers(0, 8).map(lambda k: k / 8), st.floats(0, 1, allow_subnormal=False))
@@ -58,11 +58,11 @@ def test_runs_of_two_thousand_questions_agree_with_their_summaries():
 
 
 @given(data_sets())
-def test_a_row_of_tallies_counts_what_its_set_alone_counts(sets):
+def test_a_row_of_a_table_counts_what_its_set_alone_counts(sets):
     p, c = sets
-    many = tallies(p, c.astype(np.float64))
+    many = frequency_tables(p, c.astype(np.float64))
     for row, (values, outcomes) in enumerate(zip(p, c)):
-        one = probability_tally(values, outcomes)
+        one = probability_table(values, outcomes)
         distinct = len(one.value)
         np.testing.assert_array_equal(many.value[row, :distinct], one.value)
         np.testing.assert_array_equal(many.count[row, :distinct], one.count[0])
@@ -85,11 +85,11 @@ def test_the_width_of_smooth_ece_is_that_of_fourteen_bisections(sets, end_weight
         seen.append((low, high))
         return found(smoothing)
 
-    found = smoothing.bracketed
+    found = smoothing.bracket_width
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(smoothing, "bracketed", lambda given: kept.append(bisected(given)) or kept[-1])
+        patch.setattr(smoothing, "bracket_width", lambda given: kept.append(bisected(given)) or kept[-1])
         kept: list = []
-        calibration.smooth_ece_of(tallies(sets[0], sets[1].astype(np.float64)), end_weight)
+        calibration.smooth_ece_of(frequency_tables(sets[0], sets[1].astype(np.float64)), end_weight)
     np.testing.assert_array_equal(kept, seen)
 
 

@@ -22,8 +22,8 @@ from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
-from semcal.qa.groups import GROUP
 from semcal.qa.normal_form import normal_form, text_form
+from semcal.qa.questions import GROUP
 
 __all__ = [
     "AnswerBlock",

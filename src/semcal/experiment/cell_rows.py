@@ -33,7 +33,7 @@ from semcal.experiment.select_job import SelectJob
 from semcal.pipeline.sample import SamplePass
 from semcal.pipeline.store import write_if_new
 from semcal.pipeline.worker_state import RecalibratorSource
-from semcal.qa.groups import group_ties, several
+from semcal.qa.questions import group_ties, several
 from semcal.records import dumps
 
 __all__ = ["answer", "overhead_job", "reference_candidate"]

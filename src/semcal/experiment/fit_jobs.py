@@ -211,15 +211,15 @@ class FitJob:
         return rows
 
     def _exact(self, state: GridState) -> list[tuple[Point, Fitted]]:
-        from semcal.recalibration import fit_temperatures
+        from semcal.recalibration import TemperatureScaling, fit_temperatures
 
         features = state.calibration(self.source).features
-        found = fit_temperatures(features, state.model.logits, points=list(self.losses), seed=self.seed)
-        return [(point, one.recalibrator()) for point, one in zip(self.losses, found)]
+        found = fit_temperatures(features, state.model.logits, losses=list(self.losses), seed=self.seed)
+        return [(point, TemperatureScaling.from_fit(one)) for point, one in zip(self.losses, found)]
 
     def _trained(self, state: GridState) -> Iterator[tuple[Point, Fitted]]:
         from semcal.pipeline.stored_fits import train_stored
-        from semcal.recalibration import TrainingStore, Watch
+        from semcal.recalibration import TrainingCallbacks, TrainingStore
 
         identity = self.identity
         depends = {"data": self.source.data_hash, "model": identity.revision, "prompt": identity.prompt}
@@ -232,8 +232,8 @@ class FitJob:
                 method=self.method,
                 loss=loss,
                 alpha=alpha,
-                tables=None if self.method == "Platt" else state.tables(self.source),
-                watch=Watch(store=store),
+                table=None if self.method == "Platt" else state.table(self.source),
+                callbacks=TrainingCallbacks(store=store),
                 weight_decay=0.0 if is_ts else self.weight_decay or 0.0,
                 learning_rate=None if is_ts else self.learning_rate,
                 batch_size=self.batch_size,

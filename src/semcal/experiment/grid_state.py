@@ -17,18 +17,18 @@ from semcal.experiment.grid_settings import Model
 from semcal.pipeline.fitting import CalibrationSet, calibration_features
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import load_questions
-from semcal.recalibration import Suffixes, Tables, tabulate
+from semcal.recalibration import CalibrationFeatures, LogPartitionTable, tabulate
 
 __all__ = ["Calibration", "GridState", "open_grid_state"]
 
 
 @dataclass
 class Calibration:
-    """Labelled questions as one model reads them, with their features and log-partition tables."""
+    """Labelled questions as one model reads them, with their features and log-partition table."""
 
     labelled: CalibrationSet
-    features: Suffixes
-    tables: Tables | None = None
+    features: CalibrationFeatures
+    table: LogPartitionTable | None = None
 
 
 class GridState(WorkerState):
@@ -113,12 +113,12 @@ class GridState(WorkerState):
         questions = load_questions(self.folder / source.questions, answers_needed=True)
         return CalibrationSet.of(self.model, questions, asking=source.asking, on_bad_question=lambda _: None)
 
-    def tables(self, source: CalibrationSource) -> Tables:
-        """The log-partition tables of the features, for fits by gradient steps."""
+    def table(self, source: CalibrationSource) -> LogPartitionTable:
+        """The log-partition table of the features, for fits by gradient steps."""
         found = self.calibration(source)
-        if found.tables is None:
-            found.tables = tabulate(found.features, self.model.logits)
-        return found.tables
+        if found.table is None:
+            found.table = tabulate(found.features, self.model.logits)
+        return found.table
 
 
 def _file(path: Path) -> int | None:

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
-from semcal.metrics.common_resamples import CommonResamples, Contrast, common_resamples
 from semcal.metrics.comparisons import Correlations, RankVolatility, correlations, rank_volatility
-from semcal.metrics.diagrams import ReliabilityDiagram, reliability_diagram
-from semcal.metrics.intervals import (
-    Interval,
-    MeanOverRuns,
-    PairedTest,
-    bootstrap,
-    mean_and_standard_error,
-    paired_test,
+from semcal.metrics.decompositions import (
+    BrierDecomposition,
+    Corp,
+    ReliabilityDiagram,
+    brier,
+    brier_decomposition,
+    corp,
+    reliability_diagram,
 )
+from semcal.metrics.inference import JointBootstrap, bootstrap, joint_bootstrap, paired_test
+from semcal.metrics.intervals import Contrast, Interval, MeanOverRuns, PairedTest, mean_and_standard_error
 from semcal.metrics.overview import summaries, summary
-from semcal.metrics.ranking import auroc
-from semcal.metrics.recalibration import (
+from semcal.metrics.ranking import aurac, auroc, prr
+from semcal.metrics.score_recalibration import (
     SCORE_RECALIBRATORS,
     BetaCalibration,
     IsotonicCalibration,
     PlattCalibration,
     ScoreRecalibrator,
 )
-from semcal.metrics.risk import RiskControlledThreshold, risk_controlled_threshold
-from semcal.metrics.scores import BrierDecomposition, Corp, brier, brier_decomposition, corp
-from semcal.metrics.selective import SelectiveAccuracy, aurac, prr, selective_accuracy
+from semcal.metrics.selective import (
+    RiskControlledThreshold,
+    SelectiveAccuracy,
+    risk_controlled_threshold,
+    selective_accuracy,
+)
 
 __all__ = [
     "SCORE_RECALIBRATORS",
     "BetaCalibration",
     "BrierDecomposition",
-    "CommonResamples",
     "Contrast",
     "Corp",
     "Correlations",
     "Interval",
     "IsotonicCalibration",
+    "JointBootstrap",
     "MeanOverRuns",
     "PairedTest",
     "PlattCalibration",
@@ -52,10 +56,10 @@ __all__ = [
     "bootstrap",
     "brier",
     "brier_decomposition",
-    "common_resamples",
     "corp",
     "correlations",
     "ece",
+    "joint_bootstrap",
     "mean_and_standard_error",
     "paired_test",
     "prr",

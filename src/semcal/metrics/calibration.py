@@ -6,16 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_option
-from semcal.metrics.smoothing import of_sums, of_tallies, residual, smooth_error
-from semcal.metrics.tally import (
-    Floats,
-    Tally,
-    as_correct,
-    as_probabilities,
-    check_bins,
-    check_same_length,
-    probability_tally,
-)
+from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
+from semcal.metrics.smoothing import residual, smooth_error, smoothing_of_tables
 
 __all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
 
@@ -61,7 +53,7 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     >>> ece([0.9, 0.9, 0.9, 0.9, 0.2], [1, 1, 1, 0, 0])
     0.16
     """
-    return float(ece_of(probability_tally(confidence, correct), check_bins(bins))[0])
+    return float(ece_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
 def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
@@ -75,22 +67,7 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     Examples tied in confidence share the mean correctness of their tie group, so a bin edge that falls into
     the group cuts it into equal parts and the order of the rows plays no part.
 
-    Parameters
-    ----------
-    confidence, correct
-        As in :func:`ece`.
-    bins : int
-        Number M of bins.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 is best.
-
-    Raises
-    ------
-    InputError
-        As in :func:`ece`.
+    Parameters, result and errors are those of :func:`ece`.
 
     Notes
     -----
@@ -107,7 +84,7 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     >>> ace([0.2, 0.4, 0.8, 1.0], [0, 1, 1, 1], bins=2)
     0.15
     """
-    return float(ace_of(probability_tally(confidence, correct), check_bins(bins))[0])
+    return float(ace_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
 def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
@@ -119,20 +96,7 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
     whose sizes differ by at most one, the larger ones first. Other orders of the same rows give other
     values, so this is for comparison with published figures alone (preset `reference`); use :func:`ace`.
 
-    Parameters
-    ----------
-    confidence, correct, bins
-        As in :func:`ace`.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 is best.
-
-    Raises
-    ------
-    InputError
-        As in :func:`ece`.
+    Parameters, result and errors are those of :func:`ece`.
 
     Examples
     --------
@@ -141,8 +105,7 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
     >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 1, 0, 0], bins=2)
     0.5
     """
-    values, outcomes = as_probabilities(confidence), as_correct(correct)
-    check_same_length(values, outcomes)
+    values, outcomes = as_pairs(confidence, correct)
     order = np.argsort(values, kind="stable")
     cut = np.array_split((outcomes - values)[order], min(check_bins(bins), len(values)))
     return float(np.mean([abs(part.mean()) for part in cut]))
@@ -157,26 +120,16 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     with K the Gaussian kernel reflected at 0 and 1. The left side falls and the right side rises with the
     width, so there is one fixed point.
 
+    Result, errors and the other parameters are those of :func:`ece`.
+
     Parameters
     ----------
-    confidence, correct
-        As in :func:`ece`.
     end_weight : float
         Weight of confidences at the ends, 0 and 1. It reaches 1/1024 inwards, the cell of the grid on which
         residuals are shared out: in between the weight goes linearly to 1. The formula says 1. The authors'
         package (relplot), with which published values are computed, reflects its grid without doubling the
         end points and so weighs them 0.5: the default, for values that compare. The two differ where much of
         the data has confidence 1.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 is best.
-
-    Raises
-    ------
-    InputError
-        As in :func:`ece`.
 
     Notes
     -----
@@ -199,31 +152,26 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     0.3
     """
     weight = as_option(end_weight, "end_weight", "a positive number, such as 0.5 or 1", low=0)
-    return float(smooth_ece_of(probability_tally(confidence, correct), weight)[0])
+    return float(smooth_ece_of(probability_table(confidence, correct), weight)[0])
 
 
-def ece_of(t: Tally, bins: int) -> Floats:
+def ece_of(t: FrequencyTable, bins: int) -> Floats:
     """ECE of each row."""
     index = equal_width_bin(t.value, bins).astype(np.intp)
-    error: Floats = np.abs(t.summed(index, residual(t), bins)).sum(-1) / t.n
+    error: Floats = np.abs(t.sum_by_bin(index, residual(t), bins)).sum(-1) / t.n
     return error
 
 
-def ace_of(t: Tally, bins: int) -> Floats:
+def ace_of(t: FrequencyTable, bins: int) -> Floats:
     """ACE of each row."""
     edges = equal_mass_edges(t.n, bins)
     error: Floats = np.abs(np.diff(running_sum_at(t.count, residual(t), edges, t.n))).sum(-1) / t.n
     return error
 
 
-def smooth_ece_of(t: Tally, end_weight: float = 0.5) -> Floats:
+def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
     """SmoothECE of each row."""
-    return smooth_error(of_tallies(t, end_weight))
-
-
-def smooth_ece_of_sums(value: Floats, count: Floats, total: Floats) -> Floats:
-    """SmoothECE of sums of residuals at values in common: [U], [U, B] or [U, 1], [U, B] -> [B]."""
-    return smooth_error(of_sums(value, count, total, end_weight=0.5))
+    return smooth_error(smoothing_of_tables(t, end_weight))
 
 
 def equal_width_bin(value: Floats, bins: int) -> Floats:
@@ -232,16 +180,20 @@ def equal_width_bin(value: Floats, bins: int) -> Floats:
     return index
 
 
-def equal_mass_edges(n: int, bins: int) -> Floats:
-    """0, then the ranks at which min(bins, n) bins end; sizes differ by at most one, larger ones first."""
-    bins = min(bins, n)
-    sizes = n // bins + (np.arange(bins) < n % bins)
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.float64)
+def equal_mass_edges(n: int | Floats, bins: int) -> Floats:
+    """0, then the ranks at which min(bins, n) bins end, larger ones first; sizes differ by at most one.
+
+    [edges], or for several n [edges, B], where the last bins of small ones are empty.
+    """
+    total = np.asarray(n, np.float64)
+    number = np.arange(min(bins, int(total.max()))).reshape(-1, *[1] * total.ndim)
+    used = np.minimum(total, bins)
+    sizes = np.where(number < used, total // used + (number < total % used), 0.0)
+    return np.concatenate([np.zeros((1, *total.shape)), np.cumsum(sizes, axis=0)])
 
 
 def running_sum_at(count: Floats, total: Floats, ranks: Floats, n: int) -> Floats:
-    """Sum of `total` over the first `rank` examples, linear within a tie group: [B, U], [B, U], [R] -> [B,
-    R].
+    """Sum of `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [R] -> [B, R].
 
     One interpolation serves all rows: row b is moved to the abscissae b(n+1) .. b(n+1) + n.
     """

@@ -10,43 +10,26 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
-from semcal.metrics.tally import Floats, warn_undefined
+from semcal.metrics.frequencies import Floats, warn_undefined
 
 __all__ = ["Correlations", "RankVolatility", "correlations", "rank_volatility"]
 
 
 @dataclass(frozen=True, eq=False)
 class RankVolatility:
-    """How much the ranking of methods depends on the metric.
+    """How much the ranking of methods depends on the metric: mean absolute change of rank over measures."""
 
-    Attributes
-    ----------
-    per_method : ndarray of float64, shape (M,)
-        Mean absolute change of rank of each method, over measures.
-    mean : float
-        Mean over methods.
-    """
-
-    per_method: Floats
-    mean: float
+    per_method: Floats  # (M,)
+    mean: float  # over methods
 
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """Pearson correlations between the confidences of several measures.
-
-    Attributes
-    ----------
-    names : tuple of str
-    matrix : ndarray of float64, shape (S, S)
-        Symmetric, ones on the diagonal; NaN where a measure is constant.
-    n : int
-        Questions used: those where no measure is null.
-    """
+    """Pearson correlations between the confidences of several measures."""
 
     names: tuple[str, ...]
-    matrix: Floats
-    n: int
+    matrix: Floats  # (S, S), symmetric, ones on the diagonal; NaN where a measure is constant
+    n: int  # questions used: those where no measure is null
 
 
 def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
@@ -60,10 +43,6 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
     ----------
     first, second : array_like of float, shape (M methods, S measures)
         Unrounded means over runs of two metrics with the same better direction (negate one if they differ).
-
-    Returns
-    -------
-    RankVolatility
 
     Raises
     ------
@@ -108,10 +87,6 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     confidences : mapping of str to array_like of float, each of shape (N,)
         The confidence of the same N questions under each measure; NaN where a measure is null. Questions with
         a null are left out for all measures.
-
-    Returns
-    -------
-    Correlations
 
     Raises
     ------

@@ -1,31 +1,77 @@
-"""All metrics of one data set at once, and of many."""
+"""Every metric by name: all of one data set, and of many data sets at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
-from semcal.errors import InputError
-from semcal.metrics.ranking import one_class
-from semcal.metrics.table import METRICS
-from semcal.metrics.tally import (
+from semcal.errors import InputError, UsageError
+from semcal.metrics.calibration import ace_of, ece_of, smooth_ece_of
+from semcal.metrics.decompositions import brier_of, brier_parts, corp_parts
+from semcal.metrics.frequencies import (
     Floats,
+    FrequencyTable,
     as_correct,
     as_probabilities,
     check_bins,
-    probability_tally,
-    score_tally,
-    tallies,
+    frequency_tables,
+    probability_table,
+    score_table,
     warn_undefined,
 )
+from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 
-__all__ = ["summaries", "summary"]
+__all__ = ["METRICS", "Metric", "metric_named", "summaries", "summary"]
 
 #: Data sets computed at a time, so that the arrays stay in the processor's cache.
 ROWS = 16
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The plain definition of a metric, and what a bootstrap must know about it."""
+
+    of: Callable[[FrequencyTable, int], Floats]  # (table, bins) -> [B]
+    ranks: bool = False  # takes any score, not only probabilities
+    raised: bool = False  # noise in the outcomes raises it, so resampling raises it further
+    zero_if_calibrated: bool = False  # its true value is 0 exactly when the confidences are calibrated
+    least: float = 0.0
+
+
+def _error(of: Callable[[FrequencyTable, int], Floats]) -> Metric:
+    """An error of calibration."""
+    return Metric(of, raised=True, zero_if_calibrated=True)
+
+
+#: In the order of a summary.
+METRICS = {
+    "accuracy": Metric(lambda t, _: t.accuracy, ranks=True),
+    "ece": _error(ece_of),
+    "ace": _error(ace_of),
+    "brier": Metric(lambda t, _: brier_of(t)),
+    "reliability": _error(lambda t, _: brier_parts(t)[0]),
+    "resolution": Metric(lambda t, _: brier_parts(t)[1], raised=True),
+    "uncertainty": Metric(lambda t, _: brier_parts(t)[2]),
+    "mcb": _error(lambda t, _: corp_parts(t)[0]),
+    "dsc": Metric(lambda t, _: corp_parts(t)[1], raised=True),
+    "unc": Metric(lambda t, _: corp_parts(t)[2]),
+    "auroc": Metric(lambda t, _: auroc_of(t), ranks=True),
+    "aurac": Metric(lambda t, _: aurac_of(t), ranks=True),
+    "prr": Metric(lambda t, _: prr_of(t), ranks=True, least=float("-inf")),
+    "smooth_ece": _error(lambda t, _: smooth_ece_of(t)),
+    "mean_confidence": Metric(lambda t, _: t.mean),
+}
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of that name."""
+    if name not in METRICS:
+        raise UsageError(f"unknown metric {name!r}; known: {', '.join(METRICS)}")
+    return METRICS[name]
 
 
 def summary(
@@ -66,11 +112,11 @@ def summary(
     {'n': 4, 'accuracy': 0.5, 'ece': 0.25, 'brier': 0.195, 'auroc': 0.875}
     """
     bins = check_bins(bins)
-    t = probability_tally(confidence, correct)
-    ranked = t if score is None else score_tally(score, correct)
+    t = probability_table(confidence, correct)
+    ranked = t if score is None else score_table(score, correct)
     numbers: dict[str, float] = {"n": t.n}
     for name, metric in METRICS.items():
-        numbers[name] = float(metric.rows(ranked if metric.ranks else t, bins)[0])
+        numbers[name] = float(metric.of(ranked if metric.ranks else t, bins)[0])
     if np.isnan(numbers["auroc"]):
         warn_undefined(one_class("AUROC", "PRR"))
     return numbers
@@ -83,9 +129,8 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
 
     Parameters
     ----------
-    confidence : array_like of float, shape (B, N)
-        Probabilities, a row each; values outside [0, 1] by at most 1e-6 are clipped.
-    correct : array_like of bool, shape (B, N)
+    confidence, correct : array_like, shape (B, N)
+        As in :func:`summary`, a row each; an InputError names the first set that is refused.
     bins : int
         Bins of ECE and ACE.
 
@@ -93,11 +138,6 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
     -------
     dict of str to ndarray of float64, shape (B,)
         The metrics of :func:`summary`, less n. AUROC and PRR of a set with one class are NaN.
-
-    Raises
-    ------
-    InputError
-        As :func:`summary`, naming the first set that is refused; shapes that differ.
 
     Examples
     --------
@@ -114,27 +154,22 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
         )
     found = []
     for start in range(0, len(values), ROWS):
-        t = tallies(values[start : start + ROWS], outcomes[start : start + ROWS])
-        found.append([metric.rows(t, bins) for metric in METRICS.values()])
+        t = frequency_tables(values[start : start + ROWS], outcomes[start : start + ROWS])
+        found.append([metric.of(t, bins) for metric in METRICS.values()])
     return dict(zip(METRICS, np.concatenate(found, axis=1)))
 
 
 def _checked_rows(values: ArrayLike, what: str, check: Callable[[ArrayLike], Floats]) -> Floats:
-    """Rows that `check` accepts as one array (B, N)."""
+    """Rows that `check` accepts as one array (B, N); the first that it refuses is named."""
     array = as_numbers(values, what)
     if array.ndim != 2 or not array.size:
         raise InputError(f"{what} has shape {array.shape}; expected one row a set, shape (B, N)")
     try:
         return check(array.ravel()).reshape(array.shape)
     except InputError:
-        _refuse_row(array, check)
+        for number, row in enumerate(array):
+            try:
+                check(row)
+            except InputError as error:
+                raise InputError(f"set {number}: {error}") from error
         raise
-
-
-def _refuse_row(rows: Floats, check: Callable[[ArrayLike], Floats]) -> None:
-    """Raise for the first row that `check` refuses, and name it."""
-    for number, row in enumerate(rows):
-        try:
-            check(row)
-        except InputError as error:
-            raise InputError(f"set {number}: {error}") from error

@@ -1,34 +1,40 @@
-"""Selective answering: accuracy among the questions that are answered when the least sure are rejected."""
+"""Selective answering: accuracy when the least sure questions are rejected, and thresholds with a guarantee.
+
+A guarantee says: error rate at most r among the answered questions, with probability 1 - δ.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betaincinv
 
-from semcal.arrays import as_numbers
+from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
 from semcal.metrics.calibration import running_sum_at
-from semcal.metrics.ranking import one_class
-from semcal.metrics.tally import Floats, Tally, score_tally, warn_undefined
+from semcal.metrics.frequencies import (
+    Floats,
+    as_correct,
+    as_probabilities,
+    as_scores,
+    frequency_table,
+    score_table,
+    warn_undefined,
+)
 
-__all__ = ["SelectiveAccuracy", "aurac", "prr", "selective_accuracy"]
+__all__ = ["RiskControlledThreshold", "SelectiveAccuracy", "risk_controlled_threshold", "selective_accuracy"]
+
+#: Thresholds tried when none are given: fixed before any label is seen.
+GRID = np.arange(101) / 100
 
 
 @dataclass(frozen=True, eq=False)
 class SelectiveAccuracy:
-    """Accuracy among answered questions, at P thresholds or rejection rates.
+    """The share of questions answered and the accuracy among them, at P thresholds or rejection rates.
 
-    Attributes
-    ----------
-    points : ndarray of float64, shape (P,)
-        The thresholds or the rejection rates.
-    coverage : ndarray of float64, shape (P,)
-        Share of questions answered.
-    accuracy : ndarray of float64, shape (P,)
-        Accuracy among them; NaN where none is answered.
+    Arrays of shape (P,); `points` are the thresholds or rates, and accuracy is NaN where none is answered.
     """
 
     points: Floats
@@ -59,10 +65,6 @@ def selective_accuracy(
     rejection : array_like of float, shape (P,) or a number
         Rejection rates in [0, 1].
 
-    Returns
-    -------
-    SelectiveAccuracy
-
     Raises
     ------
     InputError
@@ -87,7 +89,7 @@ def selective_accuracy(
     >>> selective_accuracy([0.9, 0.5, 0.5, 0.2], [1, 1, 0, 0], threshold=0.5).accuracy.round(3)
     array([0.667])
     """
-    t = score_tally(score, correct)
+    t = score_table(score, correct)
     if (threshold is None) == (rejection is None):
         raise UsageError("give either threshold or rejection, and not both")
     if threshold is not None:
@@ -97,8 +99,8 @@ def selective_accuracy(
         answered, right = t.at_least(points)
     elif rejection is not None:
         points = _points(rejection, "rejection")
-        answered = t.n - rejected(t.n, points)
-        right = most_sure(t, answered)[0]
+        answered = t.n - _rejected(t.n, points)
+        right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered, t.n)[0]
     if not answered.all():
         warn_undefined(
             "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
@@ -107,130 +109,117 @@ def selective_accuracy(
     return SelectiveAccuracy(points, answered / t.n, accuracy)
 
 
-def _points(values: ArrayLike, what: str) -> Floats:
-    """Points of a curve: one number, or a vector of them."""
-    points = np.atleast_1d(as_numbers(values, what))
-    if points.ndim != 1:
-        raise UsageError(f"{what} has shape {points.shape}; expected one number, or several as a vector")
-    return points
+@dataclass(frozen=True, eq=False)
+class RiskControlledThreshold:
+    """The loosest threshold whose error rate is shown to be within the limit.
+
+    Answer when the confidence is at least `threshold`, None when none could be shown to be safe: the error
+    rate among answered questions is then at most `risk_limit` with probability at least 1 - `delta`.
+    `answered` is the number of questions at or above the threshold (0 for none), `coverage` their share,
+    `errors` the wrong ones among them, `upper_bound` the upper confidence bound, at level 1 - delta, on the
+    error rate there (NaN for none). `tested_...`, shape (T,): all that were tested, the strictest first and
+    the first that failed last.
+    """
+
+    threshold: float | None
+    risk_limit: float
+    delta: float
+    answered: int
+    errors: int
+    coverage: float
+    upper_bound: float
+    tested_thresholds: Floats
+    tested_bounds: Floats
 
 
-def aurac(score: ArrayLike, correct: ArrayLike) -> float:
-    r"""Area under the rejection-accuracy curve.
+def risk_controlled_threshold(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    risk_limit: float,
+    delta: float = 0.05,
+    thresholds: ArrayLike | None = None,
+) -> RiskControlledThreshold:
+    r"""Find the loosest threshold above which the error rate is at most r, with probability 1 - δ.
 
-    .. math:: \mathrm{AURAC} = \frac1N \sum_{k=1}^N A(k)
+    Thresholds t are tested from strict to loose, each by the exact binomial upper bound on its error rate:
+    with e(t) errors among the n(t) answered questions, t passes when
 
-    with A(k) the accuracy of the k most confident, the exact expectation over random breaking of ties.
+    .. math:: \mathrm{Beta}^{-1}(1 - \delta;\; e + 1,\, n - e) \le r.
+
+    Testing starts at the strictest threshold that could pass at all, with :math:`n(t) \ge \ln \delta / \ln(1
+    - r)`, and stops at the first that fails; the last that passed is the answer. As each is tested only after
+    all stricter ones passed, no correction for the number of thresholds is needed (fixed-sequence testing).
 
     Parameters
     ----------
-    score : array_like of float, shape (N,)
-        Any real score, larger is surer.
+    confidence : array_like of float, shape (N,)
+        Probabilities; or any score, larger is surer, when `thresholds` are given.
     correct : array_like of bool, shape (N,)
+        Of questions drawn as those to be answered will be, and on which nothing else was fitted.
+    risk_limit : float
+        The error rate r among answered questions, in (0, 1).
+    delta : float
+        Allowed probability that the error rate exceeds r after all, in (0, 1).
+    thresholds : array_like of float, optional
+        A grid chosen without looking at `correct`; 0, 0.01, ..., 1 by default.
 
     Returns
     -------
-    float
-        In [0, 1]; larger is better, and a constant score has the accuracy itself.
+    RiskControlledThreshold
+        Its threshold may be None: these questions do not show any threshold to be safe.
 
     Raises
     ------
     InputError
-        As in :func:`semcal.metrics.auroc`.
+        Empty input, lengths that differ, a confidence that is NaN (or outside [0, 1] with the default grid).
+    UsageError
+        `risk_limit` or `delta` outside (0, 1); no thresholds, or NaN among them.
 
     References
     ----------
-    Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
+    Bauer (1991), Multiple testing in clinical trials, Statistics in Medicine 10. Angelopoulos, Bates, Candès,
+    Jordan and Lei (2025), Learn then Test: Calibrating predictive algorithms to achieve risk control, Annals
+    of Applied Statistics 19. Clopper and Pearson (1934), Biometrika 26.
 
     Examples
     --------
-    >>> aurac([0.9, 0.5], [1, 0])
-    0.75
+    >>> confidence = [0.95] * 100 + [0.6] * 100
+    >>> correct = [True] * 99 + [False] + [True] * 60 + [False] * 40
+    >>> result = risk_controlled_threshold(confidence, correct, risk_limit=0.05)
+    >>> result.threshold, result.answered, result.errors, round(result.upper_bound, 4)
+    (0.61, 100, 1, 0.0466)
+    >>> print(risk_controlled_threshold(confidence, correct, risk_limit=0.001).threshold)
+    None
     """
-    return float(aurac_of(score_tally(score, correct))[0])
+    for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
+        as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
+    values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
+    t = frequency_table(values, as_correct(correct))
+    grid = _strictest_first(GRID if thresholds is None else thresholds)
+    answered, right = t.at_least(grid)
+    errors = answered - right
+    start = np.flatnonzero(answered >= np.log(delta) / np.log1p(-risk_limit))
+    first = int(start[0]) if len(start) else len(grid)
+    bounds = _upper_bound(errors[first:], answered[first:], delta)
+    failed = np.flatnonzero(bounds > risk_limit)
+    passed = int(failed[0]) if len(failed) else len(bounds)
+    at = first + passed - 1
+    found = passed > 0
+    return RiskControlledThreshold(
+        threshold=float(grid[at]) if found else None,
+        risk_limit=risk_limit,
+        delta=delta,
+        answered=int(answered[at]) if found else 0,
+        errors=int(errors[at]) if found else 0,
+        coverage=float(answered[at] / t.n) if found else 0.0,
+        upper_bound=float(bounds[passed - 1]) if found else float("nan"),
+        tested_thresholds=grid[first : first + passed + 1],
+        tested_bounds=bounds[: passed + 1],
+    )
 
 
-def prr(score: ArrayLike, correct: ArrayLike) -> float:
-    r"""Prediction rejection ratio.
-
-    Let E(k) be the errors left among all N questions when the k least confident are rejected (tie-averaged).
-    The area under E(k)/N over k/N by trapezoids is compared with that of random rejection, the straight line,
-    and with that of an oracle that rejects errors first:
-
-    .. math:: \mathrm{PRR} = \frac{A_\text{random} - A_\text{actual}}{A_\text{random} - A_\text{oracle}}
-
-    Parameters
-    ----------
-    score : array_like of float, shape (N,)
-        Any real score, larger is surer.
-    correct : array_like of bool, shape (N,)
-
-    Returns
-    -------
-    float
-        1 is the oracle, 0 is chance (a constant score), negative is worse than chance. NaN when all or none
-        are correct.
-
-    Raises
-    ------
-    InputError
-        As in :func:`semcal.metrics.auroc`.
-
-    Warns
-    -----
-    UndefinedWarning
-        All or none are correct.
-
-    References
-    ----------
-    Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
-
-    Examples
-    --------
-    >>> prr([0.9, 0.8, 0.3], [1, 1, 0]), prr([0.5, 0.5, 0.5], [1, 1, 0])
-    (1.0, 0.0)
-    """
-    value = float(prr_of(score_tally(score, correct))[0])
-    if np.isnan(value):
-        warn_undefined(one_class("PRR"))
-    return value
-
-
-def aurac_of(t: Tally) -> Floats:
-    """AURAC of each row.
-
-    Among the most confident, a tie group spans ranks K0 < k <= K with S0 correct before it and rate a within:
-    A(k) = (S0 + a (k - K0)) / k = a + (S0 - a K0) / k, whose sum over k needs only harmonic numbers.
-    """
-    count, right, rate = t.count[:, ::-1], t.right[:, ::-1], t.rate[:, ::-1]
-    rank, hits = np.cumsum(count, -1), np.cumsum(right, -1)
-    harmonic = harmonic_numbers(t.n)
-    reciprocals = harmonic[rank.astype(np.intp)] - harmonic[(rank - count).astype(np.intp)]
-    area: Floats = (right + (hits - right - rate * (rank - count)) * reciprocals).sum(-1) / t.n
-    return area
-
-
-@lru_cache(maxsize=8)
-def harmonic_numbers(n: int) -> Floats:
-    """H(0) = 0, H(1), ..., H(n)."""
-    numbers = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
-    numbers.flags.writeable = False
-    return numbers
-
-
-def prr_of(t: Tally) -> Floats:
-    """PRR of each row; NaN for a row with one class."""
-    wrong = t.count - t.right
-    errors = wrong.sum(-1)
-    left = errors[:, None] - np.cumsum(wrong, -1)  # after rejecting up to and including each value
-    actual = (t.count * (left + wrong / 2)).sum(-1)  # trapezoids, times N^2
-    random, oracle = errors * t.n / 2, errors**2 / 2
-    both = (errors > 0) & (errors < t.n)
-    ratio: Floats = np.divide(random - actual, random - oracle, out=np.full(len(errors), np.nan), where=both)
-    return ratio
-
-
-def rejected(n: int, rates: Floats) -> Floats:
+def _rejected(n: int, rates: Floats) -> Floats:
     """floor(n r), with n r whole when within 1e-9 of a whole number."""
     outside = rates[~((rates >= 0) & (rates <= 1))]
     if len(outside):
@@ -238,6 +227,24 @@ def rejected(n: int, rates: Floats) -> Floats:
     return np.floor(n * rates + 1e-9)
 
 
-def most_sure(t: Tally, ranks: Floats) -> Floats:
-    """Expected number of correct answers among the `rank` most sure: [R] -> [B, R]."""
-    return running_sum_at(t.count[:, ::-1], t.right[:, ::-1], ranks, t.n)
+def _upper_bound(errors: Floats, answered: Floats, delta: float) -> Floats:
+    """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
+    right = answered - errors
+    bound = betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - delta)
+    return np.where(right > 0, bound, 1.0)
+
+
+def _strictest_first(thresholds: ArrayLike) -> Floats:
+    """Distinct thresholds, descending."""
+    grid = np.unique(as_numbers(thresholds, "thresholds"))[::-1]
+    if not len(grid) or np.isnan(grid).any():
+        raise UsageError(f"thresholds are {grid}; expected at least one number and no NaN")
+    return grid
+
+
+def _points(values: ArrayLike, what: str) -> Floats:
+    """Points of a curve: one number, or a vector of them."""
+    points = np.atleast_1d(as_numbers(values, what))
+    if points.ndim != 1:
+        raise UsageError(f"{what} has shape {points.shape}; expected one number, or several as a vector")
+    return points

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.errors import InputError, shown
-from semcal.qa.groups import Ties, group_of, several, ties_of
+from semcal.qa.questions import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 
@@ -184,7 +184,7 @@ def _intervals(
     found: dict[Name, dict[str, metrics.Interval]] = {}
     for (n, _), names in alike.items():
         if n:
-            drawn = metrics.common_resamples(
+            drawn = metrics.joint_bootstrap(
                 {name: (scores[name].confidence, scores[name].correct) for name in names},
                 groups=groups[names[0]],
                 bins=bins,

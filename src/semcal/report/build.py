@@ -41,12 +41,14 @@ SHOWN = (
 BESIDE = ("remedies", "remedies-scores")
 
 
-def remake(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Path:
+def remake(
+    folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
+) -> Path:
     """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
     executor = executor or SerialExecutor(None)
     packing = begin_explorer(read_finished(Path(folder)), executor)
     analyse(folder, out, executor)
-    return build(folder, out, executor, packing)
+    return build(folder, out, executor, packing, figures=figures)
 
 
 def build(
@@ -54,6 +56,8 @@ def build(
     out: Path | None = None,
     executor: Executor[Any] | None = None,
     packing: Callable[[], Explorer] | None = None,
+    *,
+    figures: bool = False,
 ) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
 
@@ -69,6 +73,8 @@ def build(
         Who draws the figures and packs the questions; this process by default. The files are the same.
     packing : callable, optional
         Gives the packed questions, where that has begun (`semcal.report.explorer.begin_explorer`).
+    figures : bool
+        Whether figures are written as PDF and PNG even if the run's settings leave them to the page.
 
     Returns
     -------
@@ -83,7 +89,10 @@ def build(
     target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
     run, results = read_finished(Path(folder)), read_results(target)
     planned = list(enumerate(planned_figures(run, results)))
-    drawing = executor.map(partial(_written, folder=target / "figures"), planned, stage="report")
+    in_files = figures or (run.settings.get("extras") or {}).get("figure_files", True)
+    drawing = executor.map(
+        partial(_drawn, folder=target / "figures" if in_files else None), planned, stage="report"
+    )
     written = write_tables(run, results, target / "tables")
     with writing(target / "results.md") as handle:
         handle.write(results_markdown(run, results))
@@ -94,13 +103,13 @@ def build(
     return page
 
 
-def _written(numbered: tuple[int, PlannedFigure], folder: Path) -> tuple[PageFigure, list[Path]] | None:
-    """A figure drawn once, for its files and for the page."""
+def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
+    """A figure drawn once, for its files, if there is a folder for them, and for the page."""
     number, planned = numbered
     figure = planned.drawn()
     if figure is None:
         return None
-    return page_figure(figure, f"f{number}"), write_files(figure, folder)
+    return page_figure(figure, f"f{number}"), [] if folder is None else write_files(figure, folder)
 
 
 # ---- results.md -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from semcal.experiment.analyses.cells import over_runs
 from semcal.experiment.analyses.columns import Columns, Floats
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Interval, bootstrap
-from semcal.qa.groups import several
+from semcal.qa.questions import several
 
 __all__ = ["answers", "base_accuracies"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from semcal.errors import InputError
 from semcal.experiment.finished import FinishedRun
-from semcal.qa.refusals import is_refusal
+from semcal.qa.first_answer import is_refusal
 
 __all__ = ["AUDITED", "CRITERIA", "audit_result", "audit_sheet"]
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from semcal import metrics
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.columns import Columns
-from semcal.metrics import CommonResamples, Interval
+from semcal.metrics import Interval, JointBootstrap
 
 __all__ = [
     "BOOTSTRAPPED",
@@ -133,16 +133,6 @@ class PairScores:
     rules: Rules
     groups: NDArray[np.intp] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process is sent: all that was computed, from which contrasts can be made.
-
-        Intervals of single metrics belong where the resamples were drawn.
-        """
-        return {
-            name: replace(value, if_calibrated=_elsewhere) if isinstance(value, CommonResamples) else value
-            for name, value in vars(self).items()
-        }
-
     @cached_property
     def by_run(self) -> dict[Key, dict[str, Floats]]:
         """Every metric of every run: (method, measure) → metric → [R]."""
@@ -181,18 +171,18 @@ class PairScores:
         return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
 
     @cached_property
-    def resampled(self) -> CommonResamples[Key]:
+    def resampled(self) -> JointBootstrap[Key]:
         """The metrics that get an interval, on common resamples of the questions."""
         names = [name for name in self.rules.bootstrapped if name not in FITTED]
         return self._common(names, self.rules.resamples)
 
     @cached_property
-    def fitted(self) -> CommonResamples[Key]:
+    def fitted(self) -> JointBootstrap[Key]:
         """Those that take a fit, on the first of these resamples."""
         return self._common(FITTED, min(FITTED_RESAMPLES, self.rules.resamples))
 
-    def _common(self, names: Sequence[str], resamples: int) -> CommonResamples[Key]:
-        return metrics.common_resamples(
+    def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[Key]:
+        return metrics.joint_bootstrap(
             {key: (cell.confidence, cell.correct) for key, cell in self.cells.items()},
             metrics=names,
             groups=self.groups,
@@ -202,9 +192,9 @@ class PairScores:
         )
 
     @cached_property
-    def entropies(self) -> CommonResamples[tuple[str, str, str]]:
+    def entropies(self) -> JointBootstrap[tuple[str, str, str]]:
         """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
-        return metrics.common_resamples(
+        return metrics.joint_bootstrap(
             {
                 (*key, variant): (-cell.entropy, correct)
                 for key, cell in self.cells.items()
@@ -215,10 +205,6 @@ class PairScores:
             resamples=self.rules.resamples,
             seed=self.rules.seed,
         )
-
-
-def _elsewhere(*_: object) -> Floats:
-    raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun
-from semcal.qa.groups import Ties, ties_of
-from semcal.qa.refusals import is_refusal
+from semcal.qa.first_answer import is_refusal
+from semcal.qa.questions import Ties, ties_of
 
 __all__ = ["Columns", "read_columns"]
 

@@ -13,7 +13,7 @@ from semcal.experiment.analyses.cells import PairScores
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Contrast
 from semcal.metrics import correlations as pearson
-from semcal.metrics.resampling import drawn_weights
+from semcal.metrics.resamples import draw_counts
 
 __all__ = ["EDGES", "SHOWN", "correlations", "distributions", "mean_correlation"]
 
@@ -98,8 +98,8 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
         return None
     values = np.stack(cells)
     values = values - values.mean(axis=(1, 2), keepdims=True)
-    drawn = drawn_weights(pair.n, pair.rules.resamples, np.random.default_rng(pair.rules.seed), pair.groups)
-    found = _mean_pearson(values, np.concatenate([np.ones((1, pair.n)), *drawn]).T)
+    counts = draw_counts(pair.n, pair.rules.resamples, np.random.default_rng(pair.rules.seed), pair.groups)
+    found = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
     return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
 
 

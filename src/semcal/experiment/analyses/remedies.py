@@ -14,8 +14,8 @@ from semcal.experiment.analyses.contrasts import tested
 from semcal.experiment.analyses.labelled_pairs import PairErrors, SameMeaning, labels_of, pair_errors
 from semcal.experiment.analyses.scores import GridScores
 from semcal.metrics import Contrast
-from semcal.metrics.resampling import drawn_weights
-from semcal.qa.groups import several, ties_of
+from semcal.metrics.resamples import draw_counts
+from semcal.qa.questions import several, ties_of
 
 __all__ = ["ARMS", "METRICS", "Compared", "compared", "remedies", "remedy_scores"]
 
@@ -74,9 +74,9 @@ class Compared:
         pairs = self.pairs["with"].pairs
         saved = self.pairs["without"].errors - self.pairs["with"].errors
         times, rng = self.scores.rules.resamples, np.random.default_rng(self.seed)
-        drawn = np.concatenate(list(drawn_weights(len(saved), times, rng, self.groups)))
-        total = drawn @ pairs
-        share = np.divide(drawn @ saved, total, out=np.full(times, np.nan), where=total > 0)
+        counts = draw_counts(len(saved), times, rng, self.groups)
+        total = pairs @ counts
+        share = np.divide(saved @ counts, total, out=np.full(times, np.nan), where=total > 0)
         return Contrast(float(saved.sum() / pairs.sum()), share)
 
     def benefit(self, metric: str, measure: str) -> Contrast:

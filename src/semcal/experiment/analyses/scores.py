@@ -11,7 +11,7 @@ from semcal.experiment.analyses.cells import BOOTSTRAPPED, Key, PairScores, Rule
 from semcal.experiment.analyses.columns import Columns, read_columns
 from semcal.experiment.analyses.one_member import one_member_correct
 from semcal.experiment.finished import FinishedRun, Pair
-from semcal.qa.groups import several
+from semcal.qa.questions import several
 
 __all__ = ["GridScores"]
 

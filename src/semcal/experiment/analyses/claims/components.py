@@ -111,7 +111,7 @@ def _differences(scores: GridScores, metric: str) -> list[tuple[Contrast, dict[s
         if np.isnan(here).any():
             continue
         drawn = [
-            np.sqrt(part) for part in components(np.array([[one.drawn for one in row] for row in cells]))
+            np.sqrt(part) for part in components(np.array([[one.resampled for one in row] for row in cells]))
         ]
         row = {"model": model, "dataset": dataset, "method": float(here[0]), "measure": float(here[1])}
         parts.append((Contrast(float(here[0] - here[1]), drawn[0] - drawn[1]), row))

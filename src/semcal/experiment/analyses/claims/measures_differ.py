@@ -68,7 +68,7 @@ def judged_correlations(means: Mapping[str, Contrast]) -> Claim:
     """Judge from the mean correlation under each method, with its resamples."""
     falls = {other: means[other] - means["TS"] for other in ("Base", "SE")}
     parts = [
-        positive(Contrast(one.value - limit, one.drawn - limit), margin=0.0, parts=4)
+        positive(Contrast(one.value - limit, one.resampled - limit), margin=0.0, parts=4)
         for other, fall in falls.items()
         for one, limit in ((means[other], NEARLY), (fall, LESS))
     ]

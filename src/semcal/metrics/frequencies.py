@@ -1,17 +1,16 @@
 """What every metric is a function of: how often each distinct confidence occurs, and how often it is right.
 
-Working on the tally instead of the rows makes every metric independent of the order of the rows, pools ties
-exactly, and makes a bootstrap resample nothing but other counts on the same values, so that B resamples are
-one (B, U) array.
+As a function of this table a metric does not depend on the order of the rows, and ties are pooled exactly.
+Here too: what the metrics accept as confidences, outcomes and groups.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property, wraps
-from typing import TypeVar, cast
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,25 +20,25 @@ from semcal.arrays import as_numbers, as_option
 from semcal.errors import InputError, UndefinedWarning
 
 Floats = NDArray[np.float64]
-Result = TypeVar("Result")
+Labels = Sequence[Hashable] | NDArray[Any]
+Groups = NDArray[np.intp]
+"""The number of each question's group: 0, 1, … in order of first appearance."""
 
 #: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
 OUTSIDE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
-    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for the data themselves).
+class FrequencyTable:
+    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for a single one).
 
-    Resamples share their values; data sets of their own have a row of values each, the shorter ones filled up
-    with their largest value, counted zero times.
+    Data sets that differ in their outcomes alone share their values; else each has a row of values, the
+    shorter ones filled up with their largest value, counted zero times.
     """
 
     value: Floats  # [U] or [B, U], ascending
     count: Floats  # [B, U] examples with that value, N in each row
     right: Floats  # [B, U] correct ones among them
-
-    kept: dict[Callable[[Tally], object], object] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def n(self) -> int:
@@ -68,7 +67,7 @@ class Tally:
     def isotonic(self) -> Floats:
         """Isotonic regression of correctness on value, by pool adjacent violators with ties pooled: [B, U].
 
-        A value without examples takes the fit of the value below (before the first example, of the first).
+        A value without examples takes the fit of the value below.
         """
         fits = np.empty_like(self.count)
         there = self.count > 0
@@ -78,17 +77,17 @@ class Tally:
             fit[:] = isotonic_regression(rate, weights=count).x[below[b]]
         return fits
 
-    def summed(self, index: NDArray[np.intp], total: Floats, cells: int) -> Floats:
-        """Totals [B, U] of values in one cell summed, for an ascending index of cells, [U] or [B, U].
+    def sum_by_bin(self, index: NDArray[np.intp], total: Floats, bins: int) -> Floats:
+        """Sum totals [B, U] over the values of a bin, for an ascending index of bins, [U] or [B, U].
 
-        Returns [B, cells], or with values in common perhaps fewer columns: those of the cells that occur.
+        Returns [B, bins], or with values in common perhaps fewer columns: those of the bins that occur.
         """
         if index.ndim == 1:
             return np.add.reduceat(total, np.unique(index, return_index=True)[1], axis=-1)
         rows = len(total)
-        place = index + cells * np.arange(rows)[:, None]
-        sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * cells).astype(np.float64, copy=False)
-        return sums.reshape(rows, cells)
+        place = index + bins * np.arange(rows)[:, None]
+        sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * bins).astype(np.float64, copy=False)
+        return sums.reshape(rows, bins)
 
     def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Examples of the first row with value >= each threshold, and the correct ones among them."""
@@ -97,26 +96,26 @@ class Tally:
         return count[first], right[first]
 
 
-def probability_tally(confidence: ArrayLike, correct: ArrayLike) -> Tally:
-    """Tally of probabilities; values outside [0, 1] by at most 1e-6 are clipped."""
-    return tally(as_probabilities(confidence), as_correct(correct))
+def probability_table(confidence: ArrayLike, correct: ArrayLike) -> FrequencyTable:
+    """Count probabilities; values outside [0, 1] by at most 1e-6 are clipped."""
+    return frequency_table(*as_pairs(confidence, correct))
 
 
-def score_tally(score: ArrayLike, correct: ArrayLike) -> Tally:
-    """Tally of any real scores (larger is surer)."""
-    return tally(as_scores(score, "score"), as_correct(correct))
+def score_table(score: ArrayLike, correct: ArrayLike) -> FrequencyTable:
+    """Count any real scores (larger is surer)."""
+    return frequency_table(as_scores(score, "score"), as_correct(correct))
 
 
-def tally(values: Floats, correct: Floats) -> Tally:
+def frequency_table(values: Floats, correct: Floats) -> FrequencyTable:
     """Count checked values and outcomes."""
     check_same_length(values, correct)
     value, place = np.unique(values, return_inverse=True)
     count = np.bincount(place, minlength=len(value)).astype(np.float64)
     right = np.bincount(place, weights=correct, minlength=len(value)).astype(np.float64)
-    return Tally(value, count[None], right[None])
+    return FrequencyTable(value, count[None], right[None])
 
 
-def tallies(values: Floats, correct: Floats) -> Tally:
+def frequency_tables(values: Floats, correct: Floats) -> FrequencyTable:
     """Count the checked values and outcomes of B data sets, (B, N) each."""
     rows, n = values.shape
     order = (np.argsort(values, axis=1) + n * np.arange(rows)[:, None]).ravel()
@@ -130,20 +129,7 @@ def tallies(values: Floats, correct: Floats) -> Tally:
     value.ravel()[place] = ascending.ravel()
     count = np.bincount(place, minlength=rows * width).astype(np.float64)
     right = np.bincount(place, correct.ravel()[order], rows * width).astype(np.float64, copy=False)
-    return Tally(value, count.reshape(rows, width), right.reshape(rows, width))
-
-
-def once_a_tally(function: Callable[[Tally], Result]) -> Callable[[Tally], Result]:
-    """Keep what a function makes of a tally with that tally, for metrics that are parts of one whole."""
-
-    @wraps(function)
-    def kept(t: Tally) -> Result:
-        found: dict[Callable[[Tally], object], object] = t.kept
-        if function not in found:
-            found[function] = function(t)
-        return cast(Result, found[function])
-
-    return kept
+    return FrequencyTable(value, count.reshape(rows, width), right.reshape(rows, width))
 
 
 def check_same_length(values: Floats, correct: Floats) -> None:
@@ -185,6 +171,98 @@ def as_correct(correct: ArrayLike) -> Floats:
     if len(odd):
         raise InputError(f"correct[{odd[0]}] is {values[odd[0]]}; expected true or false (1 or 0)")
     return values
+
+
+def as_pairs(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
+    """As many probabilities and outcomes."""
+    p, c = as_probabilities(confidence), as_correct(correct)
+    check_same_length(p, c)
+    return p, c
+
+
+def as_groups(labels: Labels | None, n: int) -> Groups | None:
+    """Number the groups of n questions; None if each is a group of its own."""
+    if labels is None:
+        return None
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(given) != n:
+        raise InputError(f"there are {len(given)} groups for {n} questions; give each one's label")
+    first: dict[Hashable, int] = {}
+    try:
+        numbers = np.array([first.setdefault(label, len(first)) for label in given], np.intp)
+    except TypeError as error:
+        raise InputError(
+            f"groups holds something that is no label ({error}); expected texts or numbers"
+        ) from error
+    if any(label != label for label in first):
+        raise InputError("groups holds NaN; expected a text or a number for each question")
+    return None if len(first) == n else numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Values and outcomes of R runs on the same N questions."""
+
+    confidences: Sequence[Floats]  # R times [N]; absent where any score was given
+    scores: Sequence[Floats]  # what questions are ranked by
+    correct: Sequence[Floats]
+    weights: Floats | None  # [R] share of each run in the mean, equal by default
+
+    @classmethod
+    def of(
+        cls,
+        confidence: ArrayLike,
+        correct: ArrayLike,
+        score: ArrayLike | None = None,
+        *,
+        any_score: bool = False,
+        weights: ArrayLike | None = None,
+    ) -> Self:
+        """Check arrays of shape (N,) or (R, N), and weights (R,)."""
+        outcomes = [as_correct(row) for row in _rows(correct, "correct")]
+        ranked_by = confidence if score is None else score
+        given = [as_scores(row, "score") for row in _rows(ranked_by, "score")]
+        _check_pairs(given, outcomes)
+        shares = None if weights is None else _shares(weights, len(outcomes))
+        if any_score:
+            return cls(given, given, outcomes, shares)
+        probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
+        _check_pairs(probabilities, outcomes)
+        return cls(probabilities, given if score is not None else probabilities, outcomes, shares)
+
+    @property
+    def n(self) -> int:
+        """Number of questions."""
+        return len(self.correct[0])
+
+
+def _rows(values: ArrayLike, what: str) -> list[Floats]:
+    """One array a run."""
+    array = as_numbers(values, what)
+    if array.ndim not in (1, 2) or not array.size:
+        raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
+    return list(np.atleast_2d(array))
+
+
+def _shares(weights: ArrayLike, runs: int) -> Floats:
+    """Non-negative weights of the runs, made to add up to 1."""
+    values = as_scores(weights, "weights")
+    if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
+        raise InputError(
+            f"weights is {values.tolist()}; expected {runs} non-negative finite numbers, one a run, not all 0"
+        )
+    shares: Floats = values / values.sum()
+    return shares
+
+
+def _check_pairs(values: Sequence[Floats], correct: Sequence[Floats]) -> None:
+    """Refuse outcomes that cannot belong to the values, run by run."""
+    if len(values) != len(correct):
+        raise InputError(
+            f"there are confidences of {len(values)} runs, outcomes of {len(correct)}; give as many"
+        )
+    for pair in zip(values, correct):
+        check_same_length(*pair)
 
 
 def _vector(values: ArrayLike, what: str) -> Floats:

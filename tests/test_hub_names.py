@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from semcal import hub_names
 from semcal.errors import ModelError, UsageError
-from semcal.recalibration import hub
-from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, RECALIBRATOR, Place, place_of
+from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, RECALIBRATOR, Location, locate
 
 
 @pytest.fixture
@@ -18,17 +18,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(hub, "unreachable", lambda: "the hub sleeps")
-    monkeypatch.setattr(hub, "is_kept", lambda *_, **__: False)
+    monkeypatch.setattr(hub_names, "unreachable", lambda: "the hub sleeps")
+    monkeypatch.setattr(hub_names, "is_cached", lambda *_, **__: False)
     return tmp_path
 
 
 def test_an_embedded_name_comes_first_and_a_directory_of_that_name_is_a_path(here: Path) -> None:
-    assert place_of("atlas", LANGUAGE_MODEL).name == "language_model"
-    assert place_of("atlas", NLI_MODEL).name == "nli_model"
-    assert (Path(place_of("atlas", RECALIBRATOR).source) / "calibration.json").is_file()
+    assert locate("atlas", LANGUAGE_MODEL).name == "language_model"
+    assert locate("atlas", NLI_MODEL).name == "nli_model"
+    assert (Path(locate("atlas", RECALIBRATOR).source) / "calibration.json").is_file()
     for path in ("./atlas", Path("atlas")):
-        assert place_of(path, LANGUAGE_MODEL) == Place("atlas", "atlas")
+        assert locate(path, LANGUAGE_MODEL) == Location("atlas", "atlas")
 
 
 @pytest.mark.parametrize(
@@ -37,51 +37,51 @@ def test_an_embedded_name_comes_first_and_a_directory_of_that_name_is_a_path(her
 )
 def test_the_nearest_name_is_said(here: Path, name: str, near: str) -> None:
     with pytest.raises(ModelError, match=f"{name}.*did you mean {near}"):
-        place_of(name, LANGUAGE_MODEL)
+        locate(name, LANGUAGE_MODEL)
 
 
 def test_exact_is_a_near_name_of_an_equivalence_only(here: Path) -> None:
     with pytest.raises(ModelError, match="did you mean 'exact'"):
-        place_of("exakt", NLI_MODEL)
+        locate("exakt", NLI_MODEL)
     with pytest.raises(ModelError, match="no such directory: exakt; give a checkpoint"):
-        place_of("exakt", LANGUAGE_MODEL)
+        locate("exakt", LANGUAGE_MODEL)
 
 
 def test_a_folder_of_models_is_told_from_a_model(here: Path) -> None:
     with pytest.raises(ModelError, match=r"holds no config\.json; models/tiny is one"):
-        place_of("models", LANGUAGE_MODEL)
+        locate("models", LANGUAGE_MODEL)
 
 
 def test_an_id_is_asked_for_taken_from_the_cache_or_refused(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match=r"no recalibrator 'me/ts'.*the hub sleeps.*hf download me/ts"):
-        place_of("me/ts", RECALIBRATOR)
-    monkeypatch.setattr(hub, "is_kept", lambda *_, **__: True)
-    assert place_of("me/ts", RECALIBRATOR) == Place("me/ts", "me/ts", on_hub=True, cached=True)
-    monkeypatch.setattr(hub, "unreachable", lambda: None)
-    assert place_of("me/ts", RECALIBRATOR) == Place("me/ts", "me/ts", on_hub=True)
+        locate("me/ts", RECALIBRATOR)
+    monkeypatch.setattr(hub_names, "is_cached", lambda *_, **__: True)
+    assert locate("me/ts", RECALIBRATOR) == Location("me/ts", "me/ts", on_hub=True, cached=True)
+    monkeypatch.setattr(hub_names, "unreachable", lambda: None)
+    assert locate("me/ts", RECALIBRATOR) == Location("me/ts", "me/ts", on_hub=True)
 
 
 def test_offline_is_honoured_and_a_closed_port_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE" in str(hub.unreachable())
+    assert "HF_HUB_OFFLINE" in str(hub_names.unreachable())
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(hub_names, "getproxies", dict)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
-        assert "127.0.0.1" in str(hub.unreachable())  # bound, and nobody listens
+        assert "127.0.0.1" in str(hub_names.unreachable())  # bound, and nobody listens
         listening.listen()
-        assert hub.unreachable() is None
-    assert "cannot be reached" in str(hub.unreachable())
-    monkeypatch.setattr(hub, "getproxies", lambda: {"http": "http://proxy"})
-    monkeypatch.setattr(hub, "proxy_bypass", lambda _: False)
-    assert hub.unreachable() is None
+        assert hub_names.unreachable() is None
+    assert "cannot be reached" in str(hub_names.unreachable())
+    monkeypatch.setattr(hub_names, "getproxies", lambda: {"http": "http://proxy"})
+    monkeypatch.setattr(hub_names, "proxy_bypass", lambda _: False)
+    assert hub_names.unreachable() is None
 
 
 def test_what_is_no_id_is_not_looked_up() -> None:
-    assert not hub.is_kept("a b/../c", "config.json")
+    assert not hub_names.is_cached("a b/../c", "config.json")

@@ -1,4 +1,4 @@
-"""Which few exponentials of a logit give Σ exp(β z) at many inverse temperatures β, and with what weights.
+"""Approximates Σ exp(βz) at many inverse temperatures β from a few shared exponentials.
 
 With z = −d, d ≥ 0, every e^(−βd) is a weighted sum of e^(−β_k d) at nodes β_k = a_i + j δ, and so is a sum of
 them over a vocabulary. The p exponentials of a_i z and the q powers of exp(δ z) give the sums at all p · q
@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Nodes", "Thinned", "thinned"]
+__all__ = ["NodeWeights", "Nodes", "shared_nodes"]
 
 #: Largest relative error of a sum over the vocabulary, in exact arithmetic, and the largest factor by which
 #: relative errors of the sums at nodes may grow.
@@ -32,27 +32,17 @@ SHAPES = (
 MOST_STEPS, FURTHEST = 8, 1.4
 #: Distances from the largest logit at which weights are fitted, and at which they are checked.
 FITTED, CHECKED = 200, 701
-#: Rounding of a sum in float32, which holds the weights down.
+#: Rounding of a sum in float32, which keeps the weights small.
 ROUNDING = 1e-7
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Inverse temperatures a_i + j δ, j < q.
+    """Inverse temperatures a_i + j δ, j < q."""
 
-    Attributes
-    ----------
-    bases : numpy.ndarray
-        (p,) float32, ascending: a_i.
-    step : float
-        δ, positive; (q − 1) δ is at most 1.4 times the lowest of what is asked for.
-    steps : int
-        q, at least 2.
-    """
-
-    bases: NDArray[np.float32]
-    step: float
-    steps: int
+    bases: NDArray[np.float32]  # (p,), ascending: a_i
+    step: float  # δ, positive; (q − 1) δ is at most 1.4 times the lowest requested β
+    steps: int  # q, at least 2
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -62,22 +52,22 @@ class Nodes:
 
     @property
     def cost(self) -> float:
-        """Work for a token, in exponentials with their sums; fitted to measurements."""
+        """Work per token, in exponentials with their sums; fitted to measurements."""
         p, q = len(self.bases), self.steps
         return 4 + 0.8 * p + 0.3 * q + 0.1 * p * q
 
 
 @dataclass(frozen=True)
-class Thinned:
-    """Σ exp(β z) at K inverse temperatures: `weights` (K, p · q) times the sums at nodes."""
+class NodeWeights:
+    """Σ exp(β z) at K inverse temperatures is `weights` (K, p · q) times the sums at the nodes."""
 
     nodes: Nodes
     weights: NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
-def thinned(beta: tuple[float, ...], size: int) -> Thinned | None:
-    """The least work for Σ exp(β z) over a vocabulary, z ≤ 0 with a maximum of 0, at many β.
+def shared_nodes(beta: tuple[float, ...], size: int) -> NodeWeights | None:
+    """Return the cheapest nodes for Σ exp(β z) over a vocabulary, z ≤ 0 with a maximum of 0, at many β.
 
     Parameters
     ----------
@@ -88,32 +78,32 @@ def thinned(beta: tuple[float, ...], size: int) -> Thinned | None:
 
     Returns
     -------
-    Thinned or None
+    NodeWeights or None
         Nodes and weights w for each β so that, at all of many distances d ≥ 0,
 
             |Σ_k w_k e^(−β_k d) − e^(−βd)| ≤ E (e^(−βd) + 1/V),  2 E ≤ 3e-7.
 
-        Summed up over the tokens that is E (Z + 1) ≤ 2 E Z, as Z ≥ 1. Relative errors ε of the sums at nodes
-        change Z by at most 12 ε Z. None where no such nodes are known, or an exponential for each β is less
-        work.
+        Summed over the tokens that is E (Z + 1) ≤ 2 E Z, as Z ≥ 1. Relative errors ε of the sums at nodes
+        change Z by at most 12 ε Z. None where no such nodes are known, or one exponential for each β is
+        cheaper.
 
     Examples
     --------
     Twenty temperatures from five exponentials and the powers of a sixth:
 
-    >>> way = thinned(tuple(1 / np.linspace(2.5, 0.5, 20)), 32_000)
-    >>> len(way.nodes.bases), way.nodes.steps, way.weights.shape
+    >>> shared = shared_nodes(tuple(1 / np.linspace(2.5, 0.5, 20)), 32_000)
+    >>> len(shared.nodes.bases), shared.nodes.steps, shared.weights.shape
     (5, 6, (20, 30))
     """
-    asked = np.array(beta)
-    if len(asked) < 3 or not 0 < asked[0] <= asked[-1] < math.inf:
+    betas = np.array(beta)
+    if len(betas) < 3 or not 0 < betas[0] <= betas[-1] < math.inf:
         return None
-    for nodes in sorted([*_even(asked), *_sumsets(asked)], key=lambda nodes: nodes.cost):
-        if nodes.cost >= len(asked):
+    for nodes in sorted([*_even(betas), *_sumsets(betas)], key=lambda nodes: nodes.cost):
+        if nodes.cost >= len(betas):
             break
-        weights = _weights(nodes.values, asked, size)
+        weights = _weights(nodes.values, betas, size)
         if weights is not None:
-            return Thinned(nodes, weights)
+            return NodeWeights(nodes, weights)
     return None
 
 
@@ -137,7 +127,7 @@ def _sumsets(beta: NDArray[np.float64]) -> Iterator[Nodes]:
 
 
 def _weights(nodes: NDArray[np.float64], beta: NDArray[np.float64], size: int) -> NDArray[np.float64] | None:
-    """Weights (K, M) of nodes for each β, unless one of them does not hold the bounds."""
+    """Weights (K, M) of nodes for each β; None if one of them exceeds the error bounds."""
     if len(nodes) >= len(beta) and np.allclose(nodes[: len(beta)], beta, rtol=2e-7, atol=0):
         return np.eye(len(beta), len(nodes))
     far, floor = math.log(1e9 * size) / nodes[0], 1 / size
@@ -160,7 +150,7 @@ def _distances(far: float, steepest: float, count: int) -> NDArray[np.float64]:
 def _least_squares(
     nodes: NDArray[np.float64], wanted: NDArray[np.float64], floor: float
 ) -> NDArray[np.float64]:
-    """Weights (M,) of least squares: errors in relation to what is wanted, and growth of rounding."""
+    """Weights (M,) of least squares: relative errors, and growth of rounding errors."""
     scaled = nodes / (wanted + floor)[:, None]
     rounding = ROUNDING * len(wanted) ** 0.25 * np.diag(np.maximum(scaled.max(0), 1.0))
     q, r = np.linalg.qr(np.vstack([scaled, rounding]))
@@ -170,7 +160,7 @@ def _least_squares(
 def _holds(
     weights: NDArray[np.float64], nodes: NDArray[np.float64], wanted: NDArray[np.float64], floor: float
 ) -> bool:
-    """Whether error and growth of rounding are within the bounds at all distances."""
+    """Whether error and growth of rounding errors are within the bounds at all distances."""
     error = np.abs(nodes @ weights - wanted) / (wanted + floor)
     ratio = ((nodes + floor) / (wanted + floor)[:, None]).max(0)
     return bool(2 * error.max() <= MOST_ERROR and np.abs(weights) @ (2 * ratio - 1) <= MOST_GROWTH)

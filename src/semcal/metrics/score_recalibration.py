@@ -17,7 +17,7 @@ from scipy.special import expit, log_expit, logit
 
 from semcal.arrays import as_option
 from semcal.errors import FitError
-from semcal.metrics.tally import Floats, as_correct, as_probabilities, check_same_length, tally
+from semcal.metrics.frequencies import Floats, as_pairs, as_probabilities, probability_table
 
 __all__ = [
     "SCORE_RECALIBRATORS",
@@ -47,12 +47,8 @@ class IsotonicCalibration:
     on the data it was fitted to, its gain in Brier score is MCB. Between two confidences seen while fitting
     the prediction is linear, beyond the first and the last it is constant.
 
-    Attributes
-    ----------
-    thresholds_ : ndarray of float64, shape (U,)
-        The distinct confidences of the fit, ascending.
-    values_ : ndarray of float64, shape (U,)
-        The recalibrated confidence at each.
+    Learnt: `thresholds_` (U,), the distinct confidences of the fit in ascending order, and `values_` (U,),
+    the recalibrated confidence at each.
 
     Notes
     -----
@@ -74,28 +70,10 @@ class IsotonicCalibration:
     """
 
     def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
-        """Learn the map.
-
-        Parameters
-        ----------
-        confidence : array_like of float, shape (N,)
-            Probabilities; values outside [0, 1] by at most 1e-6 are clipped.
-        correct : array_like of bool, shape (N,)
-
-        Returns
-        -------
-        Self
-            Fitted.
-
-        Raises
-        ------
-        InputError
-            Empty input, lengths that differ, a confidence outside [0, 1] or NaN, an outcome that is not 0
-            or 1.
-        """
-        counted = tally(*_checked(confidence, correct))
-        self.thresholds_: Floats = counted.value
-        self.values_: Floats = counted.isotonic[0]
+        """Learn the map from (N,) probabilities and outcomes; errors as in :func:`semcal.metrics.ece`."""
+        table = probability_table(confidence, correct)
+        self.thresholds_: Floats = table.value
+        self.values_: Floats = table.isotonic[0]
         return self
 
     def predict(self, confidence: ArrayLike) -> Floats:
@@ -113,11 +91,8 @@ class PlattCalibration:
     optimum always exists. The input is p, not its logit: a confidence of exactly 0 or 1 is as good as any
     other (for the logit see :class:`BetaCalibration`).
 
-    Attributes
-    ----------
-    slope_, intercept_ : float
-        a and b. The sign of a is free, as Platt has it: a negative one says that the confidence ranks right
-        answers below wrong ones.
+    Learnt: `slope_` a and `intercept_` b. The sign of a is free, as Platt has it: a negative one says that
+    the confidence ranks right answers below wrong ones.
 
     Notes
     -----
@@ -137,8 +112,8 @@ class PlattCalibration:
     """
 
     def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
-        """Learn the map; parameters, result and errors as in :meth:`IsotonicCalibration.fit`."""
-        p, c = _checked(confidence, correct)
+        """Learn the map; errors as in :meth:`IsotonicCalibration.fit`."""
+        p, c = as_pairs(confidence, correct)
         (slope,), intercept = _logistic(p[:, None], _smoothed(c), non_negative=False)
         self.slope_, self.intercept_ = float(slope), intercept
         return self
@@ -167,9 +142,7 @@ class BetaCalibration:
         that m draws agreed; with s = 1e-6 such answers stand so far out, at ln(1 - p') = -14, that they
         bend the whole curve.
 
-    Attributes
-    ----------
-    a_, b_, c_ : float
+    Learnt: `a_`, `b_`, `c_`.
 
     Notes
     -----
@@ -197,8 +170,8 @@ class BetaCalibration:
         self.squeeze = as_option(squeeze, "squeeze", expected, low=0, high=0.5)
 
     def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
-        """Learn the map; parameters, result and errors as in :meth:`IsotonicCalibration.fit`."""
-        p, c = _checked(confidence, correct)
+        """Learn the map; errors as in :meth:`IsotonicCalibration.fit`."""
+        p, c = as_pairs(confidence, correct)
         targets = _smoothed(c) if _is_parted(p, c) else c
         (a, b), self.c_ = _logistic(self._features(p), targets, non_negative=True)
         self.a_, self.b_ = float(a), float(b)
@@ -220,12 +193,6 @@ class BetaCalibration:
 SCORE_RECALIBRATORS: Mapping[str, Callable[[], ScoreRecalibrator]] = MappingProxyType(
     {"isotonic": IsotonicCalibration, "beta": BetaCalibration, "platt": PlattCalibration}
 )
-
-
-def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    p, c = as_probabilities(confidence), as_correct(correct)
-    check_same_length(p, c)
-    return p, c
 
 
 def _check_fitted(recalibrator: ScoreRecalibrator, attribute: str) -> None:
