@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from semcal.metrics import joint_bootstrap, summary
-from semcal.recalibration import Suffixes, TemperatureFit, fit_temperatures
+from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures
 
 DATA_SETS, RESAMPLES = 200, 200
 NAMES = ("accuracy", "brier", "auroc", "ace")
@@ -70,7 +70,7 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
     heat = torch.tensor(1.6 * np.exp(0.4 * rng.standard_normal(questions))).repeat_interleave(TOKENS)
     chances = torch.softmax(z.double() / heat[:, None], 1).numpy().cumsum(1)
     index = torch.arange(questions)
-    suffixes = Suffixes(
+    features = CalibrationFeatures(
         prefix=z[:0],
         states=z,
         whole=False,
@@ -82,7 +82,7 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
         targets=torch.tensor((chances > rng.random((len(z), 1))).argmax(1)),
     )
     resamples = RESAMPLES if questions < 1000 else 1
-    return fit_temperatures(suffixes, lambda s: s, points=[("NLL", None)], resamples=resamples, seed=seed)[0]
+    return fit_temperatures(features, lambda s: s, losses=[("NLL", None)], resamples=resamples, seed=seed)[0]
 
 
 def temperatures_held() -> list[dict[str, Any]]:

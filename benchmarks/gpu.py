@@ -154,7 +154,7 @@ def rows(setting: Setting) -> Iterator[dict[str, Any]]:
     features = measured(lambda: model.features(asked, answers), setting.device, before=lambda: forget(model))
     yield row("features of one answer each", features, len(asked), 0)
     fit = measured(
-        lambda: fit_temperatures(features.found, model.logits, points=[("NLL", None)]), setting.device
+        lambda: fit_temperatures(features.found, model.logits, losses=[("NLL", None)]), setting.device
     )
     fitted = fit.found[0].certificate.temperature
     yield row(f"exact TS on them: {fitted:.2f} of answers drawn at {T}", fit, len(asked), 0)

@@ -27,8 +27,8 @@ from semcal.engine import CausalLanguageModel, Prompt
 from semcal.recalibration import (
     ATS,
     BlockShape,
+    CalibrationFeatures,
     Platt,
-    Suffixes,
     fit_ats,
     fit_platt,
     fit_temperatures,
@@ -67,13 +67,13 @@ def language_model() -> LlamaForCausalLM:
     return model
 
 
-def stored(head: Callable[[Tensor], Tensor]) -> Suffixes:
+def stored(head: Callable[[Tensor], Tensor]) -> CalibrationFeatures:
     """Random states, and answers drawn from the head at T = 1.3."""
     g = torch.Generator().manual_seed(0)
     question = torch.arange(QUESTIONS)
     each = PROMPT + ANSWER - 1
     states = torch.randn(QUESTIONS * each, WIDTH, generator=g)
-    suffixes = Suffixes(
+    features = CalibrationFeatures(
         prefix=torch.randn(PREFIX, WIDTH, generator=g),
         states=states,
         whole=True,
@@ -84,9 +84,9 @@ def stored(head: Callable[[Tensor], Tensor]) -> Suffixes:
         target_start=torch.arange(QUESTIONS + 1) * ANSWER,
         targets=torch.zeros(QUESTIONS * ANSWER, dtype=torch.long),
     )
-    p = torch.softmax(head(states[suffixes.predicting_rows()]) / 1.3, 1)
-    suffixes.targets[:] = torch.multinomial(p, 1, generator=g)[:, 0]
-    return suffixes
+    p = torch.softmax(head(states[features.predicting_rows()]) / 1.3, 1)
+    features.targets[:] = torch.multinomial(p, 1, generator=g)[:, 0]
+    return features
 
 
 def plain_steps(model: LlamaForCausalLM) -> dict[str, Callable[[], object]]:
@@ -172,8 +172,8 @@ def seconds(job: Callable[[], object]) -> float:
 def results() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     model = language_model()
-    suffixes = stored(model.lm_head)
-    tables = tabulate(suffixes, model.lm_head)
+    features = stored(model.lm_head)
+    tables = tabulate(features, model.lm_head)
     plain = plain_steps(model)
 
     def of_paper(method: str) -> Any:
@@ -185,18 +185,18 @@ def results() -> list[dict[str, Any]]:
 
         with catch_warnings():
             simplefilter("ignore")  # that one epoch is too short is not what is asked here
-            return fit_ts(suffixes, model.lm_head, tables=tables, **of_paper("TS"))
+            return fit_ts(features, model.lm_head, table=tables, **of_paper("TS"))
 
     ours: dict[str, tuple[str, Callable[[], object]]] = {
         "states, once": ("TS", reading(model)),
         "TS epoch from tables": ("TS", ts),
-        "Platt epoch": ("Platt", lambda: fit_platt(suffixes, model.lm_head, **of_paper("Platt"))),
+        "Platt epoch": ("Platt", lambda: fit_platt(features, model.lm_head, **of_paper("Platt"))),
         "ATS epoch from tables": (
             "ATS",
-            lambda: fit_ats(suffixes, model.lm_head, shape=SHAPE, tables=tables, **of_paper("ATS")),
+            lambda: fit_ats(features, model.lm_head, shape=SHAPE, table=tables, **of_paper("ATS")),
         ),
-        "tables, once": ("TS", lambda: tabulate(suffixes, model.lm_head)),
-        "exact TS, five losses, tables included": ("TS", lambda: fit_temperatures(suffixes, model.lm_head)),
+        "tables, once": ("TS", lambda: tabulate(features, model.lm_head)),
+        "exact TS, five losses, tables included": ("TS", lambda: fit_temperatures(features, model.lm_head)),
     }
     return list(_rows(ours, plain))
 

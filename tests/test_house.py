@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,8 @@ def test_no_module_imports_a_private_name_of_another() -> None:
         if any(part.startswith("_") and not part.startswith("__") for part in (*source.split("."), name))
     ]
     assert private == []
+
+
+def test_no_two_modules_import_each_other() -> None:
+    arrows = {module: {source for source, _ in imported_by(module)} - {module} for module in files()}
+    TopologicalSorter(arrows).prepare()  # CycleError names a circle, also one through other modules

@@ -1,6 +1,6 @@
-"""Numbers at the door of the formulas: arrays, tensors, tables and options, taken as float64 or refused.
+"""Converts arrays, tensors, tables and options to float64 for the formulas, or refuses them.
 
-A tensor is known by what it can do (`detach`), so nothing but numpy is imported.
+A tensor is recognised by its method `detach`, so nothing but numpy is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from semcal.errors import InputError, UsageError, shown
 
 __all__ = ["as_generator", "as_numbers", "as_option"]
 
-#: Kinds of dtype that hold numbers: truth values, whole numbers, floats.
+#: Kinds of numeric dtypes: bool, int, float.
 NUMERIC = "biuf"
 
 
@@ -26,8 +26,8 @@ def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
     Parameters
     ----------
     values : array_like
-        Numbers or truth values: nested lists, arrays, tensors on any device (those that require grad and
-        bfloat16 as well), what pandas holds. None becomes NaN.
+        Numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or requiring
+        grad), pandas objects. None becomes NaN.
     what : str
         The argument's name, for messages.
 
@@ -71,16 +71,14 @@ _KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m":
 
 
 def _type_in(array: NDArray[Any]) -> str:
-    """The type of what an array holds, in Python's words."""
-    return (
-        type(array.ravel()[0].item()).__name__
-        if array.size and array.dtype.kind in "US"
-        else str(array.dtype)
-    )
+    """The type of an array's elements, as Python names it."""
+    if array.size and array.dtype.kind in "US":
+        return type(array.ravel()[0].item()).__name__
+    return str(array.dtype)
 
 
 def _plain(values: Any, what: str) -> Any:
-    """Tensors as arrays, masked arrays without masks as plain ones, both also in lists; all else as it is."""
+    """Convert tensors, and masked arrays without masks, to arrays, also in lists; nothing else."""
     if np.ma.is_masked(values):
         raise InputError(
             f"{what} holds masked values; leave these questions out (values.compressed()), or fill them"
@@ -97,14 +95,14 @@ def _plain(values: Any, what: str) -> Any:
 
 
 def _check_objects(array: NDArray[Any], what: str) -> None:
-    """Refuse what is no number among objects, which numpy would read a number out of if it could."""
+    """Refuse objects that are no numbers, even where numpy could convert them."""
     for value in array.ravel():
         if not (value is None or isinstance(value, (numbers.Real, np.bool_)) or _is_decimal(value)):
             raise InputError(f"{what} holds {shown(value)}, a {type(value).__name__}; expected numbers")
 
 
 def _is_decimal(value: object) -> bool:
-    """Whether it is a number of another kind: a decimal, or a float of fewer bits."""
+    """Whether it is another kind of number: a decimal, or bfloat16."""
     return type(value).__name__ in ("Decimal", "bfloat16")
 
 
@@ -142,13 +140,7 @@ def as_option(
 
 
 def as_generator(seed: Any) -> np.random.Generator:
-    """Return the generator that a seed stands for.
-
-    Raises
-    ------
-    UsageError
-        If it is no seed.
-    """
+    """Return the random generator of a seed; UsageError if it is none."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""One exception tree for the whole package.
+"""All exceptions and warnings of the package.
 
 SemcalError
 ├── UsageError            an option or argument that makes no sense (exit code 2)
@@ -6,7 +6,7 @@ SemcalError
 │   ├── RowError          one row of a file, with its line number and id
 │   └── QuestionError     one question that a model cannot be asked, with its id
 ├── ModelError            a checkpoint that cannot be loaded or used
-├── FitError              a fit that has nothing to learn from
+├── FitError              a fit without enough data to learn from
 ├── StoreError            a file of ours that is damaged, belongs to something else or cannot be fetched
 ├── WorkerError           a worker process that died, more than once, at the same piece of work
 └── MissingExtraError     an optional package that is not installed (also an ImportError)
@@ -41,7 +41,7 @@ WIDTH = 60
 
 
 class SemcalError(Exception):
-    """Base of every error that semcal raises on purpose."""
+    """Base of every error that semcal raises."""
 
 
 class UsageError(SemcalError):
@@ -49,22 +49,11 @@ class UsageError(SemcalError):
 
 
 class InputError(SemcalError, ValueError):
-    """A value that cannot be used; the message names it and the remedy."""
+    """A value that cannot be used; the message names it and what to do."""
 
 
 class RowError(InputError):
-    """One row of a file that cannot be used.
-
-    Parameters
-    ----------
-    line : int
-        1-based line (or row) number in the file.
-    reason : str
-        What is wrong with it and what is expected.
-    row_id : str or int, optional
-        The row's id, where it has one.
-    last : int, optional
-        The last line of one that takes several.
+    """One row of a file that cannot be used, by its 1-based line (to `last`, if it has several) and id.
 
     Examples
     --------
@@ -88,15 +77,7 @@ class RowError(InputError):
 
 
 class QuestionError(InputError):
-    """One question that a model cannot be asked.
-
-    Parameters
-    ----------
-    question_id : str
-        The id of the question.
-    reason : str
-        What is wrong with it and what can be done.
-    """
+    """One question that a model cannot be asked."""
 
     def __init__(self, question_id: str, reason: str) -> None:
         super().__init__(f"question {question_id!r}: {reason}")
@@ -112,7 +93,7 @@ class ModelError(SemcalError):
 
 
 class FitError(SemcalError):
-    """A fit that has nothing to learn from."""
+    """A fit without enough data to learn from."""
 
 
 class StoreError(SemcalError):
@@ -124,15 +105,7 @@ class WorkerError(SemcalError):
 
 
 class MissingExtraError(SemcalError, ImportError):
-    """An optional package that is not installed.
-
-    Parameters
-    ----------
-    package : str
-        The package that could not be imported.
-    extra : str
-        The extra of semcal that brings it.
-    """
+    """An optional package that is not installed; the `extra` of semcal brings it."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; install it with: pip install 'semcal[{extra}]'")
@@ -152,7 +125,7 @@ class UndefinedWarning(SemcalWarning):
 
 
 class _Short(Repr):
-    """`repr` that stops early, whatever it is given: millions of digits, lists in lists, a whole book."""
+    """A `repr` of limited length: for millions of digits, lists in lists, a whole book."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,5 +149,5 @@ def shown(value: Any) -> str:
     ("'two'", '[1, 2, 3, ...]', 'a whole number of about 400 digits')
     """
     text = _SHORT.repr(value)
-    text = " ".join(text.split()) if "\n" in text else text  # arrays and tables have several lines
+    text = " ".join(text.split()) if "\n" in text else text  # reprs of arrays and tables have line breaks
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for."""
+"""Lazy imports of a package's names."""
 
 from __future__ import annotations
 
@@ -11,19 +11,10 @@ __all__ = ["attribute"]
 
 
 def attribute(package: str, addresses: Mapping[str, str], name: str) -> Any:
-    """Import what a package calls `name`, and keep it there: the work of its `__getattr__`.
+    """Import an attribute of a package and set it there, as the body of its `__getattr__`.
 
-    Parameters
-    ----------
-    package : str
-    addresses : mapping of str to str
-        Name → the submodule that holds it; "" for a submodule of that name.
-    name : str
-
-    Raises
-    ------
-    AttributeError
-        If the package has no such name.
+    `addresses` maps each name to the submodule that holds it, "" for a submodule of that name; AttributeError
+    for any other name.
     """
     if name not in addresses:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Names to objects, looked up lazily, with "did you mean" for a name that is not there."""
+"""Checks of names, with "did you mean", and lazily imported objects by name."""
 
 from __future__ import annotations
 
@@ -13,21 +13,9 @@ __all__ = ["Registry", "check_name"]
 
 
 def check_name(name: str, known: Iterable[str], *, what: str) -> str:
-    """Return `name` if it is one of `known`.
+    """Return `name` if it is one of `known`; else UsageError, with the nearest known name.
 
-    Parameters
-    ----------
-    name : str
-        The name that was asked for.
-    known : iterable of str
-        The names that exist.
-    what : str
-        What is being named, for the message: "measure", "method".
-
-    Raises
-    ------
-    UsageError
-        With the nearest known name, if there is one.
+    `what` is what it names, for the message: "measure", "method".
 
     Examples
     --------
@@ -46,27 +34,18 @@ def check_name(name: str, known: Iterable[str], *, what: str) -> str:
 
 
 class Registry:
-    """A table of names and "module:object" addresses, imported only when asked for.
-
-    Parameters
-    ----------
-    what : str
-        What the names stand for, for error messages.
-    addresses : mapping of str to str
-        name → "module:object".
-    """
+    """Objects by name, as "module:object" addresses that are imported on use; `what` is for messages."""
 
     def __init__(self, what: str, addresses: Mapping[str, str]) -> None:
         self.what = what
         self._addresses = dict(addresses)
 
     def names(self) -> tuple[str, ...]:
-        """All known names, in the order in which they were registered."""
+        """Return all known names, in the order of registration."""
         return tuple(self._addresses)
 
     def load(self, name: str) -> Any:
         """Import and return the object called `name`; UsageError if there is none."""
-        module, _, attribute = self._addresses[check_name(name, self._addresses, what=self.what)].partition(
-            ":"
-        )
+        address = self._addresses[check_name(name, self._addresses, what=self.what)]
+        module, _, attribute = address.partition(":")
         return getattr(import_module(module), attribute)

@@ -70,14 +70,14 @@ def test_what_is_the_usual_temperature_is_not_compared_with_itself(model: str) -
 def test_a_recalibrator_may_have_a_hub_id(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: "it rains")
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
     options = ("--model", model, "--m", "1", "--recalibrator", "me/ts")
     code, _, stderr = semcal("ask", "Who?", *options)
     assert (code, "no recalibrator 'me/ts'" in stderr, "it rains" in stderr) == (2, True, True)
     provenance = Provenance("tiny", "another", {}, "p0", "made-up", "d0", 4)
     fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
     save_pretrained(fitted, tmp_path / "kept", provenance=provenance)
-    monkeypatch.setattr("semcal.recalibration.hub.is_kept", lambda *_, **__: True)
+    monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
     monkeypatch.setattr("semcal.recalibration.saving.snapshot", lambda *_, **__: tmp_path / "kept")
     code, (answer,), _ = semcal("ask", "Who?", *options, "--force", "--json")
     assert (code, answer["temperature"]) == (0, Temperature(fitted.temperature_).temperature)

@@ -80,7 +80,7 @@ def test_questions_in_company_are_clustered_and_asked_about_as_alone(several, li
     samples = [forms for forms, _ in several]
     alone = [cluster_answers([n], [s], relation, linkage=linkage) for n, s in zip(names, samples)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clustering, "ROUND", room)
+        patch.setattr(clustering, "PAIRS_PER_ROUND", room)
         together = cluster_answers(names, samples, relation, linkage=linkage)
     assert together.clusters == [one.clusters[0] for one in alone]
     assert together.calls == sum(one.calls for one in alone)

@@ -18,9 +18,9 @@ from semcal.engine.checkpoints import check_settings
 from semcal.engine.language_model import Prompt
 from semcal.errors import ModelError
 from semcal.export.checkpoint import open_checkpoint
+from semcal.hub_names import LANGUAGE_MODEL, locate
 from semcal.qa.prompts import chat
 from semcal.recalibration import Base
-from semcal.recalibration.places import LANGUAGE_MODEL, place_of
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_wrong_value_in_the_configuration_is_one_error_that_names_it(
 @pytest.mark.parametrize("kind", [CanineConfig, DogeConfig])  # hash buckets and experts: 16384
 def test_the_largest_counts_of_known_models_are_taken(tmp_path: Path, kind: type[PretrainedConfig]) -> None:
     kind().save_pretrained(tmp_path)
-    check_settings("a model", place_of(str(tmp_path), LANGUAGE_MODEL))
+    check_settings("a model", locate(str(tmp_path), LANGUAGE_MODEL))
 
 
 @pytest.mark.parametrize("value", ["many", "", True, [2, 1.5], {"a": 1}])

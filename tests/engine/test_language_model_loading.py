@@ -131,7 +131,7 @@ def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch:
     def unreachable(*_: Any, **__: Any) -> None:
         raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
 
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: None)
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
     with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect.* give the path of a directory"):
         semcal.load_model("owner/model")
@@ -145,11 +145,11 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.Monk
         raise OSError("damaged")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: "it rains")
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
     with pytest.raises(ModelError, match=r"no language model 'owner/model'.* and it rains; give the path"):
         semcal.load_model("owner/model")
     assert asked == []
-    monkeypatch.setattr("semcal.recalibration.hub.is_kept", lambda *_, **__: True)
+    monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
     for name in ("owner/model", "gpt2"):
         with pytest.raises(ModelError, match="its configuration: damaged"):
             semcal.load_model(name)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.experiment.diagnosis import order_changes, token_effects
-from semcal.recalibration import ATS, SE, Base, BlockShape, Platt, Suffixes, inverse_temperatures
+from semcal.recalibration import ATS, SE, Base, BlockShape, CalibrationFeatures, Platt, inverse_temperatures
 
 V, D = 17, 8
 SHAPE = BlockShape(hidden_size=D, intermediate_size=12, heads=2, key_value_heads=1, head_dim=4)
@@ -27,12 +27,12 @@ def head() -> Any:
 
 
 @pytest.fixture
-def features() -> Suffixes:
+def features() -> CalibrationFeatures:
     own = [3, 2, 4]
     count = sum(length + sum(len(a) - 1 for a in given) for length, given in zip(own, ANSWERS))
     generator = torch.Generator().manual_seed(2)
     states, prefix = torch.randn(count, D, generator=generator), torch.randn(2, D, generator=generator)
-    return Suffixes.of(states, own, ANSWERS, prefix=prefix)
+    return CalibrationFeatures.from_states(states, own, ANSWERS, prefix=prefix)
 
 
 @pytest.fixture

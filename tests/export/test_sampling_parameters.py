@@ -160,7 +160,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub(tmp_path / "hub")
     monkeypatch.setattr(huggingface_hub, "HfApi", fake.api)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.snapshot_download)
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", lambda: None)
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
     return fake
 
 
@@ -185,7 +185,7 @@ def test_a_path_never_asks_the_hub(saved: Path, tmp_path: Path, monkeypatch: pyt
     def asked(*_: Any, **__: Any) -> None:
         raise AssertionError("the hub was asked")
 
-    monkeypatch.setattr("semcal.recalibration.hub.unreachable", asked)
+    monkeypatch.setattr("semcal.hub_names.unreachable", asked)
     for path in (Path("me/ts"), "./me/ts", "no-such-ts", "a/b/c"):
         with pytest.raises(UsageError, match=f"no such directory: {path}"):
             from_pretrained(path)

@@ -18,9 +18,8 @@ from semcal.errors import StoreError
 from semcal.pipeline import feature_store
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.qa.prompts import chat
-from semcal.recalibration import Suffixes
-from semcal.recalibration.sequences import sequences
-from semcal.recalibration.suffixes import row_counts
+from semcal.recalibration import CalibrationFeatures
+from semcal.recalibration.features import row_counts
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
 MODEL = FakeLanguageModel({q: {"seven miles": 0.75, "nine": 0.25} for q in QUESTIONS})
@@ -232,7 +231,7 @@ class Numbering:
             torch.stack([torch.full((count,), float(prompt.question_id[1:])), torch.arange(float(count))], 1)
             for prompt, count in zip(prompts, row_counts(own, answers, whole=whole))
         ]
-        return Suffixes.of(torch.cat(rows), own, answers, prefix=torch.zeros(shared, 2))
+        return CalibrationFeatures.from_states(torch.cat(rows), own, answers, prefix=torch.zeros(shared, 2))
 
 
 def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path: Path) -> None:
@@ -243,7 +242,7 @@ def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path:
     stored = FeatureStore(tmp_path, wanted).fill(model, prompts, answers)
     alone = [length + 2, length + 1, length + 3, 2, length + 2]
     assert wanted.rows == 2 + sum(alone) - length - (length + 1) + sum(len(a) - 1 for (a,) in answers)
-    batch = sequences(stored, torch.arange(5))
+    batch = stored.sequences(torch.arange(5))
     for number, (count, (answer,)) in enumerate(zip(alone, answers)):
         sequence = batch.states[number, : count + len(answer) - 1]
         assert sequence[:, 1].tolist() == list(range(len(sequence)))

@@ -12,7 +12,7 @@ from semcal.errors import InputError, RowError
 from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
 from semcal.pipeline.outcomes import common_outcomes
 from semcal.qa.datasets import Question, data_hash, question_from_row
-from semcal.qa.groups import group_labels, ties_of
+from semcal.qa.questions import group_labels, ties_of
 from semcal.records import Row
 
 

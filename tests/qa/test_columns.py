@@ -13,7 +13,7 @@ from semcal.errors import InputError, RowError, SemcalWarning, UsageError
 from semcal.qa import load_questions, read_questions
 from semcal.qa.columns import find_columns, parse_columns, rename
 from semcal.qa.datasets import Question
-from semcal.qa.delimited import DELIMITERS, find_delimiter
+from semcal.qa.tables import DELIMITERS, find_delimiter
 from semcal.records import Row
 
 
@@ -25,7 +25,7 @@ def test_the_delimiter_is_found_from_the_header(delimiter, ending, tmp_path: Pat
     cells = [["ID", "Question", "Answers"], ["a", f"Who{other}and when?", "Ada"]]
     path.write_text("".join(delimiter.join(row) + "\n" for row in cells))
     told: list[str] = []
-    (question,) = read_questions(path, tell=told.append)
+    (question,) = read_questions(path, notify=told.append)
     assert question == Question("a", f"Who{other}and when?", ("Ada",))
     usual = {"csv": ",", "tsv": "\t"}[ending]
     assert (f"{path}: cells are separated by {DELIMITERS[delimiter]}" in told) == (delimiter != usual)
@@ -99,7 +99,7 @@ def test_a_column_that_is_replaced_is_told_and_does_not_come_back(tmp_path: Path
     path = tmp_path / "q.jsonl"
     path.write_text('{"id": "a", "question": "Who?", "better": "Who wrote it?"}\n')
     told: list[str] = []
-    (question,) = load_questions(path, columns={"question": "better"}, tell=told.append)
+    (question,) = load_questions(path, columns={"question": "better"}, notify=told.append)
     assert question.row() == {"id": "a", "question": "Who wrote it?"}
     assert told == ["columns: 'better' takes the place of 'question', which is left out"]
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from semcal.qa import normal_form as forms
 from semcal.qa import values
+from semcal.qa.figures import any_word
 from semcal.qa.grading import F1_ABOVE, RuleGrader, squad_f1
 from semcal.qa.normal_form import normal_form
-from semcal.qa.numbers import NUMBER_WORDS, any_word
+from semcal.qa.numbers import NUMBER_WORDS
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=12)
 MARKS = " -–.,/'$%+#<=^°€(²½…éø\u00ad\u0301\u2044"

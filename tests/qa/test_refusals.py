@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from semcal.qa.refusals import is_refusal
+from semcal.qa.first_answer import is_refusal
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from semcal.errors import InputError, SemcalWarning
 from semcal.qa.datasets import Question, load_questions
-from semcal.qa.near_duplicates import near_duplicates
-from semcal.qa.splits import Splits, SplitSizes, question_key, split_questions
+from semcal.qa.splits import Splits, SplitSizes, near_duplicates, question_key, split_questions
 
 SMALL = SplitSizes(calibration_train=20, validation=10, test=15, few_shot=3)
 

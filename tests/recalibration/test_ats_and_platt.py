@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 
 from semcal.errors import FitError, UsageError
 from semcal.recalibration import ATS, BlockShape, Platt, inverse_temperatures
-from semcal.recalibration.sequences import inverse_temperatures_of, sequences
+from semcal.recalibration.attentive import batch_inverse_temperatures
 
 SHAPE = BlockShape(16, 40, 4, 2, 6, rope_theta=500.0, rms_eps=1e-6)
 
@@ -77,18 +77,18 @@ def plain(ats: ATS, states: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("prefix", [0, 7])
 def test_answer_positions_alone_give_what_the_full_forward_of_transformers_gives(prefix: int) -> None:
-    suffixes = made(1, questions=5, references=3, prefix=prefix).suffixes
+    features = made(1, questions=5, references=3, prefix=prefix).features
     ats = shaken()
     expected = []
-    for answer in range(len(suffixes.answer_question)):
-        question = suffixes.answer_question[answer]
-        start, length = int(suffixes.prompt_start[question]), int(suffixes.prompt_length[question])
-        rows = suffixes.predicting(answer)
-        own = torch.cat([suffixes.states[start : start + length], suffixes.states[rows[1:]]])
-        expected.append(plain(ats, torch.cat([suffixes.prefix, own]))[-len(rows) :])
+    for answer in range(len(features.answer_question)):
+        question = features.answer_question[answer]
+        start, length = int(features.prompt_start[question]), int(features.prompt_length[question])
+        rows = features.predicting(answer)
+        own = torch.cat([features.states[start : start + length], features.states[rows[1:]]])
+        expected.append(plain(ats, torch.cat([features.prefix, own]))[-len(rows) :])
     reference = torch.cat(expected)
     assert reference.std() > 0.1
-    assert torch.allclose(inverse_temperatures(ats, suffixes), reference, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(inverse_temperatures(ats, features), reference, rtol=1e-5, atol=1e-5)
 
 
 def test_token_by_token_with_a_cache_gives_what_all_at_once_gives() -> None:
@@ -118,17 +118,17 @@ def test_branches_of_a_tree_in_one_row_do_not_see_each_other() -> None:
 
 
 def test_ats_starts_at_temperature_one_exactly() -> None:
-    suffixes = made(2).suffixes
-    assert torch.equal(inverse_temperatures(ATS(SHAPE), suffixes), torch.ones(len(suffixes.targets)))
+    features = made(2).features
+    assert torch.equal(inverse_temperatures(ATS(SHAPE), features), torch.ones(len(features.targets)))
 
 
 def test_padding_changes_nothing() -> None:
-    suffixes, ats = made(5, references=3).suffixes, shaken()
-    together = inverse_temperatures(ats, suffixes)
+    features, ats = made(5, references=3).features, shaken()
+    together = inverse_temperatures(ats, features)
     alone = torch.cat(
         [
-            inverse_temperatures_of(ats, sequences(suffixes, torch.tensor([a])), suffixes.prefix)
-            for a in range(len(suffixes.answer_question))
+            batch_inverse_temperatures(ats, features.sequences(torch.tensor([a])), features.prefix)
+            for a in range(len(features.answer_question))
         ]
     )
     assert torch.allclose(together, alone, rtol=1e-5)
@@ -207,4 +207,4 @@ def test_a_block_that_cannot_be_is_refused(change: dict[str, float], message: st
 
 def test_ats_refuses_a_set_of_answer_positions_only() -> None:
     with pytest.raises(FitError, match="compute the features again with whole sequences"):
-        inverse_temperatures(ATS(SHAPE), made(0, whole=False).suffixes)
+        inverse_temperatures(ATS(SHAPE), made(0, whole=False).features)

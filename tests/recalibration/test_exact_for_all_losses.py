@@ -16,7 +16,7 @@ from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.recalibration import (
     PAPER_LOSSES,
     BlockShape,
-    Suffixes,
+    CalibrationFeatures,
     TemperatureScaling,
     fit_ats,
     fit_platt,
@@ -24,20 +24,20 @@ from semcal.recalibration import (
     fit_ts,
     tabulate,
 )
-from semcal.recalibration.one_pass import curve_of
+from semcal.recalibration.log_partition_table import tabulated_loss
 
 
 def plain(one: Made, loss: str, alpha: float | None) -> TemperatureScaling:
     """The fit that has all logits before it."""
     return TemperatureScaling(loss, alpha).fit(
-        one.logits, one.suffixes.targets, weights=one.suffixes.token_weights()
+        one.logits, one.features.targets, weights=one.features.token_weights()
     )
 
 
 def flat(logits: torch.Tensor, targets: list[int], tokens: int = 1) -> Made:
     """One question for each `tokens` rows of logits, which are their own states."""
     n, index = len(logits) // tokens, torch.arange(len(logits) // tokens)
-    suffixes = Suffixes(
+    features = CalibrationFeatures(
         prefix=logits[:0],
         states=logits,
         whole=False,
@@ -48,12 +48,12 @@ def flat(logits: torch.Tensor, targets: list[int], tokens: int = 1) -> Made:
         target_start=torch.arange(n + 1) * tokens,
         targets=torch.tensor(targets),
     )
-    return Made(suffixes, lambda states: states.float(), logits)
+    return Made(features, lambda states: states.float(), logits)
 
 
 def test_all_five_losses_at_once_are_what_each_is_alone() -> None:
     one = made(0, questions=60, references=3)
-    for (loss, alpha), fit in zip(PAPER_LOSSES, fit_temperatures(one.suffixes, one.head, resamples=3)):
+    for (loss, alpha), fit in zip(PAPER_LOSSES, fit_temperatures(one.features, one.head, resamples=3)):
         alone = plain(one, loss, alpha)
         assert (fit.loss, fit.alpha) == (loss, alpha)
         assert math.log(fit.temperature / alone.temperature_) == pytest.approx(0, abs=1e-6)
@@ -63,24 +63,24 @@ def test_all_five_losses_at_once_are_what_each_is_alone() -> None:
                 getattr(alone.certificate_, name), rel=1e-5
             )
         assert fit.certificate.gradient == pytest.approx(0, abs=1e-6)
-        assert fit.recalibrator().temperature_ == fit.temperature
-        assert fit.n_tokens == len(one.suffixes.targets)
+        assert TemperatureScaling.from_fit(fit).temperature_ == fit.temperature
+        assert fit.n_tokens == len(one.features.targets)
 
 
 def test_answer_positions_suffice_and_every_reference_of_a_question_weighs_the_same() -> None:
     one = made(3, questions=30, references=4, whole=False)
-    weights = one.suffixes.token_weights()
-    answers = one.suffixes.token_answer()
+    weights = one.features.token_weights()
+    answers = one.features.token_answer()
     for question in range(30):
-        mine = (one.suffixes.answer_question == question).nonzero()[:, 0]
+        mine = (one.features.answer_question == question).nonzero()[:, 0]
         assert {float(w) for w in weights[torch.isin(answers, mine)]} == {1 / len(mine)}
-    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=1)
+    (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=1)
     assert fit.temperature == pytest.approx(plain(one, "NLL", None).temperature_, rel=1e-6)
 
 
 def test_tables_give_the_log_partition_and_its_slope_within_the_error_that_they_state() -> None:
     one = made(1, questions=20, vocabulary=500, spread=5)
-    tables = tabulate(one.suffixes, one.head)
+    tables = tabulate(one.features, one.head)
     beta = torch.logspace(math.log10(0.05), math.log10(20), 33, dtype=torch.float64, requires_grad=True)
     z = one.logits.double() - one.logits.double().amax(1, keepdim=True)
     for token in range(0, len(z), 7):
@@ -90,32 +90,32 @@ def test_tables_give_the_log_partition_and_its_slope_within_the_error_that_they_
         (slope,) = torch.autograd.grad(found.sum(), beta)
         (expected,) = torch.autograd.grad(exact.sum(), beta)
         assert torch.allclose(slope, expected, rtol=1e-3, atol=1e-3)
-    assert torch.equal(tables.hit, z.argmax(1) == one.suffixes.targets)
+    assert torch.equal(tables.hit, z.argmax(1) == one.features.targets)
     assert torch.allclose(tables.mean[tables.position], z.mean(1), atol=1e-5)
 
 
 def test_too_few_nodes_are_refused_not_used() -> None:
     one = made(1, questions=20, vocabulary=500, spread=5)
     with pytest.raises(FitError, match="8 Chebyshev nodes leave an error of"):
-        tabulate(one.suffixes, one.head, nodes=8)
+        tabulate(one.features, one.head, nodes=8)
 
 
 def test_exact_sums_correct_an_optimum_that_poor_or_narrow_tables_give() -> None:
     one = made(2, questions=80, temperature=3.0)
     expected = plain(one, "NLL", None).temperature_
-    poor = tabulate(one.suffixes, one.head, nodes=10, tolerance=1.0)
-    narrow = tabulate(one.suffixes, one.head, low=0.8, high=1.25)
+    poor = tabulate(one.features, one.head, nodes=10, tolerance=1.0)
+    narrow = tabulate(one.features, one.head, low=0.8, high=1.25)
     for tables in (poor, narrow):
-        start = curve_of(one.suffixes, tables, loss="NLL", alpha=None).minimum()
+        start = tabulated_loss(one.features, tables, loss="NLL", alpha=None).minimum()
         assert abs(1 / float(start) / expected - 1) > 1e-3
-        (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], tables=tables, resamples=1)
+        (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], table=tables, resamples=1)
         assert fit.temperature == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0.15, 1.5, 8.0])
 def test_temperatures_that_are_not_usual_are_found_as_well(temperature: float) -> None:
     one = made(5, questions=200, temperature=temperature)
-    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=50)
+    (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=50)
     assert fit.temperature == pytest.approx(temperature, rel=0.3)
     assert fit.temperature == pytest.approx(plain(one, "NLL", None).temperature_, rel=1e-6)
     low, high = fit.interval()
@@ -126,7 +126,7 @@ def test_temperatures_that_are_not_usual_are_found_as_well(temperature: float) -
 
 def test_the_curve_is_the_loss_at_its_temperatures_and_lowest_at_the_fit() -> None:
     one = made(4, questions=40)
-    for fit in fit_temperatures(one.suffixes, one.head, resamples=1):
+    for fit in fit_temperatures(one.features, one.head, resamples=1):
         heat, loss = (np.array(a) for a in (fit.curve.temperature, fit.curve.loss))
         assert abs(math.log(heat[loss.argmin()] / fit.temperature)) < math.log(400) / 100
         assert heat[60] == pytest.approx(1.0)
@@ -139,7 +139,7 @@ def test_a_loss_that_falls_to_a_bound_stops_there_and_has_no_standard_error(
 ) -> None:
     one = flat(torch.eye(5) * 4, targets)
     with pytest.warns(UndefinedWarning, match="no standard error"):
-        (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=5)
+        (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=5)
     assert (fit.temperature, fit.certificate.at_bound) == (pytest.approx(temperature), True)
     assert math.isnan(fit.standard_error)
     assert np.isnan(fit.interval()).all()
@@ -148,34 +148,34 @@ def test_a_loss_that_falls_to_a_bound_stops_there_and_has_no_standard_error(
 def test_a_flat_loss_leaves_temperature_one() -> None:
     one = flat(torch.zeros(5, 4), [0, 1, 2, 3, 0])
     with pytest.warns(UndefinedWarning, match="flat loss"):
-        fits = fit_temperatures(one.suffixes, one.head, resamples=1)
+        fits = fit_temperatures(one.features, one.head, resamples=1)
     assert {(fit.temperature, fit.certificate.at_bound) for fit in fits} == {(1.0, False)}
 
 
 def test_impossible_tokens_do_not_disturb_nll_and_are_refused_by_ss() -> None:
     one = made(6, questions=30)
     barred = torch.cat([one.logits, torch.full((len(one.logits), 2), -torch.inf)], 1)
-    case = flat(barred, one.suffixes.targets.tolist())
-    (fit,) = fit_temperatures(case.suffixes, case.head, points=[("NLL", None)], resamples=1)
-    bare = TemperatureScaling().fit(one.logits, one.suffixes.targets)
+    case = flat(barred, one.features.targets.tolist())
+    (fit,) = fit_temperatures(case.features, case.head, losses=[("NLL", None)], resamples=1)
+    bare = TemperatureScaling().fit(one.logits, one.features.targets)
     assert fit.temperature == pytest.approx(bare.temperature_, rel=1e-6)
     with pytest.raises(InputError, match=r"the SS of token \d+ is infinite at every T"):
-        fit_temperatures(case.suffixes, case.head, points=[("SS", 0.1)])
+        fit_temperatures(case.features, case.head, losses=[("SS", 0.1)])
 
 
 def test_bad_logits_and_targets_are_named() -> None:
     one = made(7)
-    spoilt = one.suffixes.states.clone()
-    row = int(one.suffixes.predicting(2)[0])
+    spoilt = one.features.states.clone()
+    row = int(one.features.predicting(2)[0])
     spoilt[row] = torch.nan
     with pytest.raises(InputError, match=f"logits of state {row} hold NaN"):
-        tabulate(replace(one.suffixes, states=spoilt), one.head)
-    targets = one.suffixes.targets.clone()
+        tabulate(replace(one.features, states=spoilt), one.head)
+    targets = one.features.targets.clone()
     targets[3] = 40
     with pytest.raises(InputError, match="target 40 of token 3 is outside the vocabulary of 40"):
-        tabulate(replace(one.suffixes, targets=targets), one.head)
+        tabulate(replace(one.features, targets=targets), one.head)
     empty = replace(
-        one.suffixes,
+        one.features,
         targets=targets[:0],
         target_start=torch.zeros(1, dtype=torch.long),
         answer_question=targets[:0],
@@ -192,7 +192,7 @@ def recovered(seed: int, *, truth: float, vocabulary: int, n: int) -> tuple[floa
     p = np.exp(log_softmax(z.numpy().astype(float) / truth, axis=1))
     y = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     one = flat(z, y.tolist(), tokens=2)
-    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=1)
+    (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=1)
     return (fit.temperature - truth) / fit.standard_error, fit.standard_error
 
 
@@ -221,11 +221,11 @@ def test_the_temperature_is_recovered_for_large_vocabularies(
 def test_the_standard_error_is_clustered_by_question() -> None:
     """A question asked four times over brings no new information, and the error must not shrink."""
     one = made(8, questions=100, tokens=1, references=1, whole=False)
-    z, y = one.logits, one.suffixes.targets
+    z, y = one.logits, one.features.targets
     single = flat(z, y.tolist())
     copied = flat(z.repeat_interleave(4, 0), y.repeat_interleave(4).tolist(), tokens=4)
     errors = [
-        fit_temperatures(case.suffixes, case.head, points=[("NLL", None)], resamples=1)[0].standard_error
+        fit_temperatures(case.features, case.head, losses=[("NLL", None)], resamples=1)[0].standard_error
         for case in (single, copied)
     ]
     assert errors[1] == pytest.approx(errors[0], rel=1e-4)
@@ -234,7 +234,7 @@ def test_the_standard_error_is_clustered_by_question() -> None:
 def test_the_bootstrap_spreads_as_the_standard_error_says_and_repeats_with_its_seed() -> None:
     one = made(9, questions=400, references=2)
     first, again = (
-        fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=400, seed=5)[0]
+        fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=400, seed=5)[0]
         for _ in range(2)
     )
     assert first.resampled == again.resampled
@@ -247,13 +247,13 @@ def test_the_bootstrap_spreads_as_the_standard_error_says_and_repeats_with_its_s
 def test_fewer_than_five_labelled_questions_are_no_calibration_set() -> None:
     four, five = made(10, questions=4, references=3), made(10, questions=5, references=3)
     with pytest.raises(FitError, match="there are 4 labelled questions to fit to, and at least 5 are needed"):
-        fit_temperatures(four.suffixes, four.head)
+        fit_temperatures(four.features, four.head)
     for train in (fit_ts, fit_platt):
         with pytest.raises(FitError, match="at least 5 are needed"):
-            train(four.suffixes, four.head)
+            train(four.features, four.head)
     with pytest.raises(FitError, match="at least 5 are needed"):
-        fit_ats(four.suffixes, four.head, shape=BlockShape(16, 32, 2, 2, 8, 10_000.0, 1e-6))
-    (fit,) = fit_temperatures(five.suffixes, five.head, points=[("NLL", None)], resamples=1)
+        fit_ats(four.features, four.head, shape=BlockShape(16, 32, 2, 2, 8, 10_000.0, 1e-6))
+    (fit,) = fit_temperatures(five.features, five.head, losses=[("NLL", None)], resamples=1)
     assert (fit.n_questions, fit.n_clusters) == (5, 5)
 
 
@@ -269,11 +269,11 @@ def noisy(seed: int, *, questions: int, tokens: int = 4) -> Made:
 def test_the_interval_holds_the_temperature_with_as_few_as_five_questions() -> None:
     """The percentile interval of resampled questions, and a token's own standard error, are too narrow."""
     many = noisy(99, questions=5_000)
-    (whole,) = fit_temperatures(many.suffixes, many.head, points=[("NLL", None)], resamples=1)
+    (whole,) = fit_temperatures(many.features, many.head, losses=[("NLL", None)], resamples=1)
     hits = np.zeros(3)
     for seed in range(80):
         one = noisy(seed, questions=5)
-        (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], resamples=100)
+        (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=100)
         token = fit.temperature**2 / math.sqrt(fit.certificate.curvature * fit.n_tokens)
         percentile = np.quantile(fit.resampled, [0.025, 0.975])
         for place, (low, high) in enumerate(
@@ -293,11 +293,11 @@ def test_the_interval_holds_the_temperature_with_as_few_as_five_questions() -> N
 def test_the_standard_error_is_that_of_the_jackknife_of_groups() -> None:
     one = noisy(3, questions=60)
     groups = np.arange(60) // 3
-    (fit,) = fit_temperatures(one.suffixes, one.head, points=[("NLL", None)], groups=groups, resamples=1)
+    (fit,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], groups=groups, resamples=1)
     left = []
     for group in range(20):
         kept = np.repeat(groups != group, 4)
-        z, y = one.logits[kept], one.suffixes.targets[kept]
+        z, y = one.logits[kept], one.features.targets[kept]
         left.append(1 / TemperatureScaling().fit(z, y).temperature_)
     exact = math.sqrt(19 / 20 * np.sum((np.array(left) - np.mean(left)) ** 2)) * fit.temperature**2
     assert fit.standard_error == pytest.approx(exact, rel=0.05)
@@ -306,4 +306,4 @@ def test_the_standard_error_is_that_of_the_jackknife_of_groups() -> None:
     away = t.ppf(0.95, 19) * fit.standard_error / fit.temperature
     assert (math.log(high / fit.temperature), math.log(fit.temperature / low)) == pytest.approx((away, away))
     with pytest.raises(InputError, match="give a label for each of 60 questions"):
-        fit_temperatures(one.suffixes, one.head, groups=groups[:5])
+        fit_temperatures(one.features, one.head, groups=groups[:5])

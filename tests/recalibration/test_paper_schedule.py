@@ -24,7 +24,7 @@ from semcal.recalibration import (
 )
 from semcal.recalibration.losses import mean_loss
 from semcal.recalibration.schedule import learning_rates
-from semcal.recalibration.sgd import drawn_answers
+from semcal.recalibration.training import drawn_answers
 
 SHAPE = BlockShape(16, 40, 4, 2, 6)
 FAST = Schedule(0.003, 0.01, max_norm=1.0, epochs=2)
@@ -53,14 +53,14 @@ def test_the_paper_s_settings() -> None:
 
 
 def test_one_answer_of_each_question_is_drawn_anew_for_each_epoch() -> None:
-    suffixes = made(0, questions=300, references=3).suffixes
-    first, second = (drawn_answers(suffixes, seed=1, epoch=e) for e in (0, 1))
-    assert torch.equal(suffixes.answer_question[first], torch.arange(300))
-    assert torch.equal(first, drawn_answers(suffixes, seed=1, epoch=0))
+    features = made(0, questions=300, references=3).features
+    first, second = (drawn_answers(features, seed=1, epoch=e) for e in (0, 1))
+    assert torch.equal(features.answer_question[first], torch.arange(300))
+    assert torch.equal(first, drawn_answers(features, seed=1, epoch=0))
     assert not torch.equal(first, second)
-    several = torch.bincount(suffixes.answer_question) == 3
-    start = torch.searchsorted(suffixes.answer_question, torch.arange(300))
-    chosen = torch.cat([drawn_answers(suffixes, seed=1, epoch=e)[several] for e in range(20)])
+    several = torch.bincount(features.answer_question) == 3
+    start = torch.searchsorted(features.answer_question, torch.arange(300))
+    chosen = torch.cat([drawn_answers(features, seed=1, epoch=e)[several] for e in range(20)])
     share = torch.bincount(chosen - start[several].repeat(20), minlength=3) / len(chosen)
     assert torch.allclose(share, torch.full((3,), 1 / 3), atol=4 / 3 / len(chosen) ** 0.5)
 
@@ -69,38 +69,38 @@ def test_one_answer_of_each_question_is_drawn_anew_for_each_epoch() -> None:
 def test_enough_steps_of_ts_reach_the_exact_temperature(loss: str, alpha: float | None) -> None:
     one = made(1, questions=120, references=2, temperature=1.7)
     schedule = Schedule(0.02, epochs=300, batch_size=120, references="all")
-    training = fit_ts(one.suffixes, one.head, loss=loss, alpha=alpha, schedule=schedule)
+    training = fit_ts(one.features, one.head, loss=loss, alpha=alpha, schedule=schedule)
     assert training.distance == pytest.approx(0, abs=1e-3)
-    assert training.steps == len(training.losses) == 300
+    assert training.sgd.steps == len(training.losses) == 300
     certificate = training.recalibrator.certificate_
     scaled = torch.log_softmax(one.logits / certificate.temperature, 1)
-    weights = one.suffixes.token_weights()
-    expected = mean_loss(scaled, one.suffixes.targets, weights, loss=loss, alpha=alpha)
+    weights = one.features.token_weights()
+    expected = mean_loss(scaled, one.features.targets, weights, loss=loss, alpha=alpha)
     assert certificate.loss == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_a_step_budget_that_is_too_small_is_said_to_be() -> None:
     one = made(1, questions=120, temperature=2.5)
     with pytest.warns(SemcalWarning, match="60 steps move log T by about 0.0031 at most"):
-        training = fit_ts(one.suffixes, one.head)
-    assert training.drift_bound == pytest.approx(sum(learning_rates(paper_schedule("TS"), 60)))
-    assert abs(math.log(training.recalibrator.temperature_)) <= training.drift_bound
+        training = fit_ts(one.features, one.head)
+    assert training.sgd.drift_bound == pytest.approx(sum(learning_rates(paper_schedule("TS"), 60)))
+    assert abs(math.log(training.recalibrator.temperature_)) <= training.sgd.drift_bound
     assert training.distance > 0.5
 
 
 def by_hand(one, schedule: Schedule, parameters, log_probs, loss: str, alpha: float | None) -> list[float]:
     """Training in the plainest way: one question at a time, in the order of the plan."""
-    from semcal.recalibration.sgd import _plan
+    from semcal.recalibration.training import training_plan
 
-    steps = _plan(one.suffixes, schedule)
+    steps = training_plan(one.features, schedule)
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay)
     losses = []
     for rate, answers in zip(learning_rates(schedule, len(steps)), steps):
         optimiser.param_groups[0]["lr"] = rate
         tokens = torch.cat(
-            [torch.arange(one.suffixes.target_start[a], one.suffixes.target_start[a + 1]) for a in answers]
+            [torch.arange(one.features.target_start[a], one.features.target_start[a + 1]) for a in answers]
         )
-        value = mean_loss(log_probs(tokens), one.suffixes.targets[tokens], loss=loss, alpha=alpha)
+        value = mean_loss(log_probs(tokens), one.features.targets[tokens], loss=loss, alpha=alpha)
         optimiser.zero_grad()
         value.backward()
         torch.nn.utils.clip_grad_norm_(parameters, schedule.max_norm)
@@ -119,8 +119,8 @@ def test_platt_from_streamed_logits_is_the_plain_training(
     losses = by_hand(
         one, schedule, [w, b], lambda t: torch.log_softmax(w * one.logits[t] + b, 1), loss, alpha
     )
-    monkeypatch.setattr("semcal.recalibration.sgd.CHUNK", 40 * 25)
-    training = fit_platt(one.suffixes, one.head, loss=loss, alpha=alpha, schedule=schedule)
+    monkeypatch.setattr("semcal.recalibration.training.CHUNK", 40 * 25)
+    training = fit_platt(one.features, one.head, loss=loss, alpha=alpha, schedule=schedule)
     assert isinstance(training.recalibrator, Platt)
     assert training.losses == pytest.approx(losses, rel=1e-4)
     assert torch.allclose(training.recalibrator.weight, w, atol=1e-4)
@@ -138,30 +138,30 @@ def test_ats_learns_the_same_from_tables_and_from_logits(
     ats = ATS(SHAPE, seed=FAST.seed)
 
     def log_probs(tokens: torch.Tensor) -> torch.Tensor:
-        beta = inverse_temperatures.__wrapped__(ats, one.suffixes)
+        beta = inverse_temperatures.__wrapped__(ats, one.features)
         return ats.log_probs(one.logits[tokens], beta[tokens])
 
     losses = by_hand(one, FAST, list(ats.parameters()), log_probs, loss, alpha)
-    tables = tabulate(one.suffixes, one.head, low=low, high=high)
+    tables = tabulate(one.features, one.head, low=low, high=high)
     training = fit_ats(
-        one.suffixes, one.head, shape=SHAPE, loss=loss, alpha=alpha, schedule=FAST, tables=tables
+        one.features, one.head, shape=SHAPE, loss=loss, alpha=alpha, schedule=FAST, table=tables
     )
     assert training.losses == pytest.approx(losses, rel=1e-3)
     assert torch.allclose(
-        inverse_temperatures(training.recalibrator, one.suffixes),
-        inverse_temperatures(ats, one.suffixes),
+        inverse_temperatures(training.recalibrator, one.features),
+        inverse_temperatures(ats, one.features),
         rtol=1e-2,
     )
-    assert inverse_temperatures(ats, one.suffixes).std() > 0.01
+    assert inverse_temperatures(ats, one.features).std() > 0.01
 
 
 def test_ats_learns_where_the_model_is_sure_of_itself_without_reason() -> None:
     """Half of the questions carry a mark in their states, and their labels were drawn at another T."""
     one = made(4, questions=200, tokens=3, temperature=1.0)
     marked = torch.arange(200) % 2 == 0
-    rows = one.suffixes.predicting_rows()
-    of_token = marked[one.suffixes.answer_question[one.suffixes.token_answer()]]
-    states = one.suffixes.states.clone()
+    rows = one.features.predicting_rows()
+    of_token = marked[one.features.answer_question[one.features.token_answer()]]
+    states = one.features.states.clone()
     states[:, 0] = 0.0
     states[rows[of_token], 0] = 4.0
     weight = torch.randn(40, 16, generator=torch.Generator().manual_seed(0)) * 1.2
@@ -170,10 +170,10 @@ def test_ats_learns_where_the_model_is_sure_of_itself_without_reason() -> None:
     t = torch.where(of_token, 3.0, 0.7)
     g = torch.Generator().manual_seed(1)
     targets = torch.multinomial(torch.softmax(logits / t[:, None], 1), 1, generator=g)[:, 0]
-    suffixes = replace(one.suffixes, states=states, targets=targets)
+    features = replace(one.features, states=states, targets=targets)
     schedule = Schedule(0.01, epochs=4, max_norm=1.0, batch_size=10)
-    training = fit_ats(suffixes, lambda s: s @ weight.T, shape=SHAPE, schedule=schedule)
-    found = 1 / inverse_temperatures(training.recalibrator, suffixes)
+    training = fit_ats(features, lambda s: s @ weight.T, shape=SHAPE, schedule=schedule)
+    found = 1 / inverse_temperatures(training.recalibrator, features)
     assert float(found[of_token].median()) > 1.8
     assert float(found[~of_token].median()) < 1.1
     assert not any(p.requires_grad for p in training.recalibrator.parameters())
@@ -182,7 +182,7 @@ def test_ats_learns_where_the_model_is_sure_of_itself_without_reason() -> None:
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     one = made(5, references=3)
     first, again, other = (
-        fit_ats(one.suffixes, one.head, shape=SHAPE, schedule=replace(FAST, epochs=1, seed=seed))
+        fit_ats(one.features, one.head, shape=SHAPE, schedule=replace(FAST, epochs=1, seed=seed))
         for seed in (3, 3, 4)
     )
     assert first.losses == again.losses
@@ -194,11 +194,11 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
 def test_what_cannot_be_fitted_is_refused() -> None:
     one = made(0)
     with pytest.raises(FitError, match="compute the features again with whole sequences"):
-        fit_ats(made(0, whole=False).suffixes, one.head, shape=SHAPE)
+        fit_ats(made(0, whole=False).features, one.head, shape=SHAPE)
     with pytest.raises(UsageError, match="hidden_size 8, but the states are 16 wide"):
-        fit_ats(one.suffixes, one.head, shape=replace(SHAPE, hidden_size=8))
+        fit_ats(one.features, one.head, shape=replace(SHAPE, hidden_size=8))
     with pytest.raises(UsageError, match="SS needs an alpha"):
-        fit_platt(one.suffixes, one.head, loss="SS")
+        fit_platt(one.features, one.head, loss="SS")
     for wrong in (
         {"epochs": 0},
         {"batch_size": 0},

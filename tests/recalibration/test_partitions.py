@@ -90,7 +90,7 @@ def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> 
     z, even = logits(37, 2000), torch.linspace(0.4, 2, 20, dtype=torch.float64)
     expected = exact(z, even)
     monkeypatch.setattr(partitions, "CACHED", cached)
-    monkeypatch.setattr(partitions, "THINNED", 8 * cached)
+    monkeypatch.setattr(partitions, "SIDE_BY_SIDE", 8 * cached)
     assert (log_partitions(z, even) - expected).abs().max() <= NEAR
     assert (log_partitions(z, even.flip(0)) - expected.flip(1)).abs().max() <= NEAR
 

@@ -51,9 +51,9 @@ def test_gradient_steps_are_kept_with_what_they_led_to(tmp_path: Path) -> None:
     shape = BlockShape(16, 40, 4, 2, 6)
     schedule = Schedule(1e-3, 0.01, batch_size=1, seed=4)
     for training in (
-        fit_ts(one.suffixes, one.head, schedule=schedule),
-        fit_ats(one.suffixes, one.head, shape=shape, schedule=schedule),
-        fit_platt(one.suffixes, one.head, schedule=schedule),
+        fit_ts(one.features, one.head, schedule=schedule),
+        fit_ats(one.features, one.head, shape=shape, schedule=schedule),
+        fit_platt(one.features, one.head, schedule=schedule),
     ):
         save_pretrained(training.recalibrator, tmp_path, provenance=PROVENANCE)
         again, _ = from_pretrained(tmp_path)
@@ -62,7 +62,7 @@ def test_gradient_steps_are_kept_with_what_they_led_to(tmp_path: Path) -> None:
         assert len(again.sgd_.losses) == LOSSES_KEPT
         assert np.mean(again.sgd_.losses) == pytest.approx(np.mean(training.losses))
         assert solver_of(again) == "sgd"
-    ts = fit_ts(one.suffixes, one.head, schedule=schedule)
+    ts = fit_ts(one.features, one.head, schedule=schedule)
     save_pretrained(ts.recalibrator, tmp_path, provenance=PROVENANCE)
     again, _ = from_pretrained(tmp_path)
     assert again.sgd_.distance(again.temperature_) == ts.distance > 0

@@ -30,8 +30,7 @@ from semcal.recalibration import (
     solver_of,
     temperature_of,
 )
-from semcal.recalibration.saving import _checksum
-from semcal.recalibration.tensor_files import file_checksum
+from semcal.recalibration.saving import _checksum, file_checksum
 
 PROMPT = {
     "system": "Answer.",

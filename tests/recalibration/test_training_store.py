@@ -17,13 +17,13 @@ from semcal.recalibration import (
     BlockShape,
     Schedule,
     Training,
+    TrainingCallbacks,
     TrainingStore,
-    Watch,
     fit_ats,
     fit_platt,
     fit_ts,
 )
-from semcal.recalibration.tensor_files import write_tensors
+from semcal.recalibration.saving import write_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -37,11 +37,11 @@ class KilledError(Exception):
     """Stands for a kill after a step."""
 
 
-def train(method: str, watch: Watch | None = None, **how: Any) -> Training:
-    how = {"schedule": SCHEDULE, "watch": watch, **how}
+def train(method: str, callbacks: TrainingCallbacks | None = None, **how: Any) -> Training:
+    how = {"schedule": SCHEDULE, "callbacks": callbacks, **how}
     if method == "ATS":
-        return fit_ats(SET.suffixes, SET.head, shape=SHAPE, **how)
-    return (fit_ts if method == "TS" else fit_platt)(SET.suffixes, SET.head, **how)
+        return fit_ats(SET.features, SET.head, shape=SHAPE, **how)
+    return (fit_ts if method == "TS" else fit_platt)(SET.features, SET.head, **how)
 
 
 def killed_after(steps: int, store: TrainingStore, method: str) -> None:
@@ -51,7 +51,7 @@ def killed_after(steps: int, store: TrainingStore, method: str) -> None:
             raise KilledError
 
     with pytest.raises(KilledError):
-        train(method, Watch(progress, store))
+        train(method, TrainingCallbacks(progress, store))
 
 
 def weights(training: Training) -> list[Tensor]:
@@ -66,14 +66,16 @@ def weights(training: Training) -> list[Tensor]:
 def test_a_killed_training_ends_at_the_same_bytes(
     method: str, kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semcal.recalibration.sgd.CHUNK", 40 * 25)  # logits of some steps are made together
+    monkeypatch.setattr(
+        "semcal.recalibration.training.CHUNK", 40 * 25
+    )  # logits of some steps are made together
     whole = train(method)
     store = TrainingStore(tmp_path, {"data": "d"}, interval=0)
     monkeypatch.setattr("semcal.recalibration.training_store.SHARE", float("inf"))
     for steps in kills:
         killed_after(steps, store, method)
     told: list[int] = []
-    again = train(method, Watch(lambda done, _: told.append(done), store))
+    again = train(method, TrainingCallbacks(lambda done, _: told.append(done), store))
     assert told == list(range(kills[-1] + 1, STEPS + 1))
     assert again.losses == whole.losses
     assert all(torch.equal(a, b) for a, b in zip(weights(again), weights(whole), strict=True))
@@ -82,7 +84,7 @@ def test_a_killed_training_ends_at_the_same_bytes(
 
 def test_a_state_belongs_to_one_training(tmp_path: Path) -> None:
     store = TrainingStore(tmp_path, {"data": "d"}, interval=0)
-    train("TS", Watch(store=store))
+    train("TS", TrainingCallbacks(store=store))
     others = [
         (TrainingStore(tmp_path, {"data": "e"}), {}),
         (store, {"loss": "SS", "alpha": 0.5}),
@@ -90,7 +92,7 @@ def test_a_state_belongs_to_one_training(tmp_path: Path) -> None:
     ]
     for other, how in others:
         told: list[int] = []
-        train("TS", Watch(lambda done, _, told=told: told.append(done), other), **how)
+        train("TS", TrainingCallbacks(lambda done, _, told=told: told.append(done), other), **how)
         assert told == list(range(1, STEPS + 1))
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
@@ -105,29 +107,29 @@ def test_a_short_training_writes_its_end_alone_and_a_finished_one_takes_no_step(
             "semcal.recalibration.training_store.write_tensors",
             lambda _path, tensors: written.append(len(tensors["losses"])),
         )
-        train("Platt", Watch(store=store))
+        train("Platt", TrainingCallbacks(store=store))
     assert written == [STEPS]
-    first = train("Platt", Watch(store=store))
+    first = train("Platt", TrainingCallbacks(store=store))
     told: list[int] = []
-    again = train("Platt", Watch(lambda done, _: told.append(done), store))
+    again = train("Platt", TrainingCallbacks(lambda done, _: told.append(done), store))
     assert told == []
     assert all(torch.equal(a, b) for a, b in zip(weights(first), weights(again), strict=True))
 
 
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     store = TrainingStore(tmp_path, {}, interval=0)
-    train("TS", Watch(store=store))
+    train("TS", TrainingCallbacks(store=store))
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(StoreError, match=f"{path}, the state of a training, is damaged; delete it"):
-        train("TS", Watch(store=store))
+        train("TS", TrainingCallbacks(store=store))
 
 
 def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr("semcal.recalibration.tensor_files.save_file", full)
+    monkeypatch.setattr("semcal.recalibration.saving.save_file", full)
     with pytest.raises(StoreError, match=r"cannot write .*state\.safetensors \(I/O error: No space"):
         write_tensors(tmp_path / "state.safetensors", {"a": torch.zeros(2)})
     assert list(tmp_path.iterdir()) == []
@@ -151,7 +153,7 @@ def test_a_changed_state_is_refused_or_ends_at_the_same_bytes(method: str, tmp_p
     for changed in changes:
         path.write_bytes(changed)
         try:
-            again = train(method, Watch(store=store))
+            again = train(method, TrainingCallbacks(store=store))
         except StoreError:
             refused += 1
         else:

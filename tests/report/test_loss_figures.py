@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from semcal.errors import UsageError
 from semcal.recalibration import Certificate, GradientSteps, Schedule, TemperatureFit
-from semcal.recalibration.one_pass import LossCurve
+from semcal.recalibration.exact_fit import LossCurve
 from semcal.report import loss_figure, steps_figure, write_figure
 
 T = tuple(np.geomspace(0.05, 20, 121).tolist())

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from semcal.cli.complaints import listed
 from semcal.cli.console import complain, progress, say, stages
 from semcal.errors import UsageError, shown
-from semcal.qa.groups import group_ties
-from semcal.qa.near_duplicates import near_duplicates
-from semcal.qa.splits import question_key, warn_of_near_duplicates
+from semcal.qa.questions import group_ties
+from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
 from semcal.records import write_rows
 from semcal.registry import check_name
 

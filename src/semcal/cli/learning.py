@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semcal.experiment.learning_curve import LearningCurve
     from semcal.pipeline import Asking
     from semcal.qa.datasets import Question
-    from semcal.recalibration import Suffixes
+    from semcal.recalibration import CalibrationFeatures
 
 __all__ = ["curve_in_words", "learn"]
 
@@ -26,7 +26,7 @@ MARGIN = 0.01
 
 def learn(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     validation: Sequence[Question],
     *,
     asking: Asking,

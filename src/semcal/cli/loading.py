@@ -11,12 +11,12 @@ from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
+    from semcal.hub_names import Location
     from semcal.pipeline import Asking, Fit
     from semcal.pipeline.models import Models
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
-    from semcal.recalibration.places import Place
 
 __all__ = [
     "ATLAS",
@@ -78,16 +78,16 @@ def open_models(
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
+    from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.sharing import on_disk
-    from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
 
-    places = [] if model is None else [place_of(model, LANGUAGE_MODEL)]
-    places += [] if equivalence in (None, "exact") else [place_of(equivalence, NLI_MODEL)]
+    places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
+    places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
 
 
-def _folder(place: Place) -> Path | None:
+def _folder(place: Location) -> Path | None:
     """The directory of a checkpoint: its own, or where the hub's client has kept it."""
     if not place.on_hub:
         return Path(place.source)

@@ -21,7 +21,7 @@ Check = Callable[[Mapping[str, Any]], object]
 
 def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Question | RowError]:
     """Read questions; `columns` is the option."""
-    return read_questions(file, columns=parse_columns(columns or (), FIELDS), tell=_teller(label))
+    return read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_teller(label))
 
 
 def open_labelled(
@@ -32,7 +32,7 @@ def open_labelled(
         return load_questions(
             file,
             columns=parse_columns(columns or (), FIELDS),
-            tell=_teller(label),
+            notify=_teller(label),
             on_bad_row=bad.report,
             answers_needed=True,
             limit=limit,
@@ -47,7 +47,7 @@ def open_rows(
     """Read the rows of a command that knows `fields`; those that `check` refuses become errors."""
     check_json_lines(file)
     known = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), tell=_teller(label))
+    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), notify=_teller(label))
     return _known(checked(rename(rows, found), check), label)
 
 

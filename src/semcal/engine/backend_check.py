@@ -39,22 +39,10 @@ def prefill_prefix(network: Network, prefix: tuple[int, ...]) -> TreeCache:
 
 
 def checked_network(model: Any) -> Network:
-    """Body and head of a model, with the fastest attention that is exact.
+    """Body and head of a causal language model of transformers, with the fastest attention that is exact.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A causal language model.
-
-    Raises
-    ------
-    ModelError
-        If neither way reproduces its logits: it looks ahead, say, or takes no masks from outside.
-
-    Warns
-    -----
-    SemcalWarning
-        If it needs the fallback; the reason is given.
+    Warns (SemcalWarning) if it needs the fallback, and why; raises ModelError if neither way reproduces its
+    logits: it looks ahead, for example, or takes no masks from outside.
     """
     network = Network(model)
     expected = _expected_logits(network)

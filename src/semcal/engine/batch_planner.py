@@ -26,14 +26,8 @@ Batch = tuple[list[int], TreeCache, list[tuple[int, ...]]]
 class BatchPlanner:
     """Plans the passes of a network within a memory budget.
 
-    Parameters
-    ----------
-    network : Network
-        The model.
-    budget : int
-        Bytes that the keys and values of the questions in a pass may take, those of ATS included.
-    strict : bool
-        Whether a question that may need more by itself is refused; else it runs by itself.
+    `budget` limits the bytes of the keys and values of the questions in a pass, those of ATS included. If
+    `strict`, a question that may need more by itself is refused; otherwise it runs by itself.
     """
 
     def __init__(self, network: Network, *, budget: int, strict: bool) -> None:
@@ -113,18 +107,8 @@ class BatchPlanner:
     ) -> Iterator[Batch]:
         """Indices, cache and token ids of batches of questions with room for their answers.
 
-        Parameters
-        ----------
-        prompts : sequence of Prompt
-            All prompts of a call.
-        longest, room : sequence of int
-            For each the length of its longest answer, and that of all its answers together.
-        progress : callable, optional
-            Called with the number of questions finished so far.
-        shared : int, optional
-            Length of the shared prefix; by default that of the prompts' longest common prefix.
-        ats : sequence of ATS
-            Recalibrators that read hidden states.
+        `longest`, `room` and `ats` are those of `invalid_prompts`; `shared` is the length of the shared
+        prefix, by default of the prompts' longest common prefix.
         """
         for error in self.invalid_prompts(prompts, longest=longest, room=room, ats=ats):
             raise error
@@ -190,14 +174,8 @@ class PrefixCache:
 
     A prefix is the same only if all of its tokens are, and the weights have not been written to. So its keys
     and values are bit for bit those that running it again would give. At most one prefix (for each thread
-    that has a call) exists at a time, since the old one is dropped before another runs.
-
-    Parameters
-    ----------
-    network : Network
-        The model.
-    budget : int
-        Bytes that the keys and values of a prefix may take to be kept.
+    that has a call) exists at a time, since the old one is dropped before another runs. One that takes more
+    bytes than `budget` is not kept.
     """
 
     def __init__(self, network: Network, *, budget: int) -> None:

@@ -18,7 +18,7 @@ from semcal.engine.scheduling import shared_length
 from semcal.engine.scoring import own_states
 from semcal.errors import QuestionError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]
 
@@ -172,7 +172,7 @@ class CausalLanguageModel:
         recalibrators : sequence of Recalibrator or ATS
             Each gets its own draws; the prompts run once for all.
         m : int
-            ActiveDraws per question and recalibrator.
+            Draws per question and recalibrator.
         seed : int
             Random seed. `sample_runs` draws with several seeds in one pass.
         max_new_tokens : int
@@ -223,19 +223,9 @@ class CausalLanguageModel:
         cut: Cut | None = None,
         progress: Progress | None = None,
     ) -> list[list[list[list[Generation]]]]:
-        """Draw what `sample` draws with each of several seeds, in one pass over the prompts.
+        """As `sample` with each of several seeds, in one pass: ``[run][recalibrator][prompt][draw]``.
 
-        Parameters and errors are those of `sample`, and
-
-        Parameters
-        ----------
-        seeds : sequence of int
-            Random seeds.
-
-        Returns
-        -------
-        list of list of list of list of Generation
-            ``[run][recalibrator][prompt][draw]``.
+        Parameters and errors are those of `sample`, with a random seed for each run.
         """
         check_at_least_one(m=m, max_new_tokens=max_new_tokens)
         together = self._generator(progress).sample(
@@ -261,11 +251,6 @@ class CausalLanguageModel:
         """Answer each prompt with the most likely token at every step; of equal ones the first.
 
         Parameters and errors are those of `sample`.
-
-        Returns
-        -------
-        list of Generation
-            One per prompt.
         """
         check_at_least_one(max_new_tokens=max_new_tokens)
         return self._generator(progress).greedy(prompts, recalibrator, steps=max_new_tokens)
@@ -287,11 +272,6 @@ class CausalLanguageModel:
         ----------
         num_beams : int
             How many sequences continue at every step.
-
-        Returns
-        -------
-        list of Generation
-            The best answer to each prompt.
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         generator = self._generator(progress)
@@ -363,7 +343,7 @@ class CausalLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states of prompts and given answers, which recalibrators are fitted to.
 
         Parameters and errors are those of `score`, and
@@ -377,7 +357,7 @@ class CausalLanguageModel:
 
         Returns
         -------
-        Suffixes
+        CalibrationFeatures
             By prompt, answer and position, in the model's dtype, on the CPU.
         """
         before = shared if shared is not None or not prompts else shared_length(prompts)
@@ -389,7 +369,7 @@ class CausalLanguageModel:
             parts.update(zip(batch, (states.cpu() for states in found)))
         states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         own = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
-        return Suffixes.of(states, own, answers, prefix=prefix if whole else None)
+        return CalibrationFeatures.from_states(states, own, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states into logits with the model's own head, soft-capping and scaling included.

@@ -36,15 +36,7 @@ def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
 
 
 class ChatFormat(ABC):
-    """Chats, answers and ends of turn in the tokens of one model.
-
-    Parameters
-    ----------
-    tokenizer : transformers.PreTrainedTokenizerBase
-        The model's own.
-    eos : frozenset of int
-        Tokens that end a text, from the model's generation config and the tokenizer.
-    """
+    """Chats, answers and ends of turn in the tokens of one model; `eos` are the tokens that end a text."""
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self.tokenizer = tokenizer

@@ -22,7 +22,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from safetensors import SafetensorError
 
 from semcal.errors import ModelError, SemcalError, UsageError, shown
-from semcal.recalibration.places import Place
+from semcal.hub_names import Location
 
 __all__ = [
     "as_model_error",
@@ -48,42 +48,42 @@ _WEIGHTS = (
 )
 
 
-def read_config(what: str, place: Place, revision: str | None) -> Any:
+def read_config(what: str, location: Location, revision: str | None) -> Any:
     """The configuration of a checkpoint, after `check_settings`."""
-    check_settings(what, place, revision)
-    with _silenced(), as_model_error(f"{what}: its configuration", place.source):
-        return transformers.AutoConfig.from_pretrained(place.source, **_options(place, revision))
+    check_settings(what, location, revision)
+    with _silenced(), as_model_error(f"{what}: its configuration", location.source):
+        return transformers.AutoConfig.from_pretrained(location.source, **_options(location, revision))
 
 
 def read_checkpoint(
-    what: str, place: Place, revision: str | None, *, kind: Any, dtype: str | torch.dtype
+    what: str, location: Location, revision: str | None, *, kind: Any, dtype: str | torch.dtype
 ) -> tuple[Any, Any, Any]:
     """Tokenizer and model of a checkpoint, and transformers' report on its weights."""
-    options = _options(place, revision)
-    with _silenced(), as_model_error(f"{what}: its tokenizer", place.source):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, **options)
-    check_settings(what, place, revision)  # a hub checkpoint's files have been fetched by now
-    with _silenced(), as_model_error(f"{what}: its weights", place.source):
+    options = _options(location, revision)
+    with _silenced(), as_model_error(f"{what}: its tokenizer", location.source):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(location.source, **options)
+    check_settings(what, location, revision)  # a hub checkpoint's files have been fetched by now
+    with _silenced(), as_model_error(f"{what}: its weights", location.source):
         model, report = kind.from_pretrained(
-            place.source, dtype=dtype, output_loading_info=True, weights_only=True, **options
+            location.source, dtype=dtype, output_loading_info=True, weights_only=True, **options
         )
     return tokenizer, model, report
 
 
-def _options(place: Place, revision: str | None) -> dict[str, Any]:
+def _options(location: Location, revision: str | None) -> dict[str, Any]:
     """Options of the loaders of transformers.
 
     By default they ask on stdin, which may hold the questions, whether the checkpoint's code may run.
     """
     wanted: dict[str, Any] = {"revision": revision} if revision else {}
     wanted["trust_remote_code"] = False
-    return {**wanted, "local_files_only": True} if place.cached else wanted
+    return {**wanted, "local_files_only": True} if location.cached else wanted
 
 
-def revision_of(place: Place, config: Any) -> str:
+def revision_of(location: Location, config: Any) -> str:
     """The hash of a directory's files, or the hub's commit."""
-    if Path(place.source).is_dir():
-        return files_hash(Path(place.source))
+    if Path(location.source).is_dir():
+        return files_hash(Path(location.source))
     return str(getattr(config, "_commit_hash", "") or "")
 
 
@@ -132,26 +132,13 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> str |
     return found
 
 
-def check_settings(what: str, place: Place, revision: str | None = None) -> None:
+def check_settings(what: str, location: Location, revision: str | None = None) -> None:
     """Refuse a checkpoint whose settings (of model, tokenizer or processor) must not be followed.
 
-    For a checkpoint on the hub, the files that its client has fetched are checked.
-
-    Parameters
-    ----------
-    what : str
-        What is being loaded, for the message.
-    place : Place
-        Where the checkpoint is.
-    revision : str, optional
-        Branch, tag or commit on the hub.
-
-    Raises
-    ------
-    ModelError
-        It names the file, what it says, and what to do.
+    For a checkpoint on the hub, the files that its client has fetched are checked. The ModelError begins with
+    `what` and names the file, what it says, and what to do.
     """
-    folder = _fetched(place.source, revision) if place.on_hub else Path(place.source)
+    folder = _fetched(location.source, revision) if location.on_hub else Path(location.source)
     for path in sorted(folder.glob("*config*.json")) if folder else ():
         if found := _code_classes(_content(path)):
             raise ModelError(

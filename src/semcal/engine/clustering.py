@@ -1,10 +1,10 @@
-"""Answers to clusters of one meaning each, with no needless question to the model (spec section 5, 4-6).
+"""Clustering answers by meaning with as few NLI calls as possible (spec section 5, 4-6).
 
 Two answers are equivalent when each entails the other. `components` takes the connected components of
 that relation, `greedy` lets each answer join the first cluster whose first member it is equivalent to.
-Both grow one meaning at a time from a *probe*, which is held against every answer that has no meaning
-yet: with `components` every member becomes a probe, with `greedy` only the first. So no answer is ever
-held against a member of its own meaning, and each pair asked about can change the result.
+Both grow one cluster at a time: a member is compared with every answer that has no cluster yet, with
+`components` every member, with `greedy` only the first. So no answer is compared with a member of its own
+cluster, and each compared pair can change the result.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 
 from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
 from semcal.errors import InputError
-from semcal.qa.refusals import is_refusal
+from semcal.qa.first_answer import is_refusal
 from semcal.qa.values import values_differ
 from semcal.registry import check_name
 
 __all__ = ["LINKAGES", "Clustering", "cluster_answers"]
 
 LINKAGES = ("components", "greedy")
-#: Pairs asked about at once: questions enter as others leave, so that batches stay full and memory bounded.
-ROUND = 2048
+#: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
+PAIRS_PER_ROUND = 2048
 
 Pair = tuple[str, str]
-#: Yields the pairs that must be known next, is sent their verdicts, returns the meanings.
+#: Yields the pairs to compare next, is sent their verdicts, returns the clusters.
 Search = Generator[list[Pair], list[bool] | None, list[list[str]]]
 _Differ = Callable[[str, str], bool]
 _Searcher = Callable[[list[str], _Differ], Search]
@@ -33,16 +33,16 @@ _Searcher = Callable[[list[str], _Differ], Search]
 
 @dataclass(frozen=True)
 class Clustering:
-    """Clusters of every question, and what they cost.
+    """Clusters of every question, and their cost.
 
     Attributes
     ----------
     clusters : list of list of list of int
         Per question a partition of its sample indices, numbered by first sample.
     calls : int
-        Ordered pairs that the equivalence was asked about.
+        Ordered pairs that the equivalence decided.
     plain_calls : int
-        Ordered pairs of samples in all, m (m − 1) a question: what asking about each would have cost.
+        All ordered pairs of samples, m (m − 1) per question: the cost of deciding each.
     """
 
     clusters: list[list[list[int]]]
@@ -62,10 +62,10 @@ def cluster_answers(
 ) -> Clustering:
     """Group the sampled answers of each question by meaning.
 
-    Equal normal forms mean the same. The empty answer is a meaning of its own, and two answers that state
-    different values (`semcal.qa.values`) are never equivalent; the model is asked about neither. Of all other
-    pairs of distinct normal forms it is asked what the partition depends on, each ordered pair at most once
-    and the second direction only where the first entailed.
+    Equal normal forms mean the same. The empty answer is a cluster of its own, and two answers that state
+    different values (`semcal.qa.values`) are never equivalent; neither needs the model. Of all other pairs of
+    distinct normal forms it decides those that the partition depends on, each ordered pair at most once and
+    the second direction only where the first entails.
 
     Parameters
     ----------
@@ -78,12 +78,11 @@ def cluster_answers(
         Connected components of the relation (as the paper's code does), or each answer to the first
         cluster whose first member it is equivalent to (Kuhn et al., 2023).
     merge_refusals : bool
-        Count all refusals ("I don't know", …; see `semcal.qa.refusals`) as one meaning, about which
-        the model is not asked.
+        Put all refusals ("I don't know", …; see `semcal.qa.first_answer`) into one cluster by rule.
     read_as : sequence of sequence of str, length Q, optional
         Normal forms from which values are read, where `normal_forms` are texts of another kind.
     progress : callable, optional
-        Called with the number of questions that are settled, whenever it has grown.
+        Called with the number of questions finished so far, whenever it has grown.
 
     Returns
     -------
@@ -120,21 +119,21 @@ def cluster_answers(
         _Row(question, forms, search, merge_refusals, read)
         for question, forms, read in zip(questions, normal_forms, read_as or normal_forms, strict=True)
     ]
-    asker = _Asker(equivalence)
-    settled = 0
-    for settled_now in _rounds(rows, asker):
-        settled += settled_now
-        if progress is not None and settled_now:
-            progress(settled)
+    verdicts = _Verdicts(equivalence)
+    finished = 0
+    for newly_finished in _rounds(rows, verdicts):
+        finished += newly_finished
+        if progress is not None and newly_finished:
+            progress(finished)
     return Clustering(
         clusters=[row.clusters() for row in rows],
-        calls=asker.calls,
+        calls=verdicts.calls,
         plain_calls=sum(len(forms) * (len(forms) - 1) for forms in normal_forms),
     )
 
 
 class _Row:
-    """One question: where each distinct answer stands, and the search for its meanings."""
+    """One question: the samples of each distinct answer, and the search for its clusters."""
 
     def __init__(
         self,
@@ -146,8 +145,8 @@ class _Row:
     ) -> None:
         self.question = question
         self.pending: list[Pair] = []
-        self._meanings: list[list[str]] = []
-        self._positions: dict[str | None, list[int]] = {}  # None stands for any refusal
+        self._found: list[list[str]] = []
+        self._positions: dict[str | None, list[int]] = {}  # None is any refusal
         for position, form in enumerate(forms):
             key = None if merge_refusals and is_refusal(form) else form
             self._positions.setdefault(key, []).append(position)
@@ -158,59 +157,58 @@ class _Row:
         return values_differ(self._read_as[a], self._read_as[b])
 
     def advance(self, verdicts: list[bool] | None) -> bool:
-        """Take the verdicts on the pending pairs (None to begin); true if there is more to ask."""
+        """Take the verdicts on the pending pairs (None at the start); true if more pairs are pending."""
         try:
             self.pending = self._search.send(verdicts)
         except StopIteration as finished:
-            self.pending, self._meanings = [], finished.value
+            self.pending, self._found = [], finished.value
         return bool(self.pending)
 
     def clusters(self) -> list[list[int]]:
-        """Meanings as sorted sample indices, numbered by first sample."""
+        """Clusters as sorted sample indices, ordered by first sample."""
         apart = [positions for key, positions in self._positions.items() if not key]
-        together = [[i for form in meaning for i in self._positions[form]] for meaning in self._meanings]
+        together = [[i for form in cluster for i in self._positions[form]] for cluster in self._found]
         return sorted(sorted(cluster) for cluster in apart + together)
 
 
 def _equality(forms: list[str], _: _Differ) -> Search:
-    """Each distinct normal form is a meaning; nothing is asked."""
+    """Each distinct normal form is a cluster; no pair is compared."""
     yield from ()
     return [[form] for form in forms]
 
 
 def _greedy(forms: list[str], differ: _Differ) -> Search:
-    """Hold the first answer without a meaning against all others that have none; repeat."""
-    meanings = []
+    """Compare the first answer without a cluster with all others that have none; repeat."""
+    clusters = []
     while forms:
         first, *others = forms
         found, forms = yield from _matches(first, others, differ)
-        meanings.append([first, *found])
-    return meanings
+        clusters.append([first, *found])
+    return clusters
 
 
 def _components(forms: list[str], differ: _Differ) -> Search:
-    """Grow each component from its members, each held against all that is not yet in it.
+    """Grow each component from its members, each compared with all answers that have no cluster yet.
 
-    Components do not depend on the order, and a fixed order lets later runs find their verdicts in the
-    cache.
+    Components do not depend on the order; a fixed order lets later runs find their verdicts in the cache.
     """
-    meanings = []
+    clusters = []
     forms = sorted(forms, key=_rank)
     while forms:
         first, *forms = forms
-        meaning = [first]
-        for probe in meaning:  # grows while it is read
-            found, forms = yield from _matches(probe, forms, differ)
-            meaning += found
-        meanings.append(meaning)
-    return meanings
+        cluster = [first]
+        for member in cluster:  # grows during the loop
+            found, forms = yield from _matches(member, forms, differ)
+            cluster += found
+        clusters.append(cluster)
+    return clusters
 
 
 def _matches(
-    probe: str, others: list[str], differ: _Differ
+    member: str, others: list[str], differ: _Differ
 ) -> Generator[list[Pair], list[bool] | None, tuple[list[str], list[str]]]:
-    """Split `others` into those equivalent to `probe` and the rest, order kept."""
-    pairs = [(probe, other) for other in others if not differ(probe, other)]
+    """Split `others` into those equivalent to `member` and the rest, in order."""
+    pairs = [(member, other) for other in others if not differ(member, other)]
     verdicts = (yield pairs) if pairs else None
     equivalent = {other for (_, other), same in zip(pairs, verdicts or []) if same}
     return [o for o in others if o in equivalent], [o for o in others if o not in equivalent]
@@ -220,20 +218,20 @@ _SEARCHES: dict[str, _Searcher] = {"components": _components, "greedy": _greedy}
 
 
 def _rank(form: str) -> tuple[int, str]:
-    """Short answers first: they are the common ones, and the likelier not to entail a longer one."""
+    """Short answers first: they are common, and less likely to entail a longer one."""
     return len(form), form
 
 
 @dataclass
-class _Asker:
-    """Puts pairs to the equivalence, the reverse direction only where the first entailed; forgets nothing."""
+class _Verdicts:
+    """Verdicts on pairs, each decided once, the reverse direction only where the first entails."""
 
     equivalence: Equivalence
     calls: int = 0
     _verdicts: dict[Triple, bool] = field(default_factory=dict)
 
     def equivalent(self, questions: Sequence[str], pairs: Sequence[Pair]) -> list[bool]:
-        """Say for each pair whether both directions entail."""
+        """For each pair, whether both directions entail."""
         there = [(q, min(pair, key=_rank), max(pair, key=_rank)) for q, pair in zip(questions, pairs)]
         forward = self._entails(there)
         back = [(q, b, a) for (q, a, b), entailed in zip(there, forward) if entailed]
@@ -248,29 +246,29 @@ class _Asker:
         return [self._verdicts[triple] for triple in triples]
 
 
-def _rounds(rows: Iterable[_Row], asker: _Asker) -> Iterator[int]:
-    """Settle all rows, many at a time; yield after each round how many it has settled."""
+def _rounds(rows: Iterable[_Row], verdicts: _Verdicts) -> Iterator[int]:
+    """Finish all rows, many at a time; yields after each round how many it has finished."""
     waiting = iter(rows)
     active: list[_Row] = []
     while True:
-        settled = 0
+        finished = 0
         pairs = sum(len(row.pending) for row in active)
-        while pairs < ROUND and (row := next(waiting, None)) is not None:
+        while pairs < PAIRS_PER_ROUND and (row := next(waiting, None)) is not None:
             if row.advance(None):
                 active.append(row)
                 pairs += len(row.pending)
             else:
-                settled += 1
+                finished += 1
         if not active:
-            yield settled
+            yield finished
             return
-        going_on = _ask(active, asker)
-        yield settled + len(active) - len(going_on)
-        active = going_on
+        remaining = _decide(active, verdicts)
+        yield finished + len(active) - len(remaining)
+        active = remaining
 
 
-def _ask(rows: Sequence[_Row], asker: _Asker) -> list[_Row]:
-    """Ask about all pending pairs of all rows at once; return the rows that have more to ask."""
+def _decide(rows: Sequence[_Row], verdicts: _Verdicts) -> list[_Row]:
+    """Decide the pending pairs of all rows at once; returns the rows that have more."""
     questions = [row.question for row in rows for _ in row.pending]
-    verdicts = iter(asker.equivalent(questions, [pair for row in rows for pair in row.pending]))
-    return [row for row in rows if row.advance([next(verdicts) for _ in row.pending])]
+    found = iter(verdicts.equivalent(questions, [pair for row in rows for pair in row.pending]))
+    return [row for row in rows if row.advance([next(found) for _ in row.pending])]

@@ -44,23 +44,9 @@ class Request:
 def decode(
     prefix: TreeCache, request: Request, scheduler: Scheduler, options: DecodingOptions
 ) -> Iterator[tuple[int, Samples]]:
-    """Let every draw of a call choose its tokens.
+    """Decode all questions of a call, which wait in the scheduler; `prefix` holds the shared prefix.
 
-    Parameters
-    ----------
-    prefix : TreeCache
-        A cache of the shared prefix.
-    request : Request
-        The questions.
-    scheduler : Scheduler
-        All of them, waiting.
-    options : DecodingOptions
-        How draws choose.
-
-    Yields
-    ------
-    tuple of int and Samples
-        Each question and its samples, as soon as all of its draws have ended.
+    Yields each question and its samples as soon as all of its draws have ended.
     """
     batch = ActiveBatch(prefix, request, scheduler, options)
     while scheduler or batch:
@@ -132,19 +118,7 @@ class ActiveDraws:
 
 
 class ActiveBatch:
-    """The questions of a call that are being decoded, and their draws.
-
-    Parameters
-    ----------
-    prefix : TreeCache
-        A cache of the shared prefix alone.
-    request : Request
-        All questions.
-    scheduler : Scheduler
-        Those that wait.
-    options : DecodingOptions
-        How draws choose.
-    """
+    """The questions of a call that are being decoded, and their draws."""
 
     def __init__(
         self, prefix: TreeCache, request: Request, scheduler: Scheduler, options: DecodingOptions

@@ -138,16 +138,8 @@ def block_sums(weights: Tensor) -> Tensor:
 def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
     """Draw a token for each uniform as `inverse_cdf` does, by weights that need not add up to 1.
 
-    Parameters
-    ----------
-    weights_at : callable
-        (rows, tokens), broadcast against each other -> their weights, at least 0.
-    sums : torch.Tensor
-        `block_sums` of the weights.
-    size : int
-        V, tokens of the vocabulary.
-    rows, u : torch.Tensor
-        As for `inverse_cdf`.
+    `weights_at` gives the weights of (rows, tokens), broadcast against each other; `sums` are the
+    `block_sums` of all weights, and `size` is that of the vocabulary.
     """
     cumulative = sums.cumsum(-1)
     total = cumulative[:, -1]

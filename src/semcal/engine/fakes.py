@@ -42,7 +42,7 @@ from semcal.engine.equivalence import FakeEquivalence
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt, check_at_least_one
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.prompts import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, Suffixes
+from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -235,7 +235,7 @@ class FakeLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states before the tokens of given answers; this model's states are its logits.
 
         Nothing is predicted inside a prompt: its states are zeros there.
@@ -249,7 +249,7 @@ class FakeLanguageModel:
             states.append(self._state(question, ())[None])
             states += [self._states(question, answer)[1:] for answer in given]
         prefix = torch.zeros(before, self.width) if whole else None
-        return Suffixes.of(torch.cat(states), own, answers, prefix=prefix)
+        return CalibrationFeatures.from_states(torch.cat(states), own, answers, prefix=prefix)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""

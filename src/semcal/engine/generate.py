@@ -191,23 +191,7 @@ def beam_search(
     num_beams: int,
     steps: int,
 ) -> list[Beam]:
-    """The best answer to each prompt of a batch.
-
-    Parameters
-    ----------
-    cache : TreeCache
-        A cache of the shared prefix, which is used up.
-    prompts : sequence of sequence of int
-        Per question all tokens of the prompt.
-    recalibrator : Recalibrator or ATS
-        The distribution.
-    stops : frozenset of int
-        Tokens that end the turn.
-    num_beams : int
-        Width of the search.
-    steps : int
-        Limit of an answer's length.
-    """
+    """The best answer, of at most `steps` tokens, to each prompt (all its tokens); the cache is used up."""
     searches = [_Search(num_beams, [Beam(node=row)]) for row in range(len(prompts))]
     frontier = start(cache, prompts)
     known = sorted(token for token in stops if token < cache.network.vocabulary)

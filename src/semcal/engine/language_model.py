@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
     from semcal.errors import QuestionError
     from semcal.qa.prompts import Turn
-    from semcal.recalibration import AnyRecalibrator, BlockShape, Suffixes
+    from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt", "check_at_least_one"]
 
@@ -185,7 +185,7 @@ class LanguageModel(Protocol):
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:

@@ -69,28 +69,28 @@ def load_model(
 
     from semcal.engine import checkpoints
     from semcal.engine.causal_lm import CausalLanguageModel
+    from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.qa.prompts import chat
-    from semcal.recalibration.places import LANGUAGE_MODEL, place_of
 
     where = checkpoints.choose_device(device)
     budget = None if memory is None else parse_size(memory)
-    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
-    what = f"cannot load the language model {place.name!r}"
-    config = checkpoints.read_config(what, place, revision)
+    location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
+    what = f"cannot load the language model {location.name!r}"
+    config = checkpoints.read_config(what, location, revision)
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{what}: {config.model_type} is an encoder-decoder, a causal language model is needed"
         )
     tokenizer, model, report = checkpoints.read_checkpoint(
-        what, place, revision, kind=AutoModelForCausalLM, dtype=checkpoints.choose_dtype(dtype, where)
+        what, location, revision, kind=AutoModelForCausalLM, dtype=checkpoints.choose_dtype(dtype, where)
     )
     _check_complete(what, report)
-    found = checkpoints.revision_of(place, config)
-    with checkpoints.as_model_error(what, place.source):
+    found = checkpoints.revision_of(location, config)
+    with checkpoints.as_model_error(what, location.source):
         language_model = CausalLanguageModel(
             model.to(where),
             tokenizer,
-            name=place.name,
+            name=location.name,
             revision=found,
             memory_budget=budget,
             refuse_larger=budget is not None,

@@ -25,7 +25,7 @@ from semcal.engine.checkpoints import as_model_error, choose_device, read_checkp
 from semcal.engine.equivalence import Triple
 from semcal.engine.tokenization import encode_pairs, pair_encoder_for
 from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.recalibration.places import NLI_MODEL, place_of
+from semcal.hub_names import NLI_MODEL, locate
 
 __all__ = ["CrossEncoder", "FirstTokenLayer", "entailment_index", "first_token_only"]
 
@@ -107,18 +107,18 @@ class CrossEncoder:
             If it cannot be loaded, has no trained classification head, or does not name its labels.
         """
         where = choose_device(device)
-        place = place_of(name_or_dir, NLI_MODEL, revision=revision)
-        what = f"cannot load the NLI model {place.name!r}"
-        read_config(what, place, revision)
+        location = locate(name_or_dir, NLI_MODEL, revision=revision)
+        what = f"cannot load the NLI model {location.name!r}"
+        read_config(what, location, revision)
         tokenizer, model, report = read_checkpoint(
-            what, place, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
+            what, location, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
         )
         if report["missing_keys"]:
             raise ModelError(
                 f"{what}: the files lack {', '.join(sorted(report['missing_keys']))}; "
                 "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
             )
-        found = revision_of(place, model.config)
+        found = revision_of(location, model.config)
         rows = model.get_input_embeddings().num_embeddings
         beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
         if beyond:
@@ -126,8 +126,8 @@ class CrossEncoder:
                 f"{what}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
                 "knows; the two do not belong together"
             )
-        with as_model_error(what, place.source):
-            return cls(model.to(where), tokenizer, name=place.name, revision=found)
+        with as_model_error(what, location.source):
+            return cls(model.to(where), tokenizer, name=location.name, revision=found)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
@@ -257,13 +257,7 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
 
 
 class FirstTokenLayer(nn.Module):
-    """A BERT-style encoder layer, evaluated at the first token only.
-
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        With ``attention.self.{query, key, value}``, ``attention.output``, ``intermediate`` and ``output``.
-    """
+    """A BERT-style encoder layer, evaluated at the first token only."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()

@@ -29,8 +29,6 @@ __all__ = [
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
     """Length of the longest common prefix.
 
-    Examples
-    --------
     >>> common_prefix([(1, 2, 3), (1, 2, 4, 5)])
     2
     """
@@ -102,22 +100,10 @@ def tokens_held(
 
 
 def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
-    """Split questions into batches of like size.
+    """Split questions into batches of similar cost (tokens held), and yield the indices of each.
 
-    Parameters
-    ----------
-    costs : sequence of int
-        Tokens that each may come to hold; in a batch all take as much as the largest.
-    budget : int
-        Tokens that a batch may hold; a question that may hold more is a batch by itself.
+    In a batch all take as much as the largest; a question over the budget is a batch by itself.
 
-    Yields
-    ------
-    list of int
-        Indices of the questions of a batch.
-
-    Examples
-    --------
     >>> list(batches([5, 9, 4, 30], budget=20))
     [[2, 0], [1], [3]]
     """
@@ -134,17 +120,9 @@ def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
 class TreeSizes:
     """Estimates how many tokens a question's tree will hold from how the trees so far have grown.
 
-    Until one has grown, a question counts with the longest answers that its draws can have.
+    A question has `draws` draws, under all recalibrators, of at most `steps` tokens. Until a tree has grown,
+    it counts with the longest answers that its draws can have.
 
-    Parameters
-    ----------
-    draws : int
-        Draws of a question, under all recalibrators.
-    steps : int
-        The most tokens that a draw can have.
-
-    Examples
-    --------
     >>> sizes = TreeSizes(draws=10, steps=4)
     >>> sizes.remaining()
     40.0
@@ -193,17 +171,9 @@ class TreeSizes:
 class Scheduler:
     """Waiting questions, shorter prompts first, and how many of them fit beside the active ones.
 
-    Parameters
-    ----------
-    tokens : sequence of int
-        By question: tokens of the prompt that are held for it alone.
-    budget : int
-        Tokens that may be held.
-    min_tokens : int
-        Prompt tokens that are worth a pass of their own.
+    `tokens` are those of each prompt that are held for it alone, `budget` limits the tokens held, and
+    `min_tokens` prompt tokens are worth a pass of their own.
 
-    Examples
-    --------
     >>> scheduler = Scheduler([30, 20, 40], budget=100, min_tokens=50)
     >>> scheduler.admissible(10)  # of 20 and 30 tokens, and 10 of the trees of each
     2
@@ -221,16 +191,8 @@ class Scheduler:
     def admissible(self, tree: float, *, rows: int = 0, columns: int = 0, trees: float = 0.0) -> int:
         """How many questions may be admitted, each with a tree of `tree` tokens.
 
-        None if they are too few to be worth a pass; at least one where none is active.
-
-        Parameters
-        ----------
-        tree : float
-            Tokens of the tree of one that is admitted.
-        rows, columns : int
-            Number of active questions, and tokens of the longest of their prompts.
-        trees : float
-            Tokens that the trees of the active questions hold and will hold.
+        None if they are too few to be worth a pass; at least one where none is active. There are `rows`
+        active questions with prompts of up to `columns` tokens, whose trees will hold `trees` tokens.
         """
         fit = 0
         for i in self._waiting:

@@ -42,16 +42,9 @@ class AnswerStates:
 def answer_states(
     cache: TreeCache, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
 ) -> AnswerStates:
-    """Outputs at the positions that predict the tokens of given answers.
+    """Outputs at the positions that predict the tokens of given answers; the cache is used up.
 
-    Parameters
-    ----------
-    cache : TreeCache
-        A cache of the shared prefix, which is used up.
-    prompts : sequence of sequence of int
-        Per question all tokens of the prompt.
-    answers : sequence of sequence of sequence of int
-        Per question the token ids of each answer.
+    `prompts` are all tokens of each prompt, `answers` the tokens of each of its answers.
     """
     ends, trees, extended = _run(cache, prompts, answers, whole=False)
     node = [
@@ -158,15 +151,7 @@ def _padded(paths: Sequence[Sequence[int]]) -> Tensor:
 
 
 class Rescoring:
-    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them.
-
-    Parameters
-    ----------
-    chat_format : ChatFormat
-        What ends a turn.
-    cut : callable
-        Decides from the draw's text and from whether it is finished.
-    """
+    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them."""
 
     def __init__(self, chat_format: ChatFormat, cut: Cut) -> None:
         self._format = chat_format
@@ -188,16 +173,9 @@ class Rescoring:
         return wanted is not None and wanted[:-1] == token_ids
 
     def rescored(self, draws: Sequence[Generation], samples: Samples, which: int) -> list[Generation]:
-        """The draws of a question with the scores that its samples hold.
+        """The draws of a question under recalibrator `which`, with the scores that its samples hold.
 
-        Parameters
-        ----------
-        draws : sequence of Generation
-            The draws of one question under one recalibrator.
-        samples : Samples
-            Of the question, decoded with this object's closing tokens.
-        which : int
-            The recalibrator.
+        The samples were decoded with this object's closing tokens.
         """
         if not any(map(self.completion, draws)):
             return list(draws)

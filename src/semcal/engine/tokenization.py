@@ -53,16 +53,8 @@ _TEST_PAIRS = (
 class SpecialTokens:
     """The tokens of a tokenizer with a special meaning, which a user's text must not invoke.
 
-    Those that the tokenizer calls special, those that end a text, and added tokens that occur in the chat
-    template and look like marks: they contain a letter or digit and a sign.
-
-    Parameters
-    ----------
-    tokenizer : transformers.PreTrainedTokenizerBase
-    template : str
-        The chat template; empty without one.
-    ends : frozenset of int
-        Tokens that end a text for the model.
+    Those that the tokenizer calls special, those that end a text for the model (`ends`), and added tokens
+    that occur in the chat template and look like marks: they contain a letter or digit and a sign.
     """
 
     def __init__(self, tokenizer: Any, template: str = "", ends: frozenset[int] = frozenset()) -> None:

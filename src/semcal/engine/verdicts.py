@@ -1,8 +1,8 @@
-"""Verdicts kept on disk: one SQLite file that methods, runs and processes share (spec section 5, point 6).
+"""NLI verdicts on disk: one SQLite file shared by methods, runs and processes (spec section 5, point 6).
 
 A verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened
-for each look-up and closed again, so that forked workers share no connection. One that does nothing stays
-open, for whoever closes the last one writes the whole log back into the file and waits for the disk.
+for each look-up and closed again, so that forked workers share no connection. One idle connection stays open:
+closing the last one would write the whole log back into the file and wait for the disk.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from semcal.errors import StoreError, shown
 
 __all__ = ["CachedEquivalence", "add_verdicts"]
 
-#: Marks a file as ours ("smcl" in ASCII) and tells its layout.
+#: Identify our files ("smcl" in ASCII) and their layout.
 APPLICATION_ID = 0x736D636C
 SCHEMA = 1
 #: Seconds to wait for other processes that write.
-PATIENCE = 60.0
+LOCK_TIMEOUT = 60.0
 #: Triples looked up by one statement; SQLite allows at least 999 parameters.
 CHUNK = 300
-#: What keeps a whole file from being used; every other error of SQLite means that it is not whole.
+#: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -60,26 +60,26 @@ WHERE one.entails != two.entails LIMIT 1
 
 
 class CachedEquivalence:
-    """An equivalence that looks its verdicts up in a file first, and adds those that were missing.
+    """An equivalence that looks verdicts up in a file, and adds those that were missing.
 
     Parameters
     ----------
     inner : Equivalence
-        Request about what the file does not know. Its name and revision are part of every key.
+        Decides what the file does not hold. Its name and revision are part of every key.
     path : str or Path
         The file; made, with its folder, where there is none.
 
     Attributes
     ----------
     hits : int
-        Verdicts so far that the file knew.
+        Verdicts so far that were found in the file.
     calls : int
-        Verdicts so far that `inner` was asked for.
+        Verdicts so far that `inner` decided.
 
     Raises
     ------
     StoreError
-        If the file is damaged, is something else, or cannot be written.
+        If the file is damaged, not a verdict cache, or cannot be written.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class CachedEquivalence:
         if missing:
             found = dict(zip(missing, self.inner.entails(missing), strict=True))
             self._add(found)
-            known |= found | self._find(missing)  # another process may have decided first: its verdict stays
+            known |= found | self._find(missing)  # another process may have been first
         self.hits += len(triples) - len(missing)
         self.calls += len(missing)
         return [known[triple] for triple in triples]
@@ -145,7 +145,7 @@ class CachedEquivalence:
             database.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", rows)
 
     def _prepare(self) -> None:
-        """Make the file where there is none, and make sure that it is ours and whole."""
+        """Create the file if there is none, and check that it is a whole verdict cache."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -157,18 +157,18 @@ class CachedEquivalence:
             _write_ahead(database)
             if made:
                 with _writing(database):
-                    if not _tables(database):  # no other process was quicker
+                    if not _tables(database):  # no other process was faster
                         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                         database.execute(f"PRAGMA user_version = {SCHEMA}")
                         database.execute(_CREATE)
                 self._check(database)
 
     def _stay_open(self) -> None:
-        """Keep a connection that is never used, as long as there is this object."""
-        with self._told():
-            anchor = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
+        """Keep an idle connection as long as this object exists."""
+        with self._as_store_error():
+            anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
             weakref.finalize(self, anchor.close)
-            anchor.execute("PRAGMA user_version").fetchone()  # it opens the file only now
+            anchor.execute("PRAGMA user_version").fetchone()  # opens the file
 
     def _check(self, database: sqlite3.Connection) -> None:
         (owner,) = database.execute("PRAGMA application_id").fetchone()
@@ -189,9 +189,9 @@ class CachedEquivalence:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one look-up, its errors told as ours."""
-        with self._told():
-            database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+        """A connection for one look-up, its errors raised as StoreError."""
+        with self._as_store_error():
+            database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, isolation_level=None)
             try:
                 # a power cut may cost the last verdicts, not the file
                 database.execute("PRAGMA synchronous = NORMAL")
@@ -200,10 +200,10 @@ class CachedEquivalence:
                 database.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_store_error(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names that are no text
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
             if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
                 raise StoreError(
                     f"cannot use the verdict cache {self.path}: {error}; see that there is space and that it "
@@ -221,7 +221,7 @@ def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
 
 
 def add_verdicts(path: Path, other: Path) -> None:
-    """Add the verdicts of another file to one that is made if it is not there; of itself there are none.
+    """Add the verdicts of another file to one that is created if needed; a file adds nothing to itself.
 
     Raises
     ------
@@ -246,15 +246,15 @@ def add_verdicts(path: Path, other: Path) -> None:
 
 @contextmanager
 def _writing(database: sqlite3.Connection) -> Iterator[None]:
-    """One transaction, begun when no other process writes; kept whole or not at all."""
+    """One transaction, started when no other process writes."""
     database.execute("BEGIN IMMEDIATE")
     with database:
         yield
 
 
 def _write_ahead(database: sqlite3.Connection) -> None:
-    """Let readers and a writer work at once; the switch itself does not wait for others, so we do."""
-    deadline = time.monotonic() + PATIENCE
+    """Allow readers beside a writer; SQLite does not wait for locks when switching to WAL, so we do."""
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             database.execute("PRAGMA journal_mode = WAL")

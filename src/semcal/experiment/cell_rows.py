@@ -23,7 +23,7 @@ from semcal.experiment.question_sets import PARTS, row_of
 from semcal.experiment.stages import Lines, Piece
 from semcal.experiment.store import write_if_new
 from semcal.pipeline.crews import Plan
-from semcal.qa.groups import group_ties, several
+from semcal.qa.questions import group_ties, several
 from semcal.records import dumps
 
 __all__ = ["answer"]

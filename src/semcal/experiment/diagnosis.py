@@ -17,7 +17,13 @@ from torch import Tensor
 
 from semcal.engine.language_model import LanguageModel
 from semcal.qa.token_classes import by_token_class
-from semcal.recalibration import ATS, AnyRecalibrator, Suffixes, inverse_temperatures, temperature_of
+from semcal.recalibration import (
+    ATS,
+    AnyRecalibrator,
+    CalibrationFeatures,
+    inverse_temperatures,
+    temperature_of,
+)
 
 __all__ = ["TokenEffects", "order_changes", "token_effects"]
 
@@ -107,7 +113,7 @@ def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tens
 
 @torch.no_grad()
 def token_effects(
-    model: LanguageModel, features: Suffixes, recalibrators: Mapping[str, AnyRecalibrator]
+    model: LanguageModel, features: CalibrationFeatures, recalibrators: Mapping[str, AnyRecalibrator]
 ) -> dict[str, TokenEffects]:
     """What each recalibrator does to the reference answers' tokens.
 
@@ -115,7 +121,7 @@ def token_effects(
     ----------
     model : LanguageModel
         Gives its head alone.
-    features : Suffixes
+    features : CalibrationFeatures
         Of the answers, whole sequences where there is an ATS among the recalibrators.
     recalibrators : mapping of str to recalibrator
         By name.

@@ -26,8 +26,8 @@ from semcal.recalibration import (
     AnyRecalibrator,
     Fitted,
     TemperatureScaling,
+    TrainingCallbacks,
     TrainingStore,
-    Watch,
     fingerprint,
     fit_temperatures,
     save_pretrained,
@@ -126,9 +126,9 @@ def fit(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
 def _temperatures(shelf: Shelf, spec: Spec) -> list[tuple[tuple[str, float | None], Fitted]]:
     points = [(loss, alpha) for loss, alpha in spec["losses"]]
     found = fit_temperatures(
-        shelf.calibration(spec).features, shelf.model(spec).logits, points=points, seed=spec["seed"]
+        shelf.calibration(spec).features, shelf.model(spec).logits, losses=points, seed=spec["seed"]
     )
-    return [(point, one.recalibrator()) for point, one in zip(points, found)]
+    return [(point, TemperatureScaling.from_fit(one)) for point, one in zip(points, found)]
 
 
 def _trained(shelf: Shelf, spec: Spec) -> list[tuple[tuple[str, float | None], Fitted]]:
@@ -148,8 +148,8 @@ def _trained(shelf: Shelf, spec: Spec) -> list[tuple[tuple[str, float | None], F
             method=spec["method"],
             loss=loss,
             alpha=alpha,
-            tables=None if spec["method"] == "Platt" else shelf.tables(spec),
-            watch=Watch(store=keep),
+            table=None if spec["method"] == "Platt" else shelf.table(spec),
+            callbacks=TrainingCallbacks(store=keep),
             **schedule,
         )
         fitted.append(((loss, alpha), training.recalibrator))

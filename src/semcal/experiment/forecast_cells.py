@@ -16,8 +16,8 @@ from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, no
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
 from semcal.experiment.machines import Machine
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
+from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 from semcal.pipeline.sharing import on_disk
-from semcal.recalibration.places import LANGUAGE_MODEL, NLI_MODEL, place_of
 
 __all__ = ["ASSUMED", "REFERENCES", "CellForecast", "nli_parameters", "parts_here", "shape_of"]
 
@@ -270,7 +270,7 @@ def shape_of(model: Model) -> Shape:
     named = re.search(r"(\d+(?:\.\d+)?)B\b", model.path)
     shape = Shape(parameters=float(named[1]) * 1e9) if named else Shape()
     try:
-        place = place_of(model.path, LANGUAGE_MODEL)
+        place = locate(model.path, LANGUAGE_MODEL)
     except SemcalError:
         return shape
     if place.on_hub:
@@ -293,7 +293,7 @@ def nli_parameters(equivalence: str) -> float:
     if equivalence == "exact":
         return 0.0
     try:
-        place = place_of(equivalence, NLI_MODEL)
+        place = locate(equivalence, NLI_MODEL)
     except SemcalError:
         return ASSUMED.nli_parameters
     return ASSUMED.nli_parameters if place.on_hub else on_disk(Path(place.source)) / 4

@@ -286,6 +286,8 @@ class Extras(Part):
         What each fit does to the tokens of validation answers.
     timing : bool
         CPU time of a sampled token under the recalibrators of each method.
+    figure_files : bool
+        The report's figures as PDF and PNG, beside those on its page.
     score_maps : tuple of {"isotonic", "beta", "platt"}
         Maps of Base's confidence, learnt on validation questions and tried on test questions.
     """
@@ -296,6 +298,7 @@ class Extras(Part):
     transfer: bool = True
     token_losses: bool = True
     timing: bool = True
+    figure_files: bool = True
     score_maps: tuple[Literal["isotonic", "beta", "platt"], ...] = ()
 
 

@@ -24,7 +24,7 @@ from semcal.experiment.learning_curve import (
 from semcal.pipeline.grid import GRID
 from semcal.pipeline.prompting import Asking
 from semcal.qa.datasets import Question
-from semcal.recalibration import Suffixes
+from semcal.recalibration import CalibrationFeatures
 
 __all__ = ["curve_of_labels", "grid_around"]
 
@@ -43,7 +43,7 @@ def grid_around(temperatures: Sequence[float], grid: Sequence[float] = GRID) -> 
 
 def curve_of_labels(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     validation: Sequence[Question],
     *,
     asking: Asking,
@@ -64,7 +64,7 @@ def curve_of_labels(
     ----------
     model : LanguageModel
         Its head serves the fits; it samples the validation questions once.
-    features : Suffixes
+    features : CalibrationFeatures
         Of all calibration questions.
     validation : sequence of Question
         Labelled questions that are not fitted to.

@@ -20,8 +20,8 @@ from semcal import metrics
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.outcomes import Outcomes, Rows, common_outcomes
-from semcal.recalibration import Suffixes, check_enough, tabulate
-from semcal.recalibration.one_pass import curve_of
+from semcal.recalibration import CalibrationFeatures, check_enough, tabulate
+from semcal.recalibration.log_partition_table import tabulated_loss
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -123,7 +123,7 @@ class LearningCurve:
 
 
 def subset_fit(
-    model: LanguageModel, features: Suffixes, *, loss: str = "NLL", alpha: float | None = None
+    model: LanguageModel, features: CalibrationFeatures, *, loss: str = "NLL", alpha: float | None = None
 ) -> SubsetFit:
     """Return the fit of TS to any subset of stored features; one pass over the logits serves all subsets.
 
@@ -131,7 +131,7 @@ def subset_fit(
     ----------
     model : LanguageModel
         Its head turns states into logits; nothing else of it is run.
-    features : Suffixes
+    features : CalibrationFeatures
         Of all calibration questions, from `semcal.pipeline.fitting.calibration_features`.
     loss, alpha
         As in `semcal.fit`.
@@ -141,7 +141,7 @@ def subset_fit(
     T comes from tables of the log-partition function and is within 1e-4 of the exact one, relatively.
     """
 
-    curve = curve_of(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
+    curve = tabulated_loss(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
 
     def fit(indices: NDArray[np.int64]) -> float:
         counts = np.bincount(indices, minlength=len(features.prompt_start))

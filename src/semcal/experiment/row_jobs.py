@@ -12,7 +12,7 @@ from semcal.experiment.shelf import Shelf
 from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.processes import Tell
-from semcal.qa.groups import GROUP
+from semcal.qa.questions import GROUP
 
 __all__ = ["measure", "select"]
 

@@ -21,8 +21,8 @@ from semcal.recalibration import (
     SE,
     AnyRecalibrator,
     Base,
-    Suffixes,
-    Tables,
+    CalibrationFeatures,
+    LogPartitionTable,
     Temperature,
     fingerprint,
     from_pretrained,
@@ -36,12 +36,12 @@ Spec = Mapping[str, Any]
 
 @dataclass
 class Calibration:
-    """Labelled questions as one model reads them, with their features and tables."""
+    """Labelled questions as one model reads them, with their features and table."""
 
     asking: Asking
     labelled: CalibrationSet
-    features: Suffixes
-    tables: Tables | None = None
+    features: CalibrationFeatures
+    table: LogPartitionTable | None = None
 
 
 class Shelf:
@@ -146,12 +146,12 @@ class Shelf:
         questions = load_questions(self.folder / spec["questions"], answers_needed=True)
         return CalibrationSet.of(self.model(spec), questions, asking=asking, on_bad_question=leave_out)
 
-    def tables(self, spec: Spec) -> Tables:
-        """The tables of a job's features, for fits by gradient steps."""
+    def table(self, spec: Spec) -> LogPartitionTable:
+        """The table of a job's features, for fits by gradient steps."""
         found = self.calibration(spec)
-        if found.tables is None:
-            found.tables = tabulate(found.features, self.model(spec).logits)
-        return found.tables
+        if found.table is None:
+            found.table = tabulate(found.features, self.model(spec).logits)
+        return found.table
 
 
 def _file(path: Path) -> int | None:

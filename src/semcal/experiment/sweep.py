@@ -26,10 +26,11 @@ from semcal.qa.grading import Grader
 from semcal.recalibration import (
     PAPER_LOSSES,
     AnyRecalibrator,
+    CalibrationFeatures,
     Fitted,
-    Suffixes,
+    TemperatureScaling,
+    TrainingCallbacks,
     TrainingStore,
-    Watch,
     fingerprint,
     fit_temperatures,
     tabulate,
@@ -65,7 +66,7 @@ class Sweep:
 
 def fit_candidates(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     methods: Sequence[str] = METHODS,
     *,
     learning_rate: float | None = None,
@@ -87,8 +88,10 @@ def fit_candidates(
     for method in methods:
         check_name(method, METHODS, what="method")
         if method == "TS":
-            for exact in fit_temperatures(features, model.logits, points=PAPER_LOSSES, seed=seed):
-                found[candidate_of(method, exact.loss, exact.alpha, None)] = exact.recalibrator()
+            for exact in fit_temperatures(features, model.logits, losses=PAPER_LOSSES, seed=seed):
+                found[candidate_of(method, exact.loss, exact.alpha, None)] = TemperatureScaling.from_fit(
+                    exact
+                )
             if progress is not None:
                 progress(len(found))
             continue
@@ -102,8 +105,8 @@ def fit_candidates(
                 weight_decay=decay,
                 learning_rate=learning_rate,
                 seed=seed,
-                tables=tables,
-                watch=Watch(store=keep),
+                table=tables,
+                callbacks=TrainingCallbacks(store=keep),
             ).recalibrator
             if progress is not None:
                 progress(len(found))

@@ -1,7 +1,7 @@
-"""A checkpoint as files: its settings, its tensors one by one, and a copy in which a few of them differ.
+"""A checkpoint's files: its settings, single tensors, and a copy in which a few tensors differ.
 
-A copy is made file by file, and changed tensors are written over their own bytes: all else stays as it was,
-down to the last bit, whatever version of transformers wrote it.
+Files are copied, and changed tensors overwrite their own bytes: everything else stays bit for bit the same,
+whatever version of transformers wrote it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from torch import Tensor
 
 from semcal.engine.checkpoints import files_hash
 from semcal.errors import ModelError, SemcalError
-from semcal.recalibration.hub import snapshot
-from semcal.recalibration.places import LANGUAGE_MODEL, place_of
+from semcal.hub_names import LANGUAGE_MODEL, locate, snapshot
 from semcal.records import dumps
 
 __all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folded"]
 
-#: The key of config.json that says by which temperature the logits are divided already.
+#: The key of config.json with the temperature by which the logits are divided already.
 FOLDED = "semcal_folded_temperature"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-#: Weights in other formats: they would not be folded, so they are not copied.
+#: Weights in other formats, which are not folded and so not copied.
 _OTHER_WEIGHTS = (
     ".bin",
     ".pt",
@@ -50,13 +49,13 @@ class Checkpoint:
     Attributes
     ----------
     directory : Path
-        Where it lies.
+        Its location.
     name, revision : str
         As `load_model` gives them: what a recalibrator's provenance is compared with.
     config, generation_config : mapping
         Content of the two files; the second is empty where there is none.
     shards : mapping of str to str
-        Tensor → name of the file that holds it.
+        Tensor → name of its file.
     """
 
     directory: Path
@@ -86,7 +85,7 @@ class Checkpoint:
         return [path for path in shown if path not in left], left
 
     def size(self) -> int:
-        """Bytes that a copy takes."""
+        """Size of a copy in bytes."""
         return sum((self.directory / path).stat().st_size for path in self.files()[0])
 
     def copy(
@@ -108,27 +107,27 @@ class Checkpoint:
 
 
 def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> Checkpoint:
-    """Look into the directory of a checkpoint, or fetch it from the hub; no weight is read.
+    """Open the directory of a checkpoint, or fetch it from the hub; no weights are read.
 
     Raises
     ------
     ModelError
-        If it is no directory of a checkpoint, holds no safetensors, or the hub cannot be reached.
+        If it is not the directory of a checkpoint, has no safetensors, or the hub cannot be reached.
     """
-    place = place_of(path_or_id, LANGUAGE_MODEL, revision=revision)
-    directory = Path(place.source)
-    if place.on_hub:
+    location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
+    directory = Path(location.source)
+    if location.on_hub:
         directory = snapshot(
-            place.source,
+            location.source,
             revision=revision,
             without=("*.bin", "*.pth", "*.gguf"),
-            cached=place.cached,
+            cached=location.cached,
             error_class=ModelError,
         )
     return Checkpoint(
         directory=directory,
-        name=place.name,
-        revision=directory.name if place.on_hub else files_hash(directory),
+        name=location.name,
+        revision=directory.name if location.on_hub else files_hash(directory),
         config=_json(directory / "config.json"),
         generation_config=_json(directory / "generation_config.json", missing={}),
         shards=_shards(directory),
@@ -136,7 +135,7 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
 
 
 def refuse_folded(config: Mapping[str, Any], error_class: type[SemcalError] = ModelError) -> None:
-    """Raise unless the logits of the model with this config are as they were trained.
+    """Raise if the logits of the model with this config are already divided by a temperature.
 
     Examples
     --------
@@ -170,7 +169,7 @@ def _json(path: Path, *, missing: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def _shards(directory: Path) -> dict[str, str]:
-    """Which safetensors file holds which tensor."""
+    """Tensor → its safetensors file."""
     if (directory / INDEX).is_file():
         return _files_of(_json(directory / INDEX).get("weight_map"), directory / INDEX)
     if not (directory / WEIGHTS).is_file():
@@ -182,7 +181,7 @@ def _shards(directory: Path) -> dict[str, str]:
 
 
 def _files_of(weight_map: Any, index: Path) -> dict[str, str]:
-    """The map of an index, if it names files of its own directory: a copy writes where they say."""
+    """The map of an index, checked to name only files of its own directory: a copy is written to them."""
     if not isinstance(weight_map, dict) or not all(
         isinstance(name, str) and name == Path(name).name and (index.parent / name).is_file()
         for name in weight_map.values()
@@ -194,7 +193,7 @@ def _files_of(weight_map: Any, index: Path) -> dict[str, str]:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The entries of a safetensors file, and where its data begin."""
+    """The entries of a safetensors file, and the offset of its data."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -205,7 +204,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _overwrite(path: Path, name: str, tensor: Tensor) -> None:
-    """Write a tensor of the same shape and dtype over the one that is stored."""
+    """Overwrite a stored tensor with one of the same shape and dtype."""
     entries, start = _header(path)
     data = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
     first, last = entries[name]["data_offsets"]

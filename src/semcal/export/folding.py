@@ -1,9 +1,9 @@
-"""A temperature folded into a checkpoint: a copy whose logits are those of the original, divided by T.
+"""Folding a temperature into a checkpoint: a copy whose logits are those of the original, divided by T.
 
-Nothing is known about an architecture by its name. The places at which a factor may sit are tried in turn on
-the model in memory (a scale in the configuration, an untied head, what feeds a tied head), each with T = 2,
-where a wrong one is off by half; the first that gives logits / 2 is used. Then the copy is written, loaded as
-anybody will load it, and its logits compared with logits / T, before it gets its name.
+No architecture is known by its name. The places where a factor may go (a scale in the configuration, an
+untied head, the layers before a tied head) are tried in turn on the model in memory with T = 2, where a wrong
+one is off by half; the first that gives logits / 2 is used. Then the copy is written and loaded like any
+checkpoint, and its logits are compared with logits / T before it is moved to its final name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 CAPS = ("final_logit_softcapping",)
 #: Largest |folded − logits/T| / max |logits/T| where nothing is rounded to fewer than 24 bits.
 EXACT = 1e-5
-#: Modules before the head, from the last one back, into which a factor is tried.
+#: How many of the last modules before the head are tried.
 DEPTH = 3
 #: Random token sequences on which logits are compared: how many, and how long.
 PROBES = (4, 16)
@@ -45,7 +45,7 @@ _SCALINGS: Mapping[str, Callable[[Any, float], Any]] = {
 
 @dataclass(frozen=True)
 class Folded:
-    """What was folded, where, and how well.
+    """What was folded, where, and how accurately.
 
     Attributes
     ----------
@@ -71,8 +71,8 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """Places that together divide the logits by T: (name, scaling) of parameters and of config keys."""
+class _Scaling:
+    """Changes that together divide the logits by T: (name, kind of scaling) of parameters and config keys."""
 
     parameters: tuple[tuple[str, str], ...] = ()
     keys: tuple[tuple[str, str], ...] = ()
@@ -80,13 +80,10 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A way that works, in terms of the files, and the original's logits on random sequences.
+    """A scaling that works, in terms of the files, and the original's logits on random sequences."""
 
-    `tensors` maps stored names to scalings, `keys` configuration keys to their values and scalings.
-    """
-
-    tensors: Mapping[str, str]
-    keys: Mapping[str, tuple[float, str]]
+    tensors: Mapping[str, str]  # stored name -> kind of scaling
+    keys: Mapping[str, tuple[float, str]]  # configuration key -> its value and kind of scaling
     ids: Tensor
     logits: Tensor
 
@@ -108,21 +105,21 @@ def fold(
     model : str, Path or Checkpoint
         A directory with safetensors weights, or a hub id.
     out : str or Path
-        The new directory: not there yet, or empty. It appears whole or not at all.
+        The new directory: missing or empty. It appears whole or not at all.
     temperature : float
         T > 0.
     origin : mapping, optional
-        Noted in the copy's generation_config.json under "semcal".
+        Stored in the copy's generation_config.json under "semcal".
     device, dtype : str, optional
-        Where and in what the logits are compared; the copy keeps the dtype of the original.
+        Device and dtype for comparing the logits; the copy keeps the dtype of the original.
     overwrite : bool
-        Replace a folded checkpoint that is there; anything else is refused all the same.
+        Replace an existing folded checkpoint; any other existing directory is still refused.
 
     Raises
     ------
     ModelError
-        If a temperature is folded in already, no way is found that gives logits/T, or the written copy
-        misses it by more than `tolerance`.
+        If a temperature is folded in already, no scaling gives logits/T, or the written copy misses it by
+        more than `tolerance`.
     UsageError
         If `out` is taken or T is not a positive number.
 
@@ -178,20 +175,20 @@ def tolerance(computed: torch.dtype, *stored: torch.dtype) -> float:
 
 
 def _examine(checkpoint: Checkpoint, device: str | None, dtype: str) -> _Plan:
-    """Find a way that works, by trying."""
+    """Find a scaling that works by trying them."""
     network = load_model(checkpoint.directory, device=device, dtype=dtype).network.model
     ids = _probes(network)
     reference = _logits(network, ids)
-    for way in _ways(network, ids):
-        with _applied(network, way, 2.0):
+    for scaling in _scalings(network, ids):
+        with _applied(network, scaling, 2.0):
             halved = _distance(_logits(network, ids), reference / 2) <= tolerance(network.dtype)
         if halved:
             parameters = dict(network.named_parameters())
             tensors = {
-                _stored_name(checkpoint, name, parameters[name]): kind for name, kind in way.parameters
+                _stored_name(checkpoint, name, parameters[name]): kind for name, kind in scaling.parameters
             }
             config = network.config.get_text_config()
-            keys = {key: (float(getattr(config, key)), kind) for key, kind in way.keys}
+            keys = {key: (float(getattr(config, key)), kind) for key, kind in scaling.keys}
             return _Plan(tensors, keys, ids, reference)
     raise ModelError(
         f"no way was found to divide the logits of {checkpoint.name} by a temperature through its weights; "
@@ -199,25 +196,25 @@ def _examine(checkpoint: Checkpoint, device: str | None, dtype: str) -> _Plan:
     )
 
 
-def _ways(network: Any, ids: Tensor) -> Iterator[_Way]:
-    """Places to try: first those that need no rounding, then the head, then what comes before it."""
+def _scalings(network: Any, ids: Tensor) -> Iterator[_Scaling]:
+    """Scalings to try: first those that need no rounding, then the head, then the modules before it."""
     config = network.config.get_text_config()
     caps = tuple((key, "divide") for key in CAPS if getattr(config, key, None))
     for key in (key for key in SCALES if getattr(config, key, None)):
-        yield from (_Way(keys=((key, kind), *caps)) for kind in ("multiply", "divide"))
+        yield from (_Scaling(keys=((key, kind), *caps)) for kind in ("multiply", "divide"))
     head = network.get_output_embeddings()
     if head is None:
         return
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     bias = () if getattr(head, "bias", None) is None else ((names[id(head.bias)], "divide"),)
     if head.weight is not network.get_input_embeddings().weight:
-        yield _Way(((names[id(head.weight)], "divide"), *bias), caps)
+        yield _Scaling(((names[id(head.weight)], "divide"), *bias), caps)
     for module in _before_head(network, head, ids):
         own = [(kind, names[id(parameter)]) for kind, parameter in module.named_parameters(recurse=False)]
         if {kind for kind, _ in own} <= {"weight", "bias"}:
-            for scaling in ("divide", "one plus"):
-                places = tuple((name, scaling if kind == "weight" else "divide") for kind, name in own)
-                yield _Way((*places, *bias), caps)
+            for weights in ("divide", "one plus"):
+                places = tuple((name, weights if kind == "weight" else "divide") for kind, name in own)
+                yield _Scaling((*places, *bias), caps)
 
 
 def _before_head(network: Any, head: nn.Module, ids: Tensor) -> list[nn.Module]:
@@ -237,12 +234,12 @@ def _before_head(network: Any, head: nn.Module, ids: Tensor) -> list[nn.Module]:
 
 
 @contextmanager
-def _applied(network: Any, way: _Way, t: float) -> Iterator[None]:
-    """The model with a way applied, for as long as the block runs."""
+def _applied(network: Any, scaling: _Scaling, t: float) -> Iterator[None]:
+    """The model with a scaling applied, inside the `with` block."""
     parameters = dict(network.named_parameters())
-    kept = [(parameters[name], parameters[name].detach().clone(), kind) for name, kind in way.parameters]
+    kept = [(parameters[name], parameters[name].detach().clone(), kind) for name, kind in scaling.parameters]
     settings = [
-        (where, key, vars(where)[key], kind) for key, kind in way.keys for where in _holders(network, key)
+        (where, key, vars(where)[key], kind) for key, kind in scaling.keys for where in _holders(network, key)
     ]
     with torch.no_grad():
         try:
@@ -259,7 +256,7 @@ def _applied(network: Any, way: _Way, t: float) -> Iterator[None]:
 
 
 def _holders(network: Any, key: str) -> list[Any]:
-    """The config that holds a key, and the modules that took its value from there."""
+    """The config that has a key, and the modules that copied its value."""
     config = network.config.get_text_config()
     value = getattr(config, key)
     return [where for where in (config, *network.modules()) if vars(where).get(key) == value]
@@ -272,7 +269,7 @@ def _scaled(weight: Tensor, kind: str, t: float) -> Tensor:
 
 
 def _with_keys(config: Mapping[str, Any], keys: Mapping[str, tuple[float, str]], t: float) -> dict[str, Any]:
-    """The config with keys scaled: in its text config, if it has one, and at its top if they stand there."""
+    """The config with keys scaled: in its text config, if it has one, and at the top level if present."""
     changed = {key: _SCALINGS[kind](value, t) for key, (value, kind) in keys.items()}
     if "text_config" not in config:
         return {**config, **changed}
@@ -281,10 +278,10 @@ def _with_keys(config: Mapping[str, Any], keys: Mapping[str, tuple[float, str]],
 
 
 def _stored_name(checkpoint: Checkpoint, name: str, parameter: Tensor) -> str:
-    """The name under which a parameter is stored: its own, or with fewer or other words in front.
+    """The name under which a parameter is stored: its own, or with another prefix.
 
     transformers drops or adds a prefix ("model.", "transformer.") when it reads a file, so the name with the
-    longest common end counts; its values must be the parameter's.
+    longest common end is taken; its values must be the parameter's.
     """
     ends = {stored: _common_end(name, stored) for stored in checkpoint.shards}
     best = max(ends.values(), default=0)
@@ -299,13 +296,13 @@ def _stored_name(checkpoint: Checkpoint, name: str, parameter: Tensor) -> str:
 
 
 def _common_end(a: str, b: str) -> int:
-    """How many dotted words two names have in common at their ends."""
+    """How many dotted words two names share at their ends."""
     pairs = list(zip(reversed(a.split(".")), reversed(b.split("."))))
     return next((i for i, (x, y) in enumerate(pairs) if x != y), len(pairs))
 
 
 def _probes(network: Any) -> Tensor:
-    """Token ids (B, n), the same for every call and device."""
+    """Random token ids (B, n), the same for every call and device."""
     vocabulary = network.get_input_embeddings().weight.shape[0]
     generator = torch.Generator().manual_seed(0)
     return torch.randint(vocabulary, PROBES, generator=generator).to(network.device)
@@ -319,5 +316,5 @@ def _logits(network: Any, ids: Tensor) -> Tensor:
 
 
 def _distance(a: Tensor, b: Tensor) -> float:
-    """Largest difference, relative to the largest of b."""
+    """Largest difference, relative to the largest |b|."""
     return float((a - b).abs().max() / b.abs().max())

@@ -1,4 +1,4 @@
-"""A fitted temperature inside `generate` of transformers."""
+"""A fitted temperature as a logits processor for `generate` of transformers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     temperature : float
         T > 0, finite.
     model : transformers.PreTrainedModel or CausalLanguageModel, optional
-        The model that will generate, as transformers or as `semcal.load_model` gives it: one that has a
-        temperature folded in is refused.
+        The model that will generate; one that has a temperature folded in is refused.
 
     Raises
     ------
     UsageError
-        If T is no temperature, it would be applied twice, or `model` is no model.
+        If T is not a temperature, would be applied twice, or `model` is not a model.
 
     Examples
     --------
@@ -71,7 +70,7 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
         return cls(single_temperature(recalibrator), model=model)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
-        """Return scores / T, shape (batch, V); `input_ids` are not looked at and nothing is changed."""
+        """Return scores / T, shape (batch, V); `input_ids` are ignored and nothing is changed in place."""
         return scores / self.temperature
 
     def __repr__(self) -> str:
@@ -79,7 +78,7 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
 
 
 def _config(model: Any) -> dict[str, Any]:
-    """The settings of a model of transformers, or of the one inside a model of ours."""
+    """The configuration of a model of transformers, or of the one inside a `CausalLanguageModel`."""
     inner = model.network.model if isinstance(model, CausalLanguageModel) else model
     if not isinstance(getattr(inner, "config", None), PretrainedConfig):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""A fitted temperature as other programs take it: settings under which they draw from softmax(z / T).
+"""Settings with which other programs sample from softmax(z / T), and upload of a recalibrator to the hub.
 
-Everything that cuts or bends the distribution is switched off under the name that each program gives it;
-what is left out would take the program's own default, and those truncate (top-k 40 or 50, top-p 0.9, …).
+Everything that truncates or reshapes the distribution is switched off by the name that each program gives
+it; by default programs truncate (top-k 40 or 50, top-p 0.9, …).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from semcal.recalibration.hub import upload
+from semcal.hub_names import upload
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
 from semcal.registry import check_name
@@ -53,7 +53,7 @@ _OFF: dict[str, dict[str, Any]] = {
 }
 #: The servers whose parameters are known.
 SERVERS = tuple(_OFF)
-#: What a generation config says besides how to sample, and may go on saying.
+#: Keys of a checkpoint's generation config that do not concern sampling and are kept.
 _KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens")
 
 
@@ -63,7 +63,7 @@ def request_parameters(server: str, temperature: float) -> dict[str, Any]:
     Parameters
     ----------
     server : {"openai", "vllm", "sglang", "llama.cpp", "ollama"}
-        Whose names and neutral values to use; "openai" is what every OpenAI-style server knows.
+        Determines names and neutral values; "openai" works with every OpenAI-style server.
     temperature : float
         T > 0.
 
@@ -76,7 +76,7 @@ def request_parameters(server: str, temperature: float) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        For a server that is not known.
+        If the server is not known.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def generation_config(
     checkpoint : mapping, optional
         The checkpoint's own generation config (or its config): special tokens and lengths are kept.
     comment : mapping, optional
-        What to note under the key "semcal"; transformers keeps it and takes no notice.
+        Stored under the key "semcal", which transformers keeps and ignores.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def generation_config(
 
 
 def origin(temperature: float, provenance: Provenance, *, solver: str | None = None) -> dict[str, Any]:
-    """What a handed-over temperature belongs to: T, how it was found, model, revision, prompt hash, data."""
+    """Where an exported temperature comes from: T, how it was found, model, revision, prompt hash, data."""
     known = asdict(provenance)
     names = ("model", "revision", "prompt_hash", "data", "data_hash", "n_questions")
     found = {"temperature": temperature, **({"solver": solver} if solver else {})}
@@ -139,27 +139,27 @@ def push_to_hub(
     token: str | None = None,
     message: str = "Upload a semcal recalibrator",
 ) -> str:
-    """Send a recalibrator directory to the Hugging Face hub.
+    """Upload a recalibrator directory to the Hugging Face hub.
 
-    The prompt, few-shot examples included, is part of calibration.json and goes along.
+    calibration.json contains the prompt with its few-shot examples, so they are uploaded too.
 
     Parameters
     ----------
     directory : str or Path
-        What `save_pretrained` wrote; it is read first, so that nothing damaged is sent.
+        What `save_pretrained` wrote; it is read first, so that nothing damaged is uploaded.
     repo_id : str
-        owner/name; the repository is made if it is not there.
+        owner/name; the repository is created if it does not exist.
     private : bool
         Whether a new repository is private.
     token : str, optional
-        Of the hub; by default the one that the hub's client has stored.
+        Hub token; by default the one that the hub's client has stored.
     message : str
-        Of the commit.
+        Commit message.
 
     Returns
     -------
     str
-        The commit on the hub, to be given to ``from_pretrained(repo_id, revision=…)``.
+        The commit on the hub, for ``from_pretrained(repo_id, revision=…)``.
 
     Raises
     ------

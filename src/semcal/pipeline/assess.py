@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from semcal import metrics
 from semcal.errors import InputError, shown
-from semcal.qa.groups import Ties, group_of, several, ties_of
+from semcal.qa.questions import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.engine.scheduling import common_prefix, shared_length
 from semcal.errors import StoreError, shown
-from semcal.recalibration import Suffixes
-from semcal.recalibration.suffixes import row_counts
+from semcal.recalibration import CalibrationFeatures
+from semcal.recalibration.features import row_counts
 from semcal.records import (
     LOCK,
     Row,
@@ -143,7 +143,7 @@ class FeatureStore:
         answers: _Answers,
         *,
         progress: Callable[[int], None] | None = None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         """Let the model read what is missing; return all features, mapped from the file.
 
         Raises
@@ -167,7 +167,7 @@ class FeatureStore:
         prompts: Sequence[Prompt],
         answers: _Answers,
         progress: Callable[[int], None] | None,
-    ) -> Suffixes:
+    ) -> CalibrationFeatures:
         states = self._mapped()
         whole, shared = self.manifest.whole, self.manifest.shared
         borrowed = _borrowed(prompts, shared, whole=whole)
@@ -191,7 +191,9 @@ class FeatureStore:
             if progress is not None:
                 progress(part.stop)
         prefix = states[:before] if whole else None
-        return Suffixes.of(states[before:], own, answers, prefix=prefix, borrowed=borrowed)
+        return CalibrationFeatures.from_states(
+            states[before:], own, answers, prefix=prefix, borrowed=borrowed
+        )
 
     def _mapped(self) -> Tensor:
         manifest, path = self.manifest, self.folder / "states.bin"

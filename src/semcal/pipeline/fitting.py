@@ -16,14 +16,14 @@ from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
 from semcal.qa.datasets import Question, data_hash, load_questions
-from semcal.qa.groups import group_ties, several
+from semcal.qa.questions import group_ties, several
 from semcal.recalibration import (
+    CalibrationFeatures,
     Fitted,
     Provenance,
-    Suffixes,
     TemperatureScaling,
+    TrainingCallbacks,
     TrainingStore,
-    Watch,
     check_enough,
     save_pretrained,
     warn_if_few,
@@ -194,7 +194,7 @@ def calibration_features(
     whole: bool = False,
     store: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Suffixes:
+) -> CalibrationFeatures:
     """Run the frozen model once over the reference answers, or read what an earlier run has kept.
 
     Parameters
@@ -307,7 +307,9 @@ def fit(
         learning_rate=learning_rate,
         seed=seed,
         groups=labelled.groups(),
-        watch=Watch(on_step, labelled.training_store(model, keep, asking=asking, whole=whole)),
+        callbacks=TrainingCallbacks(
+            on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
+        ),
     )
     provenance = labelled.provenance(
         model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.errors import FitError, InputError
 from semcal.pipeline.rows import first_repeated, identity
-from semcal.qa.groups import several, ties_of
+from semcal.qa.questions import several, ties_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 

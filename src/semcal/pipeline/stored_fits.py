@@ -17,12 +17,13 @@ from semcal.recalibration import (
     ATS,
     AnyRecalibrator,
     Base,
+    CalibrationFeatures,
     Fitted,
+    LogPartitionTable,
     Platt,
-    Suffixes,
-    Tables,
+    TemperatureScaling,
     Training,
-    Watch,
+    TrainingCallbacks,
     fit_ats,
     fit_platt,
     fit_temperatures,
@@ -61,7 +62,7 @@ def check_method(method: str, solver: str | None, loss: str, alpha: float | None
 
 def fit_stored(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     *,
     method: str = "TS",
     solver: str | None = None,
@@ -71,8 +72,8 @@ def fit_stored(
     learning_rate: float | None = None,
     seed: int = 0,
     groups: NDArray[np.intp] | None = None,
-    tables: Tables | None = None,
-    watch: Watch | None = None,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Fit a recalibrator to stored features; the frozen model gives its head alone.
 
@@ -82,10 +83,10 @@ def fit_stored(
         Of sgd; the paper's by default.
     groups : ndarray of int, shape (Q,), optional
         The group of each question, for the standard error of the exact solution.
-    tables : Tables, optional
+    table : LogPartitionTable, optional
         Of these features, where several fits by sgd share them.
-    watch : Watch, optional
-        Who is told of the steps of sgd, and where the state of the training is kept.
+    callbacks : TrainingCallbacks, optional
+        Progress of sgd, and where the state of the training is stored.
 
     Returns
     -------
@@ -93,9 +94,9 @@ def fit_stored(
         Fitted, and what is known about the fit.
     """
     if check_method(method, solver, loss, alpha) == "exact":
-        (exact,) = fit_temperatures(features, model.logits, points=[(loss, alpha)], groups=groups, seed=seed)
+        (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
         certificate = exact.certificate
-        return exact.recalibrator(), {
+        return TemperatureScaling.from_fit(exact), {
             "loss_before": certificate.loss_at_one,
             "loss_after": certificate.loss,
             "at_bound": certificate.at_bound,
@@ -112,32 +113,32 @@ def fit_stored(
         weight_decay=weight_decay,
         learning_rate=learning_rate,
         seed=seed,
-        tables=tables,
-        watch=watch,
+        table=table,
+        callbacks=callbacks,
     )
     before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
     after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
     if method != "TS" and abs(before - after) < UNMOVED * before:
         warnings.warn(
-            f"{method} is hardly other than the model after {training.steps} steps, in which AdamW moves a "
-            f"weight by about {training.drift_bound:.1e} at most; more questions make more steps",
+            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
+            f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
             SemcalWarning,
             stacklevel=2,
         )
     return training.recalibrator, {
         "loss_before": before,
         "loss_after": after,
-        "steps": training.steps,
+        "steps": training.sgd.steps,
         "losses": list(training.losses),
-        "drift_bound": training.drift_bound,
-        "exact_temperature": training.exact_temperature,
+        "drift_bound": training.sgd.drift_bound,
+        "exact_temperature": training.sgd.exact_temperature,
         "distance": training.distance,
     }
 
 
 def train_stored(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     *,
     method: str,
     loss: str = "NLL",
@@ -147,8 +148,8 @@ def train_stored(
     batch_size: int = 4,
     warm_up: float = 0.1,
     seed: int = 0,
-    tables: Tables | None = None,
-    watch: Watch | None = None,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> Training:
     """Take the paper's gradient steps on stored features; parameters as in `fit_stored` and `Schedule`.
 
@@ -158,18 +159,18 @@ def train_stored(
     schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
     if learning_rate is not None:
         schedule = replace(schedule, learning_rate=learning_rate)
-    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "watch": watch}
+    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "callbacks": callbacks}
     if method == "TS":
-        return fit_ts(features, model.logits, tables=tables, **how)
+        return fit_ts(features, model.logits, table=table, **how)
     if method == "ATS":
-        return fit_ats(features, model.logits, shape=model.block_shape, tables=tables, **how)
+        return fit_ats(features, model.logits, shape=model.block_shape, table=table, **how)
     return fit_platt(features, model.logits, **how)
 
 
 @torch.no_grad()
 def mean_loss_of(
     model: LanguageModel,
-    features: Suffixes,
+    features: CalibrationFeatures,
     recalibrator: AnyRecalibrator | Platt,
     *,
     loss: str = "NLL",

@@ -1,8 +1,9 @@
 """Questions and answers as text: data sets, splits, prompts, normal form, grading."""
 
-from semcal.qa.datasets import Question, load_questions, read_questions
+from semcal.qa.datasets import load_questions, read_questions
 from semcal.qa.grading import Grade, Grader, RuleGrader
 from semcal.qa.prompts import Turn, chat, plain_text
+from semcal.qa.questions import Question
 from semcal.qa.splits import Splits, SplitSizes, split_questions
 
 __all__ = [

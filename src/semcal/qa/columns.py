@@ -1,6 +1,6 @@
-"""What the columns of a file are called: by option, by our names in any case, or by other common names.
+"""Maps the columns of a file to our names: by option, by our names in any case, or by other common names.
 
-Decided once for a file, from its first rows; what is understood is told, what is missing is an error.
+This is decided once for a file, from its first rows.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.records import Row
 from semcal.registry import check_name
 
-__all__ = ["COMMON_NAMES", "Tell", "check_different", "find_columns", "parse_columns", "peek", "rename"]
+__all__ = ["COMMON_NAMES", "Notify", "check_different", "find_columns", "parse_columns", "peek", "rename"]
 
-#: Rows from which it is decided what columns are called.
+#: Rows from which the names of columns are decided.
 FIRST = 64
 COMMON_NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("query",),
     "samples": ("responses", "completions"),
 }
-"""Other names of a column that are understood, in any case."""
-#: Columns beside which `answer` is the model's.
+"""Other accepted names of a column, in any case."""
+#: Columns beside which `answer` is the model's answer.
 _OF_A_MODEL = {"samples", *COMMON_NAMES["samples"], "prediction"}
-#: Several answers in one cell, as people write them who have no lists.
+#: Several answers in one cell, not written as a list.
 _SEVERAL = re.compile(r"[^\s;|]\s*[;|]\s*[^\s;|]")
 
-Tell = Callable[[str], None]
-"""Tells the user something about a file that is no error."""
+Notify = Callable[[str], None]
+"""Shows the user a note about a file that is not an error."""
 
 
 def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
@@ -41,7 +41,7 @@ def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
     Raises
     ------
     UsageError
-        If one is no such pair, names no column of `known`, or stands twice.
+        If one is no such pair, names no column of `known`, or is given twice.
 
     Examples
     --------
@@ -69,21 +69,15 @@ def check_different(names: Sequence[str], path: Path) -> None:
 def find_columns(
     keys: Sequence[str], known: Mapping[str, Sequence[str]], columns: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what each known column is called among `keys`, where it is not called by our name.
+    """Return the key of each known column that is not called by our name.
 
-    Parameters
-    ----------
-    keys : sequence of str
-        What a file has.
-    known : mapping of str to sequence of str
-        Our names, with the other names that are understood for each.
-    columns : mapping of str to str
-        Our name → the file's, where the user has said so.
+    `known` maps our names to the other accepted names of each, `columns` our names to those that the user has
+    given.
 
     Raises
     ------
     UsageError
-        If the user names a column that is not there, or two columns could be the one that is looked for.
+        If the user names a column that does not exist, or two keys could be the same column.
 
     Examples
     --------
@@ -113,25 +107,18 @@ def peek(
     columns: Mapping[str, str],
     *,
     labelled: bool = False,
-    tell: Tell | None = None,
+    notify: Notify | None = None,
 ) -> tuple[dict[str, str], Iterator[Row | RowError]]:
-    """Decide from its first rows what the columns of a file are called; returns them with all rows.
+    """Find the columns of a file from its first rows; return them with an iterator over all rows.
 
-    Parameters
-    ----------
-    rows : iterator of Row or RowError
-    known, columns
-        As for `find_columns`.
-    labelled : bool
-        Whether the file holds questions with their answers: there `answer` may stand for `answers`. Beside
-        `samples` or a `prediction` it is the model's.
-    tell : callable, optional
-        Is told which columns are understood to be ours.
+    `known` and `columns` as for `find_columns`. In a file of questions with their answers (`labelled`) the
+    column `answer` may mean `answers`; beside `samples` or a `prediction` it is the model's. `notify` gets
+    notes on the names found.
 
     Warns
     -----
     SemcalWarning
-        If most cells of `answers` hold several answers that are no list.
+        If most cells of `answers` hold several answers that are not written as a list.
     """
     first = list(islice(rows, FIRST))
     good = [row.data for row in first if isinstance(row, Row)]
@@ -142,11 +129,11 @@ def peek(
     given = columns if settled else {ours: name for ours, name in columns.items() if name in keys}
     found = {**columns, **find_columns(keys, known, given)} if good else dict(columns)
     for ours, theirs in found.items():
-        if tell and theirs != ours and ours in keys:
-            tell(f"columns: {theirs!r} takes the place of {ours!r}, which is left out")
+        if notify and theirs != ours and ours in keys:
+            notify(f"columns: {theirs!r} takes the place of {ours!r}, which is left out")
     understood = [f"{theirs!r} as {ours}" for ours, theirs in found.items() if ours not in columns]
-    if understood and tell:
-        tell(f"columns: {', '.join(understood)}")
+    if understood and notify:
+        notify(f"columns: {', '.join(understood)}")
     if "answers" in known:
         _warn_of_several([data.get(found.get("answers", "answers")) for data in good])
     missing = {name: ours for ours, others in known.items() if ours not in found for name in (ours, *others)}
@@ -156,7 +143,7 @@ def peek(
 def _without_late(
     rows: Iterable[Row | RowError], keys: frozenset[str], missing: Mapping[str, str]
 ) -> Iterator[Row | RowError]:
-    """Refuse rows with a column that would have been understood in the first rows, and would be lost here."""
+    """Refuse rows with a column that would be lost because it appears after the first rows."""
     for row in rows:
         if isinstance(row, Row) and not row.data.keys() <= keys:
             for key in row.data:
@@ -186,7 +173,7 @@ def _warn_of_several(cells: Sequence[Any]) -> None:
 
 
 def rename(rows: Iterable[Row | RowError], columns: Mapping[str, str]) -> Iterator[Row | RowError]:
-    """Call the columns of rows by our names; each keeps its place, and what had that name before goes."""
+    """Rename the columns of rows to ours, in place; a column that had that name before is dropped."""
     names = {theirs: ours for ours, theirs in columns.items() if ours != theirs}
     for row in rows:
         if isinstance(row, Row) and (here := {key: names[key] for key in row.data if key in names}):

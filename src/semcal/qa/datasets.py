@@ -1,27 +1,26 @@
-"""Questions with their answers, from local files or the Hugging Face hub (spec.md, section 9).
+"""Reads questions with their answers from local files or the Hugging Face hub (spec.md, section 9).
 
-Every source gives `Question | RowError`, one at a time: a bad row is reported with its number, its
-value and the remedy, and the rest goes on.
+Every source yields `Question | RowError`, one at a time: a bad row is reported with its number, its value and
+what to do, and reading goes on.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
-from semcal.qa.columns import COMMON_NAMES, Tell, peek
-from semcal.qa.groups import GROUP, group_of
+from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.qa.columns import COMMON_NAMES, Notify, peek
+from semcal.qa.questions import Question, data_hash, group_of
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
-from semcal.records import Row, dumps
+from semcal.records import Row
 from semcal.records.parsing import fault
 from semcal.registry import check_name
 
@@ -30,52 +29,12 @@ __all__ = ["Question", "clean_text", "data_hash", "load_questions", "question_fr
 FIELDS = ("id", "question", "answers", "context")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
-#: Columns that are read, by our names, with other names that are understood.
+#: Columns that are read, by our names, with other names for them.
 _KNOWN = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
 
 
-@dataclass(frozen=True)
-class Question:
-    """One question, its reference answers and, open book, its passage.
-
-    Parameters
-    ----------
-    id : str
-        Unique in its data set.
-    question : str
-        The question, on one line.
-    answers : tuple of str
-        Reference answers without doublets, in the order of the source; few-shot examples show the first.
-    context : str or None
-        The passage, exactly as given.
-    extra : mapping of str to object
-        The other keys of the row.
-    line : int or None
-        Where it stands in its file, for messages.
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...] = ()
-    context: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    line: int | None = field(default=None, compare=False, repr=False)
-
-    def row(self) -> dict[str, Any]:
-        """Return the question as a row of a file; passage and answers only where it has them."""
-        context = {} if self.context is None else {"context": self.context}
-        answers = {"answers": list(self.answers)} if self.answers else {}
-        return {"id": self.id, "question": self.question, **context, **answers, **self.extra}
-
-    def error(self, reason: str) -> RowError | QuestionError:
-        """Say why a model cannot be asked it: the error names its line, where it has one, and its id."""
-        if self.line is None:
-            return QuestionError(self.id, reason)
-        return RowError(self.line, reason, self.id)
-
-
 def clean_text(text: str) -> str:
-    """Return `text` on one line with single blanks, freed of the quotes that a CSV export left behind.
+    """Return `text` on one line with single blanks, without the quotes that a CSV export left behind.
 
     Examples
     --------
@@ -97,18 +56,11 @@ def clean_text(text: str) -> str:
 def question_from_row(
     row: Row, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
 ) -> Question:
-    """Return the question that a row holds.
+    """Return the question in a row.
 
-    Parameters
-    ----------
-    row : Row
-        Keys "id" (text or whole number; the row's number where there is no such key), "question",
-        "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context" (a text or
-        null). Other keys go to `extra`.
-    columns : mapping of str to str
-        Our name of a key → the name that it has in the row.
-    answers_needed : bool
-        Whether a question without answers is an error.
+    Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
+    number), "question", "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context"
+    (a text or null). Other keys go to `extra`. With `answers_needed` a question without answers is an error.
 
     Raises
     ------
@@ -146,7 +98,7 @@ def _refused(row: Row, id_key: str, reason: str) -> RowError:
 
 
 def _hint(data: Mapping[str, Any]) -> str:
-    """What the row does hold, for a message about what it does not."""
+    """The keys of the row, for a message about one that is missing."""
     return f" (the row's keys: {', '.join(map(str, data))[:200]})"
 
 
@@ -176,7 +128,7 @@ def _context(value: Any, key: str) -> str | None:
 
 
 def _answers(value: Any, key: str) -> tuple[str, ...]:
-    """References without blanks around them, empty ones, doublets, and Wikipedia's "(disambiguation)"."""
+    """References stripped, without empty ones, duplicates and Wikipedia's "(disambiguation)"."""
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
         raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
@@ -188,7 +140,7 @@ def _answers(value: Any, key: str) -> tuple[str, ...]:
 
 
 def _answer_list(value: Any) -> Any:
-    """The list of answers in any of the shapes that data sets give it."""
+    """The list of answers, from any of the shapes that data sets use."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -228,7 +180,7 @@ def read_questions(
     split: str | None = None,
     columns: Mapping[str, str] = _NO_COLUMNS,
     answers_needed: bool = False,
-    tell: Tell | None = None,
+    notify: Notify | None = None,
 ) -> Iterator[Question | RowError]:
     """Yield the questions of a data set, each bad row as the `RowError` that it is.
 
@@ -239,53 +191,53 @@ def read_questions(
         for JSON Lines on standard input, or a data set on the Hugging Face hub: "triviaqa", "nq-open",
         "squad", or any "owner/name". A file of that name comes first.
     format : str, optional
-        Format of the file where its ending does not tell: "jsonl", "json", "csv", "tsv", "parquet".
+        Format of the file if its ending does not say: "jsonl", "json", "csv", "tsv", "parquet".
     subset, split : str, optional
         Which part of a data set on the hub (split "train" by default).
     columns : mapping of str to str
-        Where the source calls "id", "question", "answers" or "context" something else: our name → its. Case
-        plays no part ("Question"), and "query" is understood; so is "answer" where answers are needed and
-        there are no "answers", unless the rows hold samples or a prediction.
+        Other names of "id", "question", "answers" or "context" in the source: our name → its. Case is
+        ignored ("Question"), "query" counts as "question", and "answer" as "answers" if answers are needed
+        and there are no "answers", unless the rows hold samples or a prediction.
     answers_needed : bool
         Whether a question without answers is a bad row.
-    tell : callable, optional
-        Is told what was found out about the source: its delimiter, what its columns are called.
+    notify : callable, optional
+        Called with notes about the source: its delimiter, the names of its columns.
 
     Yields
     ------
     Question or RowError
-        In the order of the source. Ids are unique: a second row of one id is an error. Where the rows
-        have no ids, the row number (from 1; a line number in JSON Lines and CSV) is the id; once a row
-        had one, every later row needs its own.
+        In the order of the source. A second row with the same id is an error. Where rows have no ids, the
+        row number (from 1; a line number in JSON Lines and CSV) is the id; once a row has had one, every
+        later row needs its own.
 
     Raises
     ------
     InputError
         If the source as a whole cannot be read: no such file or data set, damaged, hub out of reach.
     UsageError
-        If an option does not go with the source, or `columns` names one that it does not have.
+        If an option does not apply to the source, or `columns` names one that it does not have.
     MissingExtraError
         For Parquet without pyarrow, for the hub without datasets.
 
     Warns
     -----
     SemcalWarning
-        If most cells of answers hold several that are no list ("A;B").
+        If most cells of answers hold several answers that are not written as a list ("A;B").
     """
     names = {*_KNOWN, *(name for others in _KNOWN.values() for name in others), "title"}
     names |= {"answer"} if answers_needed else set()
-    place = _hub_dataset(str(source), subset)
-    if place is None:
+    on_hub = _hub_dataset(str(source), subset)
+    if on_hub is None:
         if split is not None or subset is not None:
             raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
         names |= {theirs.lower() for theirs in columns.values()}
-        rows = read_source_rows(source, format=format, names=names, tell=tell)
-        return _questions(rows, columns, answers_needed, tell)
+        rows = read_source_rows(source, format=format, names=names, notify=notify)
+        return _questions(rows, columns, answers_needed, notify)
     if format is not None:
         raise UsageError(f"{source} is a data set on the hub: a format is for local files")
-    place = replace(place, columns=columns) if columns else place
-    rows = read_hub_rows(place, split=split or "train", names=names)
-    return _questions(rows, place.columns, answers_needed, tell)
+    on_hub = replace(on_hub, columns=columns) if columns else on_hub
+    rows = read_hub_rows(on_hub, split=split or "train", names=names)
+    return _questions(rows, on_hub.columns, answers_needed, notify)
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
@@ -294,15 +246,15 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    place = BUILT_IN[check_name(source.lower().replace("_", "-"), BUILT_IN, what="file or data set")]
-    return place if subset is None else replace(place, subset=subset)
+    known = BUILT_IN[check_name(source.lower().replace("_", "-"), BUILT_IN, what="file or data set")]
+    return known if subset is None else replace(known, subset=subset)
 
 
 def _questions(
-    rows: Iterator[Row | RowError], columns: Mapping[str, str], answers_needed: bool, tell: Tell | None
+    rows: Iterator[Row | RowError], columns: Mapping[str, str], answers_needed: bool, notify: Notify | None
 ) -> Iterator[Question | RowError]:
     lines: dict[str, int] = {}
-    columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed, tell=tell)
+    columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed, notify=notify)
     id_key, has_ids = columns.get("id", "id"), False
     for row in rows:
         if isinstance(row, RowError):
@@ -339,9 +291,9 @@ def load_questions(
     source, **options
         As for `read_questions`.
     on_bad_row : callable, optional
-        Called with every bad row, after which reading goes on; by default the first one is raised.
+        Called with every bad row; by default the first one is raised.
     limit : int, optional
-        Read so many rows, good or bad.
+        Maximum number of rows, good or bad.
 
     Raises
     ------
@@ -361,12 +313,3 @@ def load_questions(
     if not questions:
         raise InputError(f"no questions in {source}: it is empty, or none of its rows could be used")
     return questions
-
-
-def data_hash(questions: Sequence[Question]) -> str:
-    """Hash of ids, questions, passages, reference answers and groups (where there are any), in order."""
-    content = [
-        [q.id, q.question, q.context, list(q.answers), *([q.extra[GROUP]] if GROUP in q.extra else [])]
-        for q in questions
-    ]
-    return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]

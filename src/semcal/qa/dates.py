@@ -1,8 +1,8 @@
-"""English dates in ISO 8601 at the granularity that they state, without a clock.
+"""Writes English dates in ISO 8601 at the granularity that they state, without a clock.
 
 A date needs a day, a month and a year, or a month and a year. Everything else stays text: a bare month, a
-day without a year, years before Christ, 03/04/1988 (March or April?), and the end of a range or list whose
-beginning borrows its month or year ("14 and 15 August 1945").
+day without a year, years BC, 03/04/1988 (March or April?), and the end of a range or list that gives its
+month or year to the beginning ("14 and 15 August 1945").
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 
-from semcal.qa.numbers import any_word
-from semcal.qa.vocabulary import MONTHS
+from semcal.qa.figures import MONTHS, any_word
 
 __all__ = ["leads_to_month", "read_dates"]
 
@@ -64,17 +63,9 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def read_dates(text: str) -> str:
-    """Write the dates of a folded text in ISO form.
+    """Write the dates of a folded text as YYYY-MM-DD or YYYY-MM, without a day of the week before them.
 
-    Parameters
-    ----------
-    text : str
-        In lower case, with single blanks, "-" for every dash and numbers in digits.
-
-    Returns
-    -------
-    str
-        The text with YYYY-MM-DD or YYYY-MM in place of dates; a day of the week before one goes.
+    The text is in lower case, with single blanks, "-" for every dash and numbers in digits.
 
     Examples
     --------
@@ -94,7 +85,7 @@ def read_dates(text: str) -> str:
 
 
 def leads_to_month(before: str) -> bool:
-    """Say whether a month and a year may stand after this text; its articles and punctuation play no part."""
+    """Return whether a month and a year may follow this text; articles and punctuation are ignored."""
     words = [word for word in _WORD.findall(before[-_NEARBY:]) if word not in _ARTICLES]
     if not words:
         return True
@@ -124,7 +115,7 @@ def _month_and_year(found: re.Match[str]) -> str:
 
 
 def _in_figures(found: re.Match[str]) -> str:
-    """19/12/1988 and 12/19/1988; nothing where either number may be the month."""
+    """19/12/1988 and 12/19/1988; unchanged where either number may be the month."""
     one, two = int(found["one"]), int(found["two"])
     month, day = (two, one) if one > 12 else (one, two)
     if day <= 12 and day != month:

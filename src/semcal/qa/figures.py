@@ -1,20 +1,21 @@
 """Numbers in figures: separators, decimal commas, powers, mixed fractions, units, and one form for one value.
 
-What is read is read whole. Where a reading is not sure ("1,2,3", "1914,1918", "2^10") the figures stay as
-they are written, in one piece, so that no part of them counts as a number.
+Where a reading is ambiguous ("1,2,3", "1914,1918", "2^10") the figures stay as they are written, in one
+piece, so that no part of them counts as a number.
 """
 
 from __future__ import annotations
 
 import re
-
-from semcal.qa.vocabulary import MONTHS
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "CURRENCIES",
     "LARGEST_SCALE",
+    "MONTHS",
     "SCALES",
     "UNITS",
+    "any_word",
     "are_groups",
     "one_form",
     "read_figures",
@@ -24,6 +25,15 @@ __all__ = [
 
 CURRENCIES = "$£€¥₹₩₽₺₦₱"
 """Signs of currencies."""
+
+_MONTH_NAMES = (
+    "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep"
+    "|october oct|november nov|december dec"
+)
+
+MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
+"""Each name in lower case and the number of its month."""
+
 SCALES = {
     "thousand": 3,
     "lakh": 5,
@@ -34,7 +44,7 @@ SCALES = {
     "quadrillion": 15,
     "quintillion": 18,
 }
-"""Words that multiply the number before them, and how many zeros they add."""
+"""Words that multiply the number before them, with the zeros that they add."""
 LARGEST_SCALE = 36
 
 _UNITS = """
@@ -54,7 +64,34 @@ UNITS = {
     for names in _UNITS.replace("\n", "|").strip("|").split("|")
     for spelling in names.split()
 }
-"""Each spelling of a unit, and the one that stands for it."""
+"""Each spelling of a unit, and the one that represents it."""
+
+
+def any_word(words: Iterable[str]) -> str:
+    """A pattern of any of these words, written letter by letter, so that each letter is looked at once.
+
+    Examples
+    --------
+    >>> any_word(["six", "sixty", "ten"])
+    '(?:six(?:ty)?|ten)'
+    """
+    rests: dict[str, list[str]] = {}
+    for word in sorted(filter(None, words)):
+        rests.setdefault(word[0], []).append(word[1:])
+    return _either([re.escape(first) + _endings(rest) for first, rest in rests.items()])
+
+
+def _endings(rests: Sequence[str]) -> str:
+    """What may follow a letter; nothing, too, where a word is over."""
+    further = any_word(rests) if any(rests) else ""
+    if all(rests):
+        return further.removeprefix("(?:").removesuffix(")") if "|" not in further else further
+    return f"{further}?" if further else ""
+
+
+def _either(patterns: Sequence[str]) -> str:
+    return f"(?:{'|'.join(patterns)})"
+
 
 _MONTH_BEFORE = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b\.? $")
 _SEPARATED = re.compile(
@@ -82,18 +119,11 @@ _RANGE = re.compile(rf"([0-9](?<![\w.,/:-].)[0-9]*(?:\.[0-9]+)?) ?- ?({_NUMERAL}
 
 
 def read_figures(text: str) -> str:
-    """Write the numbers of a folded text that stand there in figures in one way.
+    """Write the figures of a folded text in one way.
 
-    Parameters
-    ----------
-    text : str
-        In lower case, with single blanks and with "-" for every dash.
-
-    Returns
-    -------
-    str
-        Without separators of thousands, with decimal points, powers of ten multiplied out, mixed fractions
-        added up, and its scale at both ends of a range.
+    The text is in lower case, with single blanks and "-" for every dash. Thousands separators go, decimal
+    commas become points, powers of ten are multiplied out, mixed fractions are added up, and both ends of a
+    range get its scale.
 
     Examples
     --------
@@ -127,14 +157,7 @@ def _joined(found: re.Match[str]) -> str:
 
 
 def are_groups(before: str, first: str, second: str) -> bool:
-    """Say whether two numerals would be read as one if there were but a blank between them.
-
-    Parameters
-    ----------
-    before : str
-        What stands before the first.
-    first, second : str
-        Numerals.
+    """Return whether two numerals, the first after the text `before`, would be one with a blank between.
 
     Examples
     --------
@@ -176,7 +199,7 @@ _CURRENCY_AFTER = re.compile(
 
 
 def signed(text: str) -> str:
-    """Bring minus, degrees and signs of currencies to the number that they belong to.
+    """Attach minus, degree and currency signs to their numbers.
 
     Examples
     --------
@@ -203,13 +226,8 @@ _SECOND = re.compile(r"(?<!\S)2nd(?! (?:century|centuries|millennium)\b)(?!\S)")
 def one_form(words: str) -> str:
     """Write equal values alike: 7.0 as 7, 1/2 as 0.5, 2nd as "second".
 
-    Idle zeros go from a number alone, or with a currency, a per cent or degree sign, or a unit; elsewhere
+    Trailing zeros go from a number alone, or with a currency, a per cent or degree sign, or a unit; elsewhere
     they may be part of a name ("python 3.10"). Three decimals that end in 0 may be thousands, and stay.
-
-    Parameters
-    ----------
-    words : str
-        With single blanks.
 
     Examples
     --------

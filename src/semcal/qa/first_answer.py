@@ -1,11 +1,17 @@
-"""The first answer of a generation (spec 5.1): its first line, to the end of the first sentence."""
+"""The first answer of a generation (spec 5.1), and whether an answer is a refusal.
+
+The first answer is the first line, to the end of its first sentence. A refusal, merged by `semcal cluster
+--merge-refusals`, begins with one of the English `PHRASES` and then names no answer: "I don't know who wrote
+it" is one, "I'm not sure, but probably Ana Velis" is not. Words that may be an answer ("unknown", "nobody")
+are no refusal, nor is a phrase that continues like a title ("I Don't Know How to Love Him").
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-__all__ = ["FirstAnswer", "first_answer"]
+__all__ = ["PHRASES", "FirstAnswer", "first_answer", "is_refusal"]
 
 _TITLE_WORDS = (
     "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
@@ -34,37 +40,20 @@ _NEXT_WORD = re.compile(r"\s*[\"'“‘(\[]*(?P<word>[^\W_]+)(?P<dot>\.?)")
 
 @dataclass(frozen=True)
 class FirstAnswer:
-    """The first answer of a generation.
+    """The first answer of a generation."""
 
-    Parameters
-    ----------
-    text : str
-        The answer, stripped, without the full stop that closes its sentence.
-    end : int
-        Where it ends in the raw text, closing full stop included: `raw[:end]` is what is scored.
-    """
-
-    text: str
-    end: int
+    text: str  # the answer, stripped, without the full stop of its sentence
+    end: int  # where it ends in the raw text, full stop included: `raw[:end]` is scored
 
 
 def first_answer(text: str) -> FirstAnswer:
     """Cut the first answer out of a generation.
 
-    Blanks and newlines before the answer are skipped; then it ends at the first newline, or at the end of
-    its first sentence. A full stop inside initials, abbreviations or decimals ends no sentence. After an
-    abbreviation that may stand last ("U.S.", "Jr.") or an initial, a sentence ends if the next word is
-    capitalised and one that opens sentences ("The", "It"). The full stop of an abbreviation is kept.
-
-    Parameters
-    ----------
-    text : str
-        What the model generated.
-
-    Returns
-    -------
-    FirstAnswer
-        Empty, with `end` 0, if there is nothing but blanks.
+    Leading white space is skipped; the answer ends at the first newline, or at the end of its first
+    sentence. A full stop inside initials, abbreviations or decimals does not end a sentence. After an
+    abbreviation that may come last ("U.S.", "Jr.") or an initial, a sentence ends if the next word is
+    capitalised and typically opens sentences ("The", "It"). The full stop of an abbreviation is kept. For
+    white space alone the answer is empty, with `end` 0.
 
     Examples
     --------
@@ -121,3 +110,86 @@ def _without_full_stop(answer: str) -> str:
     if word in _ENDINGS or _DOTTED.fullmatch(word) or in_row:
         return answer
     return body.rstrip()
+
+
+# Refusals
+
+_VERY = "really|actually|honestly|just|entirely|quite|completely|totally|absolutely|100"
+_TELL = "answer|find|determine|provide|recall|remember|say|confirm|verify|identify|help|assist|give"
+_SOME = "enough|any|sufficient|specific|more"
+_FACTS = "information|context|details|knowledge|data"
+_STATED = "known|clear|specified|mentioned|stated|provided|given|available"
+
+#: How refusals begin, without articles and contractions; regular expressions.
+PHRASES = (
+    rf"(i )?(({_VERY}) )?do not (({_VERY}) )?(know|recall|remember)",
+    rf"(i )?(am )?(({_VERY}) )?not (({_VERY}) )?(sure|certain|aware|familiar)",
+    r"(i am )?(unsure|uncertain|unaware)",
+    rf"(i )?(can not|could not|(am )?unable to|(am )?not able to) ({_TELL})",
+    r"(i )?(have )?no (idea|clue|answer|knowledge)",
+    rf"(i )?(do not have|have no|have not|need|would need|require) (access|(({_SOME}) )?({_FACTS}))",
+    rf"(there (is|are) )?(no|not enough|insufficient) ({_FACTS})",
+    r"((it|this|that|question|answer) )?(can not|could not) be (determined|answered|found|known)",
+    rf"((it|this|that|question|answer) )?(is )?not ({_STATED})",
+)
+
+_WORDS = {
+    "dont": "do not",
+    "doesnt": "does not",
+    "cant": "can not",
+    "cannot": "can not",
+    "couldnt": "could not",
+    "isnt": "is not",
+    "havent": "have not",
+    "im": "i am",
+    "a": "",
+    "an": "",
+    "the": "",
+}
+_COURTESY = (
+    "(well|hmm|oh|but|however|unfortunately|honestly|sorry|apologies|i apologi[sz]e|i am (sorry|afraid)"
+    "|as ai( language)?( model)?)"
+)
+_GOES_ON = (
+    "who|whom|whose|what|when|where|which|whether|if|how (many|much|old|long|far|tall|big|often|exactly)"
+    "|about|of|for|that|this|to|as|based|from|in|on|at|with|without|off|your|his|her|their|answer|question"
+    "|enough|any|anything|much|exactly|specific|additional|definitive|accurate|exact|further|current"
+)
+_HEDGE = (
+    "but|however|although|though|maybe|perhaps|probably|possibly"
+    "|i think|i believe|i guess|i would (say|guess)|my (best )?guess"
+)
+_FILLER = (
+    "i|think|believe|guess|would|say|it|is|was|be|may|might|could|that|answer|maybe|perhaps|probably|possibly"
+)
+
+_REFUSAL = re.compile(rf"({_COURTESY} )*({'|'.join(PHRASES)}) (?=$|({_GOES_ON}|{_HEDGE}) )")
+_HEDGED = re.compile(rf"\b({_HEDGE}) (({_FILLER}) )*")
+
+
+def is_refusal(text: str) -> bool:
+    """Return whether an answer, or its normal form, only says that it has no answer.
+
+    Examples
+    --------
+    >>> [is_refusal(text) for text in ("I don't know.", "i am not sure who wrote it", "Sorry, no idea")]
+    [True, True, True]
+    >>> [is_refusal(text) for text in ("I'm not sure, but I think Ana Velis", "Unknown", "")]
+    [False, False, False]
+    """
+    return _is_refusal(_plain_words(text))
+
+
+def _is_refusal(plain: str) -> bool:
+    opened = _REFUSAL.match(plain)
+    if not opened:
+        return False
+    hedged = _HEDGED.search(plain, opened.end())
+    named = plain[hedged.end() :] if hedged else ""
+    return not named or _is_refusal(named)
+
+
+def _plain_words(text: str) -> str:
+    """Lower-case words without contractions and articles, each followed by a blank."""
+    words = re.findall(r"\w+", re.sub("['’`]", "", text.casefold()))
+    return "".join(f"{word} " for word in (_WORDS.get(word, word) for word in words) if word)

@@ -1,8 +1,7 @@
-"""Is a prediction one of the references? The rules of spec.md, section 7, in their order.
+"""Grades predictions against references by rules on their words (spec.md, section 7).
 
-Texts are compared by their normal form. A rule only ever accepts, and a prediction is right if any
-rule accepts it against any reference; so neither the order of the references nor what was graded
-before plays a part.
+Texts are compared by their normal form. A rule can only accept, and a prediction is right if any rule accepts
+it against any reference; so the order of the references does not matter, nor what was graded before.
 """
 
 from __future__ import annotations
@@ -35,26 +34,14 @@ __all__ = [
 ]
 
 RULES = ("equality", "containment", "date", "fuzzy", "F1")
-"""The rules that are asked by default, in this order; "ROUGE-L" is the optional sixth."""
+"""The default rules, in this order; "ROUGE-L" is the optional sixth."""
 
 FUZZY_AT_LEAST, F1_ABOVE, ROUGE_ABOVE = 90.0, 0.5, 0.3
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Where the rules draw the line.
-
-    Parameters
-    ----------
-    fuzzy : float
-        Ratio (0 to 100) from which on two texts match.
-    fuzzy_above : bool
-        Whether it must be exceeded.
-    f1, rouge_l : float
-        To be exceeded.
-    numerals : bool
-        Whether fuzzy matching leaves texts with digits alone, and no rule but equality and dates rescues a
-        wrong value.
+    """Thresholds of the rules.
 
     Examples
     --------
@@ -63,34 +50,26 @@ class Thresholds:
     Grade(correct=True, rule='fuzzy')
     """
 
-    fuzzy: float = FUZZY_AT_LEAST
-    fuzzy_above: bool = False
-    f1: float = F1_ABOVE
-    rouge_l: float = ROUGE_ABOVE
-    numerals: bool = True
+    fuzzy: float = FUZZY_AT_LEAST  # minimum ratio (0 to 100) of two texts
+    fuzzy_above: bool = False  # whether the ratio must exceed it
+    f1: float = F1_ABOVE  # must be exceeded
+    rouge_l: float = ROUGE_ABOVE  # must be exceeded
+    numerals: bool = True  # fuzzy ignores texts with digits; a wrong value passes only equality and date
 
 
 @dataclass(frozen=True)
 class Grade:
-    """A verdict and its reason.
-
-    Parameters
-    ----------
-    correct : bool
-        Whether a prediction is right.
-    rule : str
-        The rule that accepted it; "none" if none did, "empty" if there was no text to accept.
-    """
+    """A verdict and its reason."""
 
     correct: bool
-    rule: str
+    rule: str  # the rule that accepted it; "none" if none did, "empty" if there was no text
 
 
 class Grader(Protocol):
-    """Whatever tells right answers from wrong ones."""
+    """Decides whether an answer is right."""
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return the verdict on `predictions`, of which one right one is enough."""
+        """Return the verdict on `predictions`; one right one is enough."""
         ...
 
 
@@ -100,28 +79,28 @@ class RuleGrader:
     In this order, each against every reference:
 
     - *equality*: the normal forms are equal, eras in either spelling ("753 BCE", "753 BC"; "AD 70", "70 CE");
-    - *containment*: the reference stands in the prediction as whole words, and no value is wrong;
-    - *date*: it does so once the prediction's dates are cut to the granularity of the reference: the
-      reference "1988" accepts any date in 1988, "April 30" that day in any year;
+    - *containment*: the prediction contains the reference as whole words, and no value is wrong;
+    - *date*: it does so once its dates are cut to the granularity of the reference: the reference "1988"
+      accepts any date in 1988, "April 30" that day in any year;
     - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
     - *F1*: SQuAD's F1 of their words is above 0.5, and no value is wrong;
     - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
 
     Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.qa.values`).
-    One is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that only
-    one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
+    A value is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that
+    only one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
     reference matches nothing.
 
     Parameters
     ----------
     rouge : bool
-        Whether ROUGE-L is asked as well.
+        Whether to use ROUGE-L, too.
     rules : sequence of str
-        Which of `RULES` are asked, in which order.
+        Which of `RULES` to use, in which order.
     thresholds : Thresholds, optional
-        Other ones than those above.
+        Other thresholds than those above.
     normal_form : callable
-        Text → normal form; another one than semcal's is for comparisons.
+        Text → normal form; another function than semcal's is for comparisons.
 
     Raises
     ------
@@ -151,16 +130,9 @@ class RuleGrader:
         self._accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return the verdict on `predictions`, of which one right one is enough.
+        """Return the verdict on `predictions`, the forms of one answer; one right form is enough.
 
-        Parameters
-        ----------
-        question : str
-            Not looked at by these rules.
-        predictions : sequence of str
-            One or several forms of the answer.
-        references : sequence of str
-            The right answers.
+        These rules do not use the question.
 
         Raises
         ------
@@ -196,11 +168,8 @@ def _check_texts(name: str, texts: Sequence[str]) -> None:
         raise InputError(f"{name} must be one or more texts in a list, got {shown(texts)}")
 
 
-# What the rules look at
-
-
 class _Text:
-    """A normal form, and what is read off it when a rule first asks."""
+    """A normal form, and what rules derive from it on first use."""
 
     def __init__(self, form: str) -> None:
         self.form = form
@@ -245,9 +214,6 @@ def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
     return _Text(one_era(form) if normal_form is default_normal_form else form)
 
 
-# The rules
-
-
 def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return prediction.form == reference.form
 
@@ -268,7 +234,7 @@ def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
 
 
 def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
-    """Roman-looking words that stand in both alike ("Malcolm X") are no numerals in question."""
+    """Fuzzy matching; a Roman-looking word that both texts share ("Malcolm X") is no numeral."""
     if at.numerals and (prediction.has_digit or reference.has_digit):
         return False
     alike = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
@@ -282,7 +248,7 @@ def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
 def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     lengths = len(prediction.words), len(reference.words)
     if 2 * min(lengths) <= at.f1 * sum(lengths):
-        return False  # not even if all of the shorter stood in the longer
+        return False  # even if the longer text contained all words of the shorter
     if _f1_of(prediction.counts, reference.counts) <= at.f1:
         return False
     return not (at.numerals and _wrong(prediction, reference))
@@ -290,14 +256,14 @@ def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
 
 def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     if _f1_of(prediction.counts, reference.counts) <= at.rouge_l:
-        return False  # no subsequence has more words in common than the texts
+        return False  # a common subsequence has at most as many words as the texts share
     if rouge_l(prediction.words, reference.words) <= at.rouge_l:
         return False
     return not (at.numerals and _wrong(prediction, reference))
 
 
 def _wrong(prediction: _Text, reference: _Text) -> bool:
-    """Whether they contradict each other, a date being met by its year, month or day of the month."""
+    """Whether they contradict each other; a date matches its year, month or day of the month."""
     return contradict(prediction.values, reference.values, finer=True)
 
 
@@ -311,16 +277,8 @@ _ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {
 }
 
 
-# Scores
-
-
 def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
-    """Return SQuAD's F1 between two sequences of words, in [0, 1].
-
-    Parameters
-    ----------
-    prediction, reference : sequence of str
-        The words of two normal forms.
+    """Return SQuAD's F1 between the words of two normal forms, in [0, 1].
 
     References
     ----------
@@ -341,14 +299,9 @@ def _f1_of(prediction: Counter[str], reference: Counter[str]) -> float:
 
 
 def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
-    """Return the ROUGE-L F-measure of two sequences of words, in [0, 1].
+    """Return the ROUGE-L F-measure of the words of two normal forms, in [0, 1].
 
     Twice the length of their longest common subsequence over their summed lengths; no stemming.
-
-    Parameters
-    ----------
-    prediction, reference : sequence of str
-        The words of two normal forms.
 
     References
     ----------
@@ -363,9 +316,6 @@ def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
     return 2 * common / (len(prediction) + len(reference)) if common else 0.0
 
 
-# Which members of a cluster are graded
-
-
 def members_to_grade(
     cluster: Sequence[int],
     *,
@@ -375,31 +325,24 @@ def members_to_grade(
     limit: int = 4,
     first: int | None = None,
 ) -> tuple[int, ...]:
-    """Return the members of a cluster that are graded: up to `limit`, drawn at random without replacement.
+    """Return the members of a cluster to grade, ascending: up to `limit`, at random without replacement.
 
-    Every member is ranked by a hash of (seed, question id, measure, member), so the draw depends on
-    nothing that came before it, nor on the order of the cluster.
+    Every member is ranked by a hash of (seed, question id, measure, member), so the draw depends neither on
+    earlier draws nor on the order of the cluster.
 
     Parameters
     ----------
     cluster : sequence of int
         Sample indices.
-    seed : int
-        The run's seed.
-    question_id : str
-        The question.
+    seed, question_id
+        The random seed of the run, and the question.
     measure : str, optional
-        Give it where each measure is to have a draw of its own; without it measures that choose the same
-        cluster grade the same members.
+        Gives each measure a draw of its own; without it measures that choose the same cluster grade the same
+        members.
     limit : int
-        How many at most.
+        Maximum number.
     first : int, optional
-        A member that is among them in any case.
-
-    Returns
-    -------
-    tuple of int
-        In ascending order.
+        A member that is always included.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What tells names apart: a letter ("Vitamin A"), a sign ("C#", "O+"), a Roman numeral ("Henry VIII").
+"""Letters, signs and Roman numerals that distinguish names: "Vitamin A", "C#", "O+", "Henry VIII".
 
 A normal form has neither case nor most punctuation, and must be its own normal form; so whether "a" is an
 article or a letter is decided by the words around it.
@@ -9,9 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from semcal.qa.vocabulary import MONTHS, STOP_WORDS
+from semcal.qa.figures import MONTHS
 
-__all__ = ["KEPT", "keep_signs", "read_names", "roman_value", "without_articles"]
+__all__ = ["KEPT", "STOP_WORDS", "keep_signs", "read_names", "roman_value", "without_articles"]
+
+_CLOSED_CLASSES = """
+a an the this that these those
+i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
+myself yourself himself herself itself ourselves themselves who whom whose which what
+am is are was were be been being do does did done has have had having
+can could may might must shall should will would
+and or nor but if than then so as because while although though unless until
+of in on at by for with from to into onto upon about against between through during before after
+above below under over within without along across behind beyond among around near per via
+not no there here when where why how both each either neither some any all such only also too very
+just again ever never
+"""
+
+STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
+"""Function words: the closed classes of grammar."""
 
 # Letters
 
@@ -33,8 +49,7 @@ def without_articles(words: Sequence[str]) -> list[str]:
     """Drop English articles, but not the letter A.
 
     An "a" is a letter after a word that letters follow ("hepatitis a virus"), before one that no article
-    stands before ("a or b"), before a key that ends the text ("sonata in a minor"), and where it ends the
-    text.
+    precedes ("a or b"), before a key at the end ("sonata in a minor"), and at the end of the text.
 
     Examples
     --------
@@ -56,7 +71,7 @@ def _is_letter(words: Sequence[str], i: int) -> bool:
 # Signs
 
 KEPT = {0xE000 + ord(sign): sign for sign in "+-#<>="}
-"""Characters for private use that stand for signs that are kept while punctuation is dropped."""
+"""Private-use characters that replace signs while punctuation is dropped."""
 _STAND_IN = {ord(sign): chr(code) for code, sign in KEPT.items()}
 _AT_END = re.compile(
     r"(?<!\w)(?=[0-9]*[^\W\d_])([^\W_]+)(\+{1,2}|#|-(?! (?:and|or|to) \w+-\w))(?![\w+#-])( \w)?"
@@ -65,12 +80,12 @@ _COMPARED = re.compile(r"(?<![^\W_])([^\W_]+[%°]?) ?([<>=]{1,2}) ?(?=[-.$£€�
 
 
 def keep_signs(text: str) -> str:
-    """Put characters of `KEPT` for the signs of a folded text that are part of its answer.
+    """Replace the signs of a folded text that are part of its answer by characters of `KEPT`.
 
     These are + and # at the end of a word with a letter ("c++", "ca2+"); a minus at the end of a letter, of
     "ab" or of a word with a digit ("o-", "no3-"), and of any word of two letters that no word follows ("cn-";
     but "pre-" and "al- amin" have a hyphen); and < > = between values, which means that a number or a single
-    letter stands on one side.
+    letter is on one side.
 
     Examples
     --------
@@ -133,8 +148,8 @@ def roman_value(word: str) -> str:
 def read_names(text: str) -> str:
     """Write "henry the 8th" as "henry viii".
 
-    The ordinal ends the text, or punctuation or "of" follows it. Before "the" stands a name: no month, no
-    day of the week, none of the little words of grammar, and no verb that an ordinal follows.
+    The ordinal ends the text, or punctuation or "of" follows it. Before "the" comes a name: no month, day of
+    the week, function word, or verb that an ordinal follows.
 
     Examples
     --------

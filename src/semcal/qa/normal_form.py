@@ -1,7 +1,7 @@
-"""The normal form of an answer (spec 5.3): what clustering and grading compare.
+"""The normal form of an answer (spec 5.3), which clustering and grading compare.
 
-Unicode is folded, numbers and dates are written in one way, then English articles and punctuation go as
-in SQuAD's evaluation, except inside numerals.
+Unicode is folded, numbers and dates are written in one way, then English articles and punctuation are dropped
+as in SQuAD's evaluation, except inside numerals.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 import unicodedata
 
 from semcal.qa.dates import leads_to_month, read_dates
-from semcal.qa.figures import CURRENCIES, are_groups, one_form, signed
+from semcal.qa.figures import CURRENCIES, any_word, are_groups, one_form, signed
 from semcal.qa.names import KEPT, keep_signs, read_names, without_articles
-from semcal.qa.numbers import NUMBER_WORDS, any_word, read_numbers
+from semcal.qa.numbers import NUMBER_WORDS, read_numbers
 from semcal.qa.values import values_differ
 
 __all__ = ["TEXT_RULES", "normal_form", "text_form", "values_differ"]
@@ -60,17 +60,9 @@ _LETTER_AND_HYPHEN = re.compile(r"(?<!\w)[^\W\d_]-$")
 
 
 def normal_form(text: str) -> str:
-    """Return the form under which two writings of one answer are equal.
+    """Return the form in which different spellings of one answer are equal.
 
-    Parameters
-    ----------
-    text : str
-        An answer, whole; it is not cut.
-
-    Returns
-    -------
-    str
-        Lower-case words with single blanks. Empty only if `text` is empty or blank.
+    The result is lower-case words with single blanks, and empty only if `text` is empty or blank.
 
     Notes
     -----
@@ -78,7 +70,7 @@ def normal_form(text: str) -> str:
     8601 at the granularity that they state; English articles and punctuation dropped, except inside
     numbers, ranges, fractions and times, and the signs that belong to a number, a comparison or the end of a
     word ("-7", "$5", "20%", "5 < 3", "C#"). Latin letters lose their diacritics. Where nothing would be left
-    ("The", "*") the folded text stays. Applying it twice changes nothing.
+    ("The", "*") the folded text is kept. Applying it twice changes nothing.
 
     References
     ----------
@@ -93,30 +85,18 @@ def normal_form(text: str) -> str:
     ('1939-1945', 'theresa may', '-7', 'a+')
     """
     folded = _folded(text)
-    while (form := _reduced(folded)) != folded:  # what dropped punctuation brought together is read again
+    while (form := _reduced(folded)) != folded:  # dropped punctuation may join numbers
         if form.isascii() and form.replace(" ", "").isalpha() and not _NUMBER.search(form):
-            break  # lower-case words without a number: nothing is left to do
+            break  # lower-case words without a number are final
         folded = _folded(form)
     return form
 
 
 def text_form(text: str) -> str:
-    """Return what the normal form would be if no number and no date were read: SQuAD's normalisation.
+    """Return the normal form without reading numbers and dates: SQuAD's normalisation.
 
-    Parameters
-    ----------
-    text : str
-        An answer, whole.
-
-    Returns
-    -------
-    str
-        Lower-case words without English articles and punctuation, which goes inside numbers as well. Empty
-        only if `text` is empty or blank.
-
-    References
-    ----------
-    As `normal_form`.
+    Lower-case words without English articles and punctuation, inside numbers too; empty only if `text` is
+    empty or blank. References as for `normal_form`.
 
     Examples
     --------
@@ -145,7 +125,7 @@ def _bare(text: str) -> str:
 
 
 def _remainder(folded: str) -> str:
-    """What stands for a text that is all articles and punctuation: "a" for "A.", "a+" for "A+"."""
+    """The form of a text that is all articles and punctuation: "a" for "A.", "a+" for "A+"."""
     return folded.strip(" .,;:!?'\"()[]") or folded
 
 
@@ -217,7 +197,7 @@ def _unspaced(numeral: str) -> str:
 
 
 def _between(text: str) -> str:
-    """Drop the punctuation of what stands beside numerals, which it leaves set apart from them."""
+    """Drop the punctuation of the text between numerals, and keep it apart from them."""
     if not text:
         return ""
     bare = text.translate(_DROPPED)

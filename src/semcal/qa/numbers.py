@@ -1,22 +1,19 @@
-"""English numbers in words, quantities and thousands separators, written as digits.
+"""Writes English number words, quantities and numbers with separators as digits.
 
 `read_numbers` works on folded text (lower case, single blanks, hyphens for dashes). It splits the text
-into words and the gaps between them, and at each number word asks a small grammar for the longest
-number that begins there; everything else is put back as it was. The words of one number are linked by
-a blank or a hyphen, after "thousand" and its like also by a comma.
+into words and the gaps between them, and at each number word a small grammar reads the longest number that
+begins there; everything else is left as it was. The words of one number are linked by a blank or a hyphen,
+after "thousand" and the like also by a comma.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from semcal.qa.figures import CURRENCIES, LARGEST_SCALE, SCALES, read_figures, shifted
+from semcal.qa.figures import CURRENCIES, LARGEST_SCALE, SCALES, any_word, read_figures, shifted
 
-__all__ = ["NUMBER_WORDS", "any_word", "read_numbers"]
-
-# Vocabulary
+__all__ = ["NUMBER_WORDS", "read_numbers"]
 
 _SMALL_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
@@ -44,36 +41,8 @@ NUMBER_WORDS = frozenset(
         *("hundred", "hundredth", "dozen", "half", "quarter", "minus", "negative"),
     ]
 )
-"""Words with which a number can begin; without one of them and without a digit a text holds no number."""
+"""Words with which a number can begin; a text without one of them and without a digit holds no number."""
 
-
-def any_word(words: Iterable[str]) -> str:
-    """A pattern of any of these words, written letter by letter, so that each letter is looked at once.
-
-    Examples
-    --------
-    >>> any_word(["six", "sixty", "ten"])
-    '(?:six(?:ty)?|ten)'
-    """
-    rests: dict[str, list[str]] = {}
-    for word in sorted(filter(None, words)):
-        rests.setdefault(word[0], []).append(word[1:])
-    return _either([re.escape(first) + _endings(rest) for first, rest in rests.items()])
-
-
-def _endings(rests: Sequence[str]) -> str:
-    """What may follow a letter; nothing, too, where a word is over."""
-    further = any_word(rests) if any(rests) else ""
-    if all(rests):
-        return further.removeprefix("(?:").removesuffix(")") if "|" not in further else further
-    return f"{further}?" if further else ""
-
-
-def _either(patterns: Sequence[str]) -> str:
-    return f"(?:{'|'.join(patterns)})"
-
-
-# Patterns
 
 _WORD = re.compile(r"([0-9]+(?:\.[0-9]+)?|[^\W\d_]+)")
 _PERCENT = re.compile(r"(?<=[0-9])[ -]?(?:%|per[ -]?cent\b)")
@@ -108,7 +77,7 @@ class _Whole(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A number as it will be written, and the index of the word after it."""
+    """A number as text, and the index of the word after it."""
 
     text: str
     end: int
@@ -117,16 +86,8 @@ class _Found(NamedTuple):
 def read_numbers(text: str) -> str:
     """Write the numbers of a folded text as digits.
 
-    Parameters
-    ----------
-    text : str
-        In lower case, with single blanks and with "-" for every dash.
-
-    Returns
-    -------
-    str
-        The text with thousands separators removed, number words and quantities as digits, ordinals as
-        "21st", decades as "1960s", percentages as "20%".
+    Thousands separators go, number words and quantities become digits, ordinals "21st", decades "1960s",
+    percentages "20%".
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The chat that a question is asked in, and the same as plain text (spec.md, section 9)."""
+"""The chat that asks a question, and its plain text (spec.md, section 9)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from semcal.errors import InputError
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 __all__ = ["SYSTEM_MESSAGE", "Turn", "answer_turn", "chat", "plain_text", "user_turn"]
 
@@ -15,20 +15,12 @@ SYSTEM_MESSAGE = (
     "Answer each question with the bare answer only: as few words as possible, no explanation, "
     "ending in a full stop."
 )
-"""What the model is asked for before anything else."""
+"""The default system message."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One message of a chat.
-
-    Parameters
-    ----------
-    role : {"system", "user", "assistant"}
-        Who speaks.
-    content : str
-        What is said.
-    """
+    """One message of a chat."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -49,7 +41,7 @@ def user_turn(question: Question) -> Turn:
 
 
 def answer_turn(answer: str) -> Turn:
-    """Return the turn that gives `answer`, ending in exactly one full stop of its own.
+    """Return the turn that gives `answer`, with one full stop at its end.
 
     Examples
     --------
@@ -71,13 +63,13 @@ def chat(
     Parameters
     ----------
     question : Question or str
-        What is asked.
+        The question.
     few_shot : sequence of Question
         Examples, each answered with its first reference; the same for every question of a data set.
     context : str, optional
         The passage, for a question given as a text.
     system : str or None
-        The system message; None leaves it out (some models know no such role).
+        The system message; None omits it (some models have no such role).
 
     Raises
     ------
@@ -109,11 +101,8 @@ def chat(
 def plain_text(turns: Sequence[Turn]) -> str:
     """Return a chat as plain text, for models without a chat template.
 
-    Parameters
-    ----------
-    turns : sequence of Turn
-        A chat. Where it ends in the user's turn, the text ends in "Answer:", to be gone on with by a
-        blank and the answer; where it ends in an answer, the text of the chat before it is its prefix.
+    A chat that ends in the user's turn ends in "Answer:", to be continued by a blank and the answer; the text
+    of a chat that ends in an answer begins with the text of the chat before it.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Rows of any file or hub data set, as `Row | RowError`, one at a time (spec.md, section 9).
 
-A row that cannot be read is reported with its number and the rest goes on; what makes the whole
-source unreadable (no such file, a broken archive, a hub out of reach) is an `InputError`.
+A row that cannot be read is reported with its number and reading goes on; a source that cannot be read at
+all (no such file, a broken archive, a hub out of reach) is an `InputError`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
-from semcal.qa.columns import Tell
-from semcal.qa.delimited import read_delimited
-from semcal.qa.parquet import read_parquet
+from semcal.qa.columns import Notify
+from semcal.qa.tables import read_delimited, read_parquet
 from semcal.records import Row, read_rows, row_of
 from semcal.records.kinds import check_ending, check_start
 from semcal.records.parsing import parse
@@ -33,29 +32,19 @@ FORMATS = {
     "tsv": (".tsv",),
     "parquet": (".parquet",),
 }
-"""Names of the formats that are read, with the file endings that mean them (.gz may follow)."""
+"""Formats with their file endings (.gz may follow)."""
 
-#: Characters of the longest file that is read in one piece, as a list in JSON has to be.
+#: Maximum characters of a file that is read in one piece, as a JSON list has to be.
 LARGEST = 500_000_000
 
 
 @dataclass(frozen=True)
 class HubDataset:
-    """Where a data set lies on the Hugging Face hub, and what its columns are called there.
+    """A data set on the Hugging Face hub."""
 
-    Parameters
-    ----------
-    path : str
-        "owner/name" on the hub.
-    subset : str or None
-        Its configuration, where it has several.
-    columns : mapping of str to str
-        Our name of a column → the data set's.
-    """
-
-    path: str
-    subset: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    path: str  # owner/name
+    subset: str | None = None  # its configuration, where it has several
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # our name → the data set's
 
 
 BUILT_IN = {
@@ -69,12 +58,12 @@ BUILT_IN = {
 
 
 def find_format(path: Path) -> str:
-    """Return the format that the ending of `path` means; a name without one means JSON Lines.
+    """Return the format of a file from its ending; without one it is JSON Lines.
 
     Raises
     ------
     InputError
-        If the ending is none of those known, or that of a spreadsheet, an archive or the like.
+        If the ending is unknown, or that of a spreadsheet, an archive or the like.
 
     Examples
     --------
@@ -93,27 +82,23 @@ def find_format(path: Path) -> str:
 
 
 def read_source_rows(
-    source: str | Path, *, format: str | None = None, names: Collection[str] = (), tell: Tell | None = None
+    source: str | Path,
+    *,
+    format: str | None = None,
+    names: Collection[str] = (),
+    notify: Notify | None = None,
 ) -> Iterator[Row | RowError]:
-    """Yield the rows of a local file.
+    """Yield the rows of a local file, or of JSON Lines on standard input ("-").
 
-    Parameters
-    ----------
-    source : str or Path
-        A file, or "-" for JSON Lines on standard input.
-    format : str, optional
-        One of `FORMATS`; by default the file's ending decides.
-    names : collection of str
-        Names of columns, in lower case, by which the delimiter of CSV is known.
-    tell : callable, optional
-        Is told what was found out about the file.
+    The ending decides the `format`, one of `FORMATS`, if none is given. The delimiter of CSV is found from
+    `names`, known names of columns in lower case; `notify` is called with notes about the file.
 
     Raises
     ------
     InputError
-        If the file does not exist, is broken as a whole, or is of no known format.
+        If the file does not exist, is damaged as a whole, or has an unknown format.
     UsageError
-        If `format` is none of those known.
+        If `format` is unknown.
     MissingExtraError
         For Parquet without pyarrow.
     """
@@ -138,14 +123,14 @@ def read_source_rows(
         else:
             with _text(path) as handle:
                 usual = "\t" if form == "tsv" else ","
-                yield from read_delimited(handle, path, usual=usual, names=names, tell=tell)
+                yield from read_delimited(handle, path, usual=usual, names=names, notify=notify)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is damaged ({error}); make or fetch it again") from error
 
 
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
-    """Open text, gzipped or not; bytes that are not UTF-8 become lone surrogates, to be reported by row."""
+    """Open text, gzipped or not; bytes that are not UTF-8 become lone surrogates, reported by row."""
     zipped = path.suffix.lower() == ".gz"
     with path.open("rb") as handle:
         if not zipped:
@@ -203,7 +188,7 @@ def _squad(articles: list[Any], odd: bool) -> Iterator[Row | RowError]:
 
 
 def _children(parent: Any, key: str) -> list[Any]:
-    """The list under `key`; [None] where there is none, so that it is reported as one bad row."""
+    """The list under `key`; [None] if there is none, which is reported as one bad row."""
     found = parent.get(key) if type(parent) is dict else None  # and not one with a key twice
     return found if isinstance(found, list) else [None]
 
@@ -220,16 +205,9 @@ def _squad_answers(answers: Any) -> Any:
 def read_hub_rows(
     dataset: HubDataset, *, split: str = "train", names: Collection[str] = ()
 ) -> Iterator[Row | RowError]:
-    """Yield the rows of a data set on the Hugging Face hub, numbered from 1.
+    """Yield the rows of a split of a data set on the Hugging Face hub, numbered from 1.
 
-    Parameters
-    ----------
-    dataset : HubDataset
-        Which one.
-    split : str
-        Its split, as the hub calls it: "train", "validation".
-    names : collection of str
-        The columns that are read, in lower case; those of `dataset.columns` are read as well.
+    Only the columns `names` (in lower case) and those of `dataset.columns` are read.
 
     Raises
     ------

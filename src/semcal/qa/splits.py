@@ -1,51 +1,67 @@
-"""Calibration-train, validation, test and few-shot questions that share nothing (spec.md, section 9).
+"""Splits questions into disjoint calibration-train, validation, test and few-shot sets (spec.md, section 9).
 
 Questions on one passage, or with one value in the field `group`, are a group, and no two parts share one.
 Every group is ranked by a hash of (seed, normalised question and passage) of its alphabetically first
 question, and every question within it by its own, so a split depends neither on the order of the rows nor
-on their ids, and growing one split leaves the earlier ones as they were. The order is few-shot, test,
+on their ids, and growing one split leaves the earlier ones unchanged. The order is few-shot, test,
 validation, calibration-train.
+
+Near-duplicates in different parts are found without comparing all pairs. Two questions without passages are
+near-duplicates if they have the same words, in any order, except for function words ("What's X?", "What is
+the X?") and at most one word spelt differently: one that begins with the same three letters, holds no digit,
+and has a rapidfuzz ratio of at least 85 with the other.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from semcal.errors import InputError, SemcalWarning
-from semcal.qa.datasets import Question
-from semcal.qa.groups import group_labels, group_ties, passage_key
-from semcal.qa.near_duplicates import near_duplicates, words
+from rapidfuzz.fuzz import ratio
 
-__all__ = ["SplitSizes", "Splits", "question_key", "split_questions", "warn_of_near_duplicates"]
+from semcal.errors import InputError, SemcalWarning
+from semcal.qa.questions import Question, group_labels, group_ties, passage_key
+
+__all__ = [
+    "SplitSizes",
+    "Splits",
+    "near_duplicates",
+    "question_key",
+    "split_questions",
+    "warn_of_near_duplicates",
+    "words",
+]
 
 Group = list[Question]
 
 FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4
+#: Words that do not change what is asked; the rest of a contraction ("what's") is one.
+FUNCTION_WORDS = frozenset(
+    {
+        *("a", "an", "the", "this", "that", "there", "of", "in", "on", "at", "to", "for", "by"),
+        *("is", "are", "was", "were", "be", "been", "am", "do", "does", "did", "has", "have", "had"),
+        *("will", "would", "s", "re", "ve", "ll", "d", "m"),
+    }
+)
+#: Minimum ratio of two spellings of a word.
+SPELLING = 85.0
+_NOT = re.compile(r"\b(ca|wo|[a-z]+)n['’]t\b")
+_IRREGULAR = {"ca": "can", "wo": "will"}
 
 
 @dataclass(frozen=True)
 class SplitSizes:
-    """How many questions each split gets; the defaults are the paper's.
+    """The number of questions of each split; the defaults are the paper's."""
 
-    Parameters
-    ----------
-    calibration_train : int or None
-        For the fit; None takes all that the other splits leave.
-    validation : int
-        For the selection.
-    test : int
-        For the evaluation.
-    few_shot : int or None
-        Examples in every prompt; None is 10 closed book, 4 open book.
-    """
-
-    calibration_train: int | None = 60_000
-    validation: int = 2_000
-    test: int = 2_000
-    few_shot: int | None = None
+    calibration_train: int | None = 60_000  # for the fit; None takes all that the other splits leave
+    validation: int = 2_000  # for the selection
+    test: int = 2_000  # for the evaluation
+    few_shot: int | None = None  # examples in every prompt; None is 10 closed book, 4 open book
 
     def __post_init__(self) -> None:
         for name, size in vars(self).items():
@@ -55,33 +71,81 @@ class SplitSizes:
 
 @dataclass(frozen=True)
 class Splits:
-    """Four sets of questions, disjoint by id, by normalised question with its passage, and by group.
-
-    Parameters
-    ----------
-    calibration_train, validation, test, few_shot : tuple of Question
-        The splits.
-    repeated : int
-        Questions left out because they ask what another one asks.
-    parted : int
-        Questions left out because the rest of their group is in a part that has no room for them; few-shot
-        examples are each of another group.
-    near : tuple of (str, str)
-        Ids of questions in different parts that ask the same in nearly the same words
-        (:mod:`semcal.qa.near_duplicates`); they are left where they are.
-    """
+    """Four sets of questions, disjoint by id, by normalised question with its passage, and by group."""
 
     calibration_train: tuple[Question, ...]
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
     few_shot: tuple[Question, ...]
-    repeated: int
+    repeated: int  # questions left out because they repeat another one
+    #: Questions left out because the rest of their group is in a part that has no room for them; few-shot
+    #: examples are each of another group.
     parted: int = 0
+    #: Ids of near-duplicates in different parts; they are left where they are.
     near: tuple[tuple[str, str], ...] = ()
 
 
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without punctuation.
+
+    Examples
+    --------
+    >>> words("Who  wrote “Moonfleet”?")
+    ['who', 'wrote', 'moonfleet']
+    """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(" " if unicodedata.category(c)[0] in "PSZC" else c for c in text).split()
+
+
+def _content(question: str) -> list[str]:
+    """The content words of a question, contractions written out; all words if it has no others."""
+    text = _NOT.sub(lambda found: f"{_IRREGULAR.get(found[1], found[1])} not", question.casefold())
+    every = words(text)
+    return [word for word in every if word not in FUNCTION_WORDS] or every
+
+
+def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
+    """Return the ids of near-duplicates in different parts, that of the earlier part first.
+
+    Questions with a passage are ignored: the same words with another passage are another question.
+
+    Examples
+    --------
+    >>> train = [Question("1", "What's the capital of Freedonia?"), Question("2", "Who found it in 1901?")]
+    >>> test = [Question("3", "What is the capital of Fredonia?"), Question("4", "Who found it in 1902?")]
+    >>> near_duplicates({"train": train, "test": test})
+    (('1', '3'),)
+    """
+    seen: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
+    found: dict[tuple[str, str], None] = {}
+    for number, questions in enumerate(parts.values()):
+        for question in questions:
+            if question.context is not None:
+                continue
+            for key, odd in dict.fromkeys(_keys(_content(question.question))):
+                for before, id, other in seen[key]:
+                    if before != number and (odd == other or ratio(odd, other) >= SPELLING):
+                        found[id, question.id] = None
+                seen[key].append((number, question.id, odd))
+    return tuple(found)
+
+
+def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
+    """Keys that near-duplicates share, each with the word that may differ.
+
+    Words in any order are represented by the sum of their hashes: a question can have thousands of words.
+    """
+    every = sum(map(hash, content))
+    yield (every, ""), ""
+    if len(content) < 3:
+        return
+    for word in content:
+        if len(word) > 3 and not any(map(str.isdigit, word)):
+            yield (every - hash(word), word[:3]), word
+
+
 def question_key(question: Question) -> str:
-    """Return what two questions share exactly if they ask the same: words without case and punctuation.
+    """Return a key that equal questions share: words without case and punctuation, and the passage.
 
     Examples
     --------
@@ -109,16 +173,12 @@ def split_questions(
     questions : iterable of Question
         The pool. Few-shot examples come from it and are used nowhere else.
     test_questions : iterable of Question, optional
-        Where the data set has a test or development part of its own: the test split is drawn from it, and
-        what it asks is taken out of the pool, with all questions of the same groups.
+        The test or development part of the data set, if it has one: the test split is drawn from it, and its
+        questions are removed from the pool, with all questions of the same groups.
     sizes : SplitSizes, optional
-        How many of each; by default the paper's.
+        By default the paper's.
     seed : int
-        Another seed draws other splits. It is no run's seed: all runs and methods share their splits.
-
-    Returns
-    -------
-    Splits
+        Random seed of the splits, not that of a run: all runs and methods share their splits.
 
     Raises
     ------
@@ -176,7 +236,7 @@ def split_questions(
 
 
 def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int = 3) -> None:
-    """Say how many near-duplicates are in different parts, and name the first."""
+    """Warn of near-duplicates in different parts, naming the first."""
     if pairs:
         shown = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
         many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
@@ -192,7 +252,7 @@ def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int
 def _grouped(
     ranked: Mapping[str, Question], ranked_test: Mapping[str, Question], seed: int
 ) -> tuple[list[Group], list[Group]]:
-    """The groups of the pool, without those that the test questions have as well, and those of these."""
+    """The groups of the pool, without those shared with the test questions, and the groups of these."""
     keys = [*ranked, *ranked_test]
     questions = [*ranked.values(), *ranked_test.values()]
     found: dict[int, list[int]] = {}
@@ -210,9 +270,7 @@ def _grouped(
 def _taken(
     groups: Iterator[Group], size: int | None, *, a_group: int | None = None
 ) -> tuple[tuple[Question, ...], int]:
-    """The next groups until there are `size` questions, at most so many of each, all without a size; and how
-    many of these groups' questions are left out.
-    """
+    """The next `size` questions (all if None), at most `a_group` of each group, and how many are left out."""
     found: Group = []
     seen = 0
     while size is None or len(found) < size:
@@ -225,7 +283,7 @@ def _taken(
 
 
 def _check_left(parts: Mapping[str, Sequence[Question]], wanted: Mapping[str, int]) -> None:
-    """Refuse parts that have fewer questions than were asked for, for want of groups."""
+    """Refuse parts that have fewer questions than requested, because groups ran out."""
     for name, size in wanted.items():
         if len(parts[name]) < size:
             raise InputError(
@@ -246,7 +304,7 @@ def _check(questions: Sequence[Question]) -> None:
 
 
 def _ranked(questions: Sequence[Question], seed: int) -> dict[str, Question]:
-    """One question per key, in the order of their hashes; of several the one with the smallest id."""
+    """One question per key, in the order of their hashes; of equals the one with the smallest id."""
     unique: dict[str, Question] = {}
     for question in questions:
         key = question_key(question)

@@ -1,7 +1,6 @@
-"""Which tokens of an answer carry its content: stop words, punctuation and end of turn, or content.
+"""Classes of an answer's tokens: stop word, punctuation, end of turn, content.
 
-For the question whether a fit spends itself on filler: losses and temperatures by class of token
-(analyses.md, claims).
+They show whether a fit is dominated by filler: losses and temperatures by class of token.
 """
 
 from __future__ import annotations
@@ -15,35 +14,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.errors import InputError
-from semcal.qa.vocabulary import STOP_WORDS
+from semcal.qa.names import STOP_WORDS
 
 __all__ = ["STOP_WORDS", "TOKEN_CLASSES", "ClassMean", "by_token_class", "token_classes"]
 
 TOKEN_CLASSES = ("stop word", "punctuation", "end of turn", "content")
 
-#: How tokenizers write the blank before a word: SentencePiece, byte-level BPE.
+#: Blanks as tokenizers write them: SentencePiece, byte-level BPE.
 _BLANKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
 
 
 def token_classes(tokens: Sequence[str], *, end_of_turn: Sequence[bool] | None = None) -> list[str]:
     """Classify the tokens of one answer.
 
-    A word is what stands between blanks and punctuation, however many tokens it is cut into; all of them
-    are stop words or none is, so that "the" in "the|ory" is content. A token of blanks alone goes with
-    punctuation, and one that holds a letter or digit beside punctuation ("'s", "3.") with the word.
-
-    Parameters
-    ----------
-    tokens : sequence of str
-        In order, as text with their blanks (decoded one by one) or as the tokenizer writes them ("▁the",
-        "Ġthe").
-    end_of_turn : sequence of bool, optional
-        Which tokens end the turn; none by default.
-
-    Returns
-    -------
-    list of str
-        One of `TOKEN_CLASSES` for each token.
+    All tokens of a word (the text between blanks and punctuation) have one class, so "the" in "the|ory" is
+    content. A token of blanks alone counts as punctuation, and one with a letter or digit beside punctuation
+    ("'s", "3.") belongs to the word. Tokens are text with their blanks (decoded one by one) or as the
+    tokenizer writes them ("▁the", "Ġthe").
 
     Examples
     --------
@@ -84,32 +71,19 @@ def _is_of_word(character: str) -> bool:
 
 
 def _letters(token: str) -> str:
-    """What is neither punctuation nor blank, in lower case."""
+    """The characters that are neither punctuation nor blank, in lower case."""
     return "".join(filter(_is_of_word, token.translate(_BLANKS))).casefold()
 
 
 @dataclass(frozen=True)
 class ClassMean:
-    """A quantity over the tokens of one class.
-
-    Attributes
-    ----------
-    token_class : str
-    n : int
-        Tokens.
-    share : float
-        Of all tokens.
-    mean : float
-        NaN for a class without tokens.
-    share_of_sum : float
-        Of the quantity's sum over all tokens; NaN where that is 0.
-    """
+    """A quantity over the tokens of one class."""
 
     token_class: str
-    n: int
-    share: float
-    mean: float
-    share_of_sum: float
+    n: int  # tokens
+    share: float  # of all tokens
+    mean: float  # NaN for a class without tokens
+    share_of_sum: float  # of the quantity's sum over all tokens; NaN where that is 0
 
     def row(self) -> dict[str, Any]:
         """Return it as a row of a table."""
@@ -119,17 +93,8 @@ class ClassMean:
 def by_token_class(classes: Sequence[str], values: ArrayLike) -> Mapping[str, ClassMean]:
     """Mean of a quantity (a loss, a temperature) over the tokens of each class.
 
-    Parameters
-    ----------
-    classes : sequence of N str
-        From `token_classes`, answer after answer.
-    values : array_like of float, shape (N,)
-        One value a token.
-
-    Returns
-    -------
-    mapping of str to ClassMean
-        In the order of `TOKEN_CLASSES`.
+    `classes` come from `token_classes`, answer after answer, with one of `values` (N,) for each token; the
+    result is in the order of `TOKEN_CLASSES`.
 
     Raises
     ------

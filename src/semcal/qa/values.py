@@ -1,7 +1,7 @@
-"""What a normal form states that another may contradict: numbers, dates, eras, naming letters, signs.
+"""Values in a normal form that another may contradict: numbers, dates, eras, naming letters, signs.
 
-One comparison for grading, where a wrong value is not rescued by the words around it, and for clustering,
-where different values are different meanings.
+Grading and clustering share this comparison: a wrong value makes an answer wrong whatever its other words,
+and different values are different meanings.
 """
 
 from __future__ import annotations
@@ -13,39 +13,25 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from semcal.qa.figures import CURRENCIES, UNITS
-from semcal.qa.names import roman_value
-from semcal.qa.vocabulary import MONTHS, STOP_WORDS
+from semcal.qa.figures import CURRENCIES, MONTHS, UNITS
+from semcal.qa.names import STOP_WORDS, roman_value
 
 __all__ = ["Values", "contradict", "month_and_day", "one_era", "values_differ", "values_of"]
 
 
 class Values(NamedTuple):
-    """What a normal form states.
+    """The values that a normal form states.
 
-    Attributes
-    ----------
-    numbers : Counter of str
-        Numbers, dates and Roman numerals by value: "8th", "viii", "$8" and "8.0" are "8". A number before
-        Christ ends in " bc", a day of a month is "--12-19", what is no plain number stands as it is ("f-16").
-    names : Counter of str
-        Single letters, and words that end in a sign ("c#", "ab-").
-    marks : frozenset of str
-        Currencies, "%" and "°".
-    relations : frozenset of str
-        "<" and ">", with "=" where it stands beside them.
-    units : frozenset of str
-        What numbers are counted in: units in one spelling each, scales of temperature, kinds of clock.
-    words : frozenset of str
-        All words.
+    Numbers, dates and Roman numerals count by value: "8th", "viii", "$8" and "8.0" are "8". A number BC ends
+    in " bc", a day of a month is "--12-19", and what is no plain number is kept as it is ("f-16").
     """
 
     numbers: Counter[str]
-    names: Counter[str]
-    marks: frozenset[str]
-    relations: frozenset[str]
-    units: frozenset[str]
-    words: frozenset[str]
+    names: Counter[str]  # single letters, and words that end in a sign ("c#", "ab-")
+    marks: frozenset[str]  # currencies, "%" and "°"
+    relations: frozenset[str]  # "<" and ">", also with "="
+    units: frozenset[str]  # units in one spelling each, temperature scales, 12-hour or 24-hour clock
+    words: frozenset[str]  # all words
 
 
 _DIGIT = re.compile(r"[0-9]")
@@ -56,8 +42,8 @@ _PLAIN = re.compile(
     rf"(-?)[{CURRENCIES}]?(-?)([0-9]+(?:\.[0-9]+)?|[0-9]+/0*[1-9][0-9]*)(%|°[a-z]?|st|nd|rd|th)?"
 )
 _NONE: frozenset[str] = frozenset()
-_LONGEST = 400  # digits that are compared by value
-_MOST = 100  # numbers in each of two texts that are looked at one by one
+_LONGEST = 400  # maximum digits of a number compared by value
+_MOST = 100  # maximum numbers in two texts that are compared pair by pair
 _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
@@ -75,7 +61,7 @@ _MIXED = re.compile(r"[a-z]*([0-9]+(?:\.[0-9]+)?)(?!s$)[a-z]*")
 
 @lru_cache(maxsize=1 << 16)
 def values_of(form: str) -> Values:
-    """Return what a normal form states.
+    """Return the values that a normal form states.
 
     Examples
     --------
@@ -101,7 +87,7 @@ def values_of(form: str) -> Values:
 
 
 def one_era(form: str) -> str:
-    """Write the eras of a normal form in one spelling each, after the year.
+    """Write the eras of a normal form as "bc" and "ad", after the year.
 
     Examples
     --------
@@ -143,7 +129,7 @@ def _units(words: Sequence[str]) -> Iterator[str]:
 
 
 def _day(words: Sequence[str], i: int, day: str) -> str:
-    """ "--12-19" of the 19 beside a month, as ISO 8601 once wrote it; "" where there is no month."""
+    """ "--12-19" for a 19 beside a month (ISO 8601:2000); "" if there is no month."""
     after = i + 2 if words[i + 1 : i + 2] == ["of"] else i + 1
     for beside in (words[after : after + 1], words[i - 1 : i] if i else []):
         if beside and beside[0] in MONTHS:
@@ -160,7 +146,7 @@ def _era(words: Sequence[str], i: int) -> str:
 
 
 def _canonical(word: str) -> str:
-    """A plain number without sign of currency, ordinal ending and idle zeros; anything else as it is."""
+    """A plain number without currency sign, ordinal ending and trailing zeros; anything else unchanged."""
     found = _PLAIN.fullmatch(word) if len(word) < _LONGEST else None
     if not found:
         return word
@@ -176,16 +162,10 @@ def _is_name(word: str) -> bool:
 
 
 def contradict(one: Values, other: Values, *, finer: bool = False, coarser: bool = False) -> bool:
-    """Say whether each states a number, letter, sign or mark that the other lacks.
+    """Return whether each states a number, letter, sign or mark that the other lacks.
 
-    What only one of them states is no contradiction.
-
-    Parameters
-    ----------
-    one, other : Values
-    finer, coarser : bool
-        Whether a date of `one` meets a coarser or a finer one of `other`: 1988-12-19 is finer than 1988 and
-        19 December.
+    What only one of them states is no contradiction. With `finer` (`coarser`) a date of `one` may match a
+    coarser (finer) one of `other`: 1988-12-19 is finer than 1988 and 19 December.
 
     Examples
     --------
@@ -218,7 +198,7 @@ def _names_differ(one: Values, other: Values) -> bool:
 
 
 def _are_initials(names: Counter[str], words: frozenset[str]) -> bool:
-    """Whether each of these letters may stand for a word: the f of "john f marsh" for "fitzroy"."""
+    """Whether each of these letters may abbreviate a word: the f of "john f marsh" for "fitzroy"."""
     first = {word[0] for word in words if len(word) > 2 and word not in STOP_WORDS}
     return all(name in first for name in names)
 
@@ -239,7 +219,7 @@ def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coar
         return True
     for number in extra[:]:
         for n in missing:
-            if _meet(number, n) or (finer and _is_finer(number, n)) or (coarser and _is_finer(n, number)):
+            if _match(number, n) or (finer and _is_finer(number, n)) or (coarser and _is_finer(n, number)):
                 extra.remove(number)
                 missing.remove(n)
                 break
@@ -256,8 +236,8 @@ def _take_ranges(numbers: Counter[str], others: Counter[str]) -> None:
             others.subtract(ends)
 
 
-def _meet(one: str, other: str) -> bool:
-    """Whether two numbers written differently may be one."""
+def _match(one: str, other: str) -> bool:
+    """Whether two numbers written differently may be equal."""
     return _reads_as(one, other) or _reads_as(other, one)
 
 
@@ -301,16 +281,11 @@ def month_and_day(form: str) -> tuple[str, str] | None:
 
 
 def values_differ(a: str, b: str) -> bool:
-    """Say whether two normal forms state different values, and so cannot mean the same.
+    """Return whether two normal forms state different values, and so cannot mean the same.
 
-    Each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign that the
-    other lacks. Nothing is said of amounts in other units (5 km, 5000 m). Where both are wholly
-    a date, one differs from another of other granularity (1988 is not 1988-12); among words it does not.
-
-    Parameters
-    ----------
-    a, b : str
-        Normal forms.
+    They do if each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign
+    that the other lacks. Amounts in different units (5 km, 5000 m) are not compared. Two forms that are only
+    a date differ if their granularity differs (1988, 1988-12); among other words such dates do not.
 
     Examples
     --------

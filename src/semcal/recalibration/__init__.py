@@ -1,6 +1,6 @@
 """Recalibrators of token distributions (spec section 6): Base, SE, TS, ATS and Platt, and their fits.
 
-Imports are lazy: what a name stands for (`places`) is asked by processes that need no torch.
+Imports are lazy, so that processes without torch can check the size of a calibration set.
 """
 
 from __future__ import annotations
@@ -10,118 +10,67 @@ from typing import TYPE_CHECKING, Any
 from semcal.lazy import attribute
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
-    from semcal.recalibration.enough import check_enough, warn_if_few
-    from semcal.recalibration.exact import Certificate
-    from semcal.recalibration.greedy import Greedy
-    from semcal.recalibration.identity import fingerprint, single_temperature, solver_of, temperature_of
-    from semcal.recalibration.one_pass import PAPER_LOSSES, TemperatureFit, fit_temperatures
-    from semcal.recalibration.partitions import log_partitions, log_probs_at
-    from semcal.recalibration.platt import Platt
-    from semcal.recalibration.provenance import Provenance
-    from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
-    from semcal.recalibration.schedule import GradientSteps, Schedule, paper_schedule
-    from semcal.recalibration.sequences import inverse_temperatures
-    from semcal.recalibration.sgd import Training, Watch, fit_ats, fit_platt, fit_ts
-    from semcal.recalibration.suffixes import Head, Suffixes
-    from semcal.recalibration.tables import Tables, tabulate
-    from semcal.recalibration.temperature import (
-        SE,
-        Base,
-        GridTemperature,
-        Recalibrator,
-        Temperature,
-        TemperatureScaling,
-    )
-    from semcal.recalibration.training_store import TrainingStore
+    from semcal.recalibration.attentive import ATS as ATS
+    from semcal.recalibration.attentive import AnyRecalibrator as AnyRecalibrator
+    from semcal.recalibration.attentive import BlockShape as BlockShape
+    from semcal.recalibration.attentive import fingerprint as fingerprint
+    from semcal.recalibration.attentive import inverse_temperatures as inverse_temperatures
+    from semcal.recalibration.exact_fit import PAPER_LOSSES as PAPER_LOSSES
+    from semcal.recalibration.exact_fit import TemperatureFit as TemperatureFit
+    from semcal.recalibration.exact_fit import fit_temperatures as fit_temperatures
+    from semcal.recalibration.features import CalibrationFeatures as CalibrationFeatures
+    from semcal.recalibration.features import Head as Head
+    from semcal.recalibration.log_partition_table import LogPartitionTable as LogPartitionTable
+    from semcal.recalibration.log_partition_table import tabulate as tabulate
+    from semcal.recalibration.losses import Certificate as Certificate
+    from semcal.recalibration.partitions import log_partitions as log_partitions
+    from semcal.recalibration.partitions import log_probs_at as log_probs_at
+    from semcal.recalibration.platt import Platt as Platt
+    from semcal.recalibration.provenance import Provenance as Provenance
+    from semcal.recalibration.provenance import check_enough as check_enough
+    from semcal.recalibration.provenance import warn_if_few as warn_if_few
+    from semcal.recalibration.saving import Fitted as Fitted
+    from semcal.recalibration.saving import from_pretrained as from_pretrained
+    from semcal.recalibration.saving import save_pretrained as save_pretrained
+    from semcal.recalibration.schedule import GradientSteps as GradientSteps
+    from semcal.recalibration.schedule import Schedule as Schedule
+    from semcal.recalibration.schedule import paper_schedule as paper_schedule
+    from semcal.recalibration.temperature import SE as SE
+    from semcal.recalibration.temperature import Base as Base
+    from semcal.recalibration.temperature import Greedy as Greedy
+    from semcal.recalibration.temperature import GridTemperature as GridTemperature
+    from semcal.recalibration.temperature import Recalibrator as Recalibrator
+    from semcal.recalibration.temperature import Temperature as Temperature
+    from semcal.recalibration.temperature import TemperatureScaling as TemperatureScaling
+    from semcal.recalibration.temperature import single_temperature as single_temperature
+    from semcal.recalibration.temperature import solver_of as solver_of
+    from semcal.recalibration.temperature import temperature_of as temperature_of
+    from semcal.recalibration.training import Training as Training
+    from semcal.recalibration.training import TrainingCallbacks as TrainingCallbacks
+    from semcal.recalibration.training import fit_ats as fit_ats
+    from semcal.recalibration.training import fit_platt as fit_platt
+    from semcal.recalibration.training import fit_ts as fit_ts
+    from semcal.recalibration.training_store import TrainingStore as TrainingStore
 
-_ADDRESSES = {
-    "ATS": "attentive",
-    "AnyRecalibrator": "attentive",
-    "Base": "temperature",
-    "BlockShape": "attentive",
-    "Certificate": "exact",
-    "Fitted": "saving",
-    "GradientSteps": "schedule",
-    "Greedy": "greedy",
-    "GridTemperature": "temperature",
-    "Head": "suffixes",
-    "PAPER_LOSSES": "one_pass",
-    "Platt": "platt",
-    "Provenance": "provenance",
-    "Recalibrator": "temperature",
-    "SE": "temperature",
-    "Schedule": "schedule",
-    "Suffixes": "suffixes",
-    "Tables": "tables",
-    "Temperature": "temperature",
-    "TemperatureFit": "one_pass",
-    "TemperatureScaling": "temperature",
-    "Training": "sgd",
-    "TrainingStore": "training_store",
-    "Watch": "sgd",
-    "check_enough": "enough",
-    "fingerprint": "identity",
-    "fit_ats": "sgd",
-    "fit_platt": "sgd",
-    "fit_temperatures": "one_pass",
-    "fit_ts": "sgd",
-    "from_pretrained": "saving",
-    "inverse_temperatures": "sequences",
-    "log_partitions": "partitions",
-    "log_probs_at": "partitions",
-    "paper_schedule": "schedule",
-    "save_pretrained": "saving",
-    "single_temperature": "identity",
-    "solver_of": "identity",
-    "tabulate": "tables",
-    "temperature_of": "identity",
-    "warn_if_few": "enough",
+_MODULES = {
+    "attentive": "ATS AnyRecalibrator BlockShape fingerprint inverse_temperatures",
+    "exact_fit": "PAPER_LOSSES TemperatureFit fit_temperatures",
+    "features": "CalibrationFeatures Head",
+    "log_partition_table": "LogPartitionTable tabulate",
+    "losses": "Certificate",
+    "partitions": "log_partitions log_probs_at",
+    "platt": "Platt",
+    "provenance": "Provenance check_enough warn_if_few",
+    "saving": "Fitted from_pretrained save_pretrained",
+    "schedule": "GradientSteps Schedule paper_schedule",
+    "temperature": "SE Base Greedy GridTemperature Recalibrator Temperature TemperatureScaling "
+    "single_temperature solver_of temperature_of",
+    "training": "Training TrainingCallbacks fit_ats fit_platt fit_ts",
+    "training_store": "TrainingStore",
 }
+_ADDRESSES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "ATS",
-    "PAPER_LOSSES",
-    "SE",
-    "AnyRecalibrator",
-    "Base",
-    "BlockShape",
-    "Certificate",
-    "Fitted",
-    "GradientSteps",
-    "Greedy",
-    "GridTemperature",
-    "Head",
-    "Platt",
-    "Provenance",
-    "Recalibrator",
-    "Schedule",
-    "Suffixes",
-    "Tables",
-    "Temperature",
-    "TemperatureFit",
-    "TemperatureScaling",
-    "Training",
-    "TrainingStore",
-    "Watch",
-    "check_enough",
-    "fingerprint",
-    "fit_ats",
-    "fit_platt",
-    "fit_temperatures",
-    "fit_ts",
-    "from_pretrained",
-    "inverse_temperatures",
-    "log_partitions",
-    "log_probs_at",
-    "paper_schedule",
-    "save_pretrained",
-    "single_temperature",
-    "solver_of",
-    "tabulate",
-    "temperature_of",
-    "warn_if_few",
-]
+__all__ = sorted(_ADDRESSES)
 
 
 def __getattr__(name: str) -> Any:
@@ -129,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

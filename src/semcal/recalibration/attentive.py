@@ -6,6 +6,7 @@ linear read-out to one number (paper, "Adaptive Temperature Scaling").
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,47 +16,41 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from semcal.errors import UsageError
-from semcal.recalibration.exact import T_MAX, T_MIN
-from semcal.recalibration.losses import check_loss
-from semcal.recalibration.schedule import GradientSteps
+from semcal.recalibration.features import CalibrationFeatures, SequenceBatch
+from semcal.recalibration.losses import T_MAX, T_MIN
+from semcal.recalibration.platt import TrainedModule
 from semcal.recalibration.temperature import Recalibrator
 
-__all__ = ["ATS", "AnyRecalibrator", "BlockShape", "KeysValues"]
+__all__ = [
+    "ATS",
+    "AnyRecalibrator",
+    "BlockShape",
+    "KeysValues",
+    "batch_inverse_temperatures",
+    "fingerprint",
+    "inverse_temperatures",
+]
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
 
-#: Standard deviation of the block's matrices at the start, as in LLaMA.
+#: Standard deviation of the block's initial matrices, as in LLaMA.
 SPREAD = 0.02
+#: Answers whose inverse temperatures are computed at once.
+ANSWERS = 16
 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """The measures of a LLaMA-style decoder block.
+    """The dimensions of a LLaMA-style decoder block."""
 
-    Attributes
-    ----------
-    hidden_size : int
-        d, width of the hidden states.
-    intermediate_size : int
-        Inner width of the SwiGLU.
-    heads, key_value_heads : int
-        Query heads, and the key-value heads that they share in equal groups.
-    head_dim : int
-        Width of a head, even.
-    rope_theta : float
-        Base of the rotary frequencies.
-    rms_eps : float
-        Added to the mean square in RMSNorm.
-    """
-
-    hidden_size: int
-    intermediate_size: int
-    heads: int
-    key_value_heads: int
-    head_dim: int
-    rope_theta: float = 10_000.0
-    rms_eps: float = 1e-5
+    hidden_size: int  # d, width of the hidden states
+    intermediate_size: int  # inner width of the SwiGLU
+    heads: int  # query heads
+    key_value_heads: int  # key-value heads, which equal groups of query heads share
+    head_dim: int  # width of a head, even
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    rms_eps: float = 1e-5  # added to the mean square in RMSNorm
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -101,7 +96,7 @@ class _Clip(torch.autograd.Function):
         return gradient.masked_fill(outward, 0.0), None, None
 
 
-class ATS(nn.Module):
+class ATS(TrainedModule):
     """softmax(z_t / T_t), 1/T_t = exp(psi(h_1 … h_t)).
 
     Parameters
@@ -113,27 +108,25 @@ class ATS(nn.Module):
     alpha : float, optional
         The α of selective smoothing.
     seed : int
-        Of the block's random start.
+        Random seed of the block's initial weights.
 
     Notes
     -----
-    The read-out starts at zero, so that T = 1 exactly at every position: the fit starts from the model as it
-    is. A random read-out would start it from random temperatures, which the paper's learning rate of 1e-5
-    has too few steps to take back.
+    The read-out starts at zero, so T = 1 exactly at every position: the fit starts from the model itself.
+    A random read-out would start it from random temperatures, which the paper's learning rate of 1e-5
+    has too few steps to undo.
 
     T stays in [0.05, 20]. A psi beyond the range is set to its bound; the gradient that leads back into the
     range passes, the one that leads further out does not, so no position gets stuck at a bound.
     """
 
     method = "ATS"
-    sgd_: GradientSteps | None = None
 
     def __init__(
         self, shape: BlockShape, *, loss: str = "NLL", alpha: float | None = None, seed: int = 0
     ) -> None:
-        super().__init__()
-        check_loss(loss, alpha)
-        self.shape, self.loss, self.alpha = shape, loss, alpha
+        super().__init__(loss, alpha)
+        self.shape = shape
         d, inner = shape.hidden_size, shape.intermediate_size
         wide, narrow = shape.heads * shape.head_dim, shape.key_value_heads * shape.head_dim
         self.attention_norm = _RMSNorm(d, shape.rms_eps)
@@ -146,9 +139,9 @@ class ATS(nn.Module):
         self.up = nn.Linear(d, inner, bias=False)
         self.down = nn.Linear(inner, d, bias=False)
         self.readout = nn.Linear(d, 1)
-        self._start(seed)
+        self._initialise(seed)
 
-    def _start(self, seed: int) -> None:
+    def _initialise(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         for matrix in (self.query, self.key, self.value, self.out, self.gate, self.up, self.down):
             nn.init.normal_(matrix.weight, std=SPREAD, generator=generator)
@@ -156,69 +149,41 @@ class ATS(nn.Module):
         nn.init.zeros_(self.readout.bias)
 
     def keys_values(self, states: Tensor, positions: Tensor) -> KeysValues:
-        """Return what later positions attend to.
+        """Return what later positions attend to: keys and values of last hidden states (B, n, d).
 
-        Parameters
-        ----------
-        states : Tensor, shape (B, n, d)
-            Last hidden states of the language model.
-        positions : Tensor, shape (B, n)
-            Their positions in the sequence, from 0.
-
-        Returns
-        -------
-        (Tensor, Tensor)
-            Keys and values, (B, key-value heads, n, head_dim) each.
+        `positions` (B, n) count from 0 in the whole sequence.
         """
         # the norm's weight multiplies the matrices, not the many states: these then need no gradient
-        x, scale = (
-            self.attention_norm.normalised(states.to(self.key.weight.dtype)),
-            self.attention_norm.weight,
-        )
+        x = self.attention_norm.normalised(states.to(self.key.weight.dtype))
+        scale = self.attention_norm.weight
         keys, values = F.linear(x, self.key.weight * scale), F.linear(x, self.value.weight * scale)
         return self._rotated(self._heads(keys), positions), self._heads(values)
 
     def inverse_temperature(
         self,
-        states: Tensor,
-        positions: Tensor,
-        keys: Tensor,
+        states: Tensor,  # (B, q, d), last hidden states whose logits are to be divided by T
+        positions: Tensor,  # (B, q), in the whole sequence
+        keys: Tensor,  # (B, key-value heads, K, head_dim), from `keys_values`, own positions included
         values: Tensor,
-        visible: Tensor,
+        visible: Tensor,  # (B, q, K) bool, the keys that a position attends to: up to its own
         *,
         shared: KeysValues | None = None,
     ) -> Tensor:
-        """Return 1/T at given positions.
+        """Return 1/T (B, q) at given positions, float32, in [1/20, 1/0.05].
 
-        Parameters
-        ----------
-        states : Tensor, shape (B, q, d)
-            Last hidden states whose logits are to be divided by T.
-        positions : Tensor, shape (B, q)
-            Their positions in the sequence.
-        keys, values : Tensor, shape (B, key-value heads, K, head_dim)
-            From `keys_values`, each position's own among them.
-        visible : Tensor, shape (B, q, K), bool
-            Which keys a position sees: itself and what came before it.
-        shared : (Tensor, Tensor), optional
-            Keys and values of a beginning that all rows have in common, with batch size 1; every position
-            sees all of them, and they are not copied.
-
-        Returns
-        -------
-        Tensor, shape (B, q)
-            float32, in [1/20, 1/0.05].
+        `shared` are keys and values of a prefix that all rows have in common, with batch size 1; every
+        position attends to all of them, and they are not copied.
         """
         gathered = self._attended(self.queries(states, positions), keys, values, visible, shared)
         return self.inverse_temperature_from(states, gathered)
 
     def queries(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Return what positions ask of the keys: (B, heads, n, head_dim), of states (B, n, d)."""
+        """Return the queries (B, heads, n, head_dim) of states (B, n, d)."""
         x = self.attention_norm(states.to(self.query.weight.dtype))
         return self._rotated(self._heads(self.query(x)), positions)
 
     def inverse_temperature_from(self, states: Tensor, gathered: Tensor) -> Tensor:
-        """Return 1/T at positions with states (B, n, d) that have gathered (B, n, heads * head_dim)."""
+        """Return 1/T (B, n) from states (B, n, d) and the attention output (B, n, heads * head_dim)."""
         x = states.to(self.query.weight.dtype)
         x = x + self.out(gathered)
         inner = self.mlp_norm(x)
@@ -227,22 +192,14 @@ class ATS(nn.Module):
         return torch.exp(psi)
 
     def log_probs(self, logits: Tensor, inverse_temperature: Tensor) -> Tensor:
-        """Return log softmax(logits / T) in float32.
-
-        Parameters
-        ----------
-        logits : Tensor, shape (..., V)
-            Of any float dtype.
-        inverse_temperature : Tensor, shape (...)
-            Of each position.
-        """
+        """Return log softmax(logits / T) in float32, for logits (..., V) and 1/T (...)."""
         return torch.log_softmax(logits.float() * inverse_temperature[..., None], dim=-1)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.shape.head_dim).transpose(1, 2)  # (B, heads, n, head_dim)
 
     def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turn the pairs (i, i + head_dim/2) of x (B, heads, n, head_dim) by their positions' angles."""
+        """Rotate the pairs (i, i + head_dim/2) of x (B, heads, n, head_dim) by their positions' angles."""
         half = self.shape.head_dim // 2
         exponent = torch.arange(half, device=x.device, dtype=torch.float32) / half
         angle = positions[:, None, :, None].float() * self.shape.rope_theta**-exponent
@@ -253,11 +210,11 @@ class ATS(nn.Module):
     def _attended(
         self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, shared: KeysValues | None
     ) -> Tensor:
-        """What each position gathers, (B, q, heads * head_dim); scores of both parts share one softmax."""
+        """Attention output (B, q, heads * head_dim); scores of shared and own keys share one softmax."""
         q = q.view(len(q), self.shape.key_value_heads, -1, *q.shape[2:])  # (B, k, g, q, head_dim)
         q = q * self.shape.head_dim**-0.5
         scores = torch.einsum("bkgqd,bknd->bkgqn", q, keys)
-        # the lowest finite number and not -inf: a padded position that sees nothing must not become NaN
+        # the lowest finite number and not -inf: a padded position without keys must not become NaN
         scores = scores.masked_fill(~visible[:, None, None], torch.finfo(scores.dtype).min)
         if shared is not None:
             scores = torch.cat([torch.einsum("bkgqd,knd->bkgqn", q, shared[0][0]), scores], -1)
@@ -270,9 +227,53 @@ class ATS(nn.Module):
         return gathered.flatten(1, 2).transpose(1, 2).flatten(2)
 
     def extra_repr(self) -> str:
-        """What its repr shows before the layers."""
+        """Return what its repr shows before the layers."""
         return f"{self.shape}, loss={self.loss!r}, alpha={self.alpha}"
 
 
 AnyRecalibrator = Recalibrator | ATS
-"""Of logits alone, or of hidden states as well."""
+"""A map of logits alone, or of logits and hidden states."""
+
+
+def fingerprint(recalibrator: AnyRecalibrator) -> str:
+    """Return a text that identifies a recalibrator's distribution on every machine: settings and weights.
+
+    Examples
+    --------
+    >>> from semcal.recalibration import SE
+    >>> fingerprint(SE())
+    'SE(temperature=0.5)'
+    """
+    if not isinstance(recalibrator, TrainedModule):
+        return repr(recalibrator)
+    digest = hashlib.sha256()
+    for name, weight in sorted(recalibrator.state_dict().items()):
+        digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
+    return f"{recalibrator.method}({recalibrator.extra_repr()}, weights={digest.hexdigest()[:32]})"
+
+
+def batch_inverse_temperatures(ats: ATS, batch: SequenceBatch, prefix: Tensor) -> Tensor:
+    """Return 1/T (n,) at the n predicting positions of a batch on the device of `ats`, answer after answer.
+
+    `prefix` (P, d) holds the states of the shared prefix.
+    """
+    shared = None
+    if len(prefix):
+        positions = torch.arange(len(prefix), device=batch.states.device)
+        shared = ats.keys_values(prefix.to(batch.states.device)[None], positions[None])
+    keys, values = ats.keys_values(batch.states, batch.positions)
+    row = torch.arange(len(batch.at), device=batch.at.device)[:, None]
+    states, positions = batch.states[row, batch.at], batch.positions[row, batch.at]
+    found = ats.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
+    return found[batch.predicts]
+
+
+@torch.no_grad()
+def inverse_temperatures(ats: ATS, features: CalibrationFeatures) -> Tensor:
+    """Return 1/T (N,) float32 of every token of a calibration set, in the order of its targets."""
+    device = ats.readout.weight.device
+    parts = [
+        batch_inverse_temperatures(ats, features.sequences(some, device=device), features.prefix).cpu()
+        for some in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
+    ]
+    return torch.cat(parts)

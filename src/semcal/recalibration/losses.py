@@ -1,4 +1,4 @@
-"""The two calibration losses of the paper, as functions of the inverse temperature.
+"""The paper's two calibration losses, and the temperature that minimises them (spec section 6).
 
 With logits z and β = 1/T both losses of one token have the same form,
 
@@ -6,13 +6,18 @@ With logits z and β = 1/T both losses of one token have the same form,
 
 which is convex in β. NLL has w = 1 and c = z_y. Selective smoothing (paper, equation "ss loss") has
 w = 1 − α and c = z_y where the model's top token is the target, w = α and c = mean(z) where it is not;
-the top token does not move with T, so neither does the case.
+the top token does not change with T, so neither does the case. Newton steps inside a shrinking bracket
+find the minimum; slope and curvature come from one pass over the tokens:
 
-`mean_loss` is the same two losses of any recalibrated distribution, for training by gradient.
+    loss'(β) = Σ w (E_β[z] − c),    loss''(β) = Σ w Var_β[z].
+
+`mean_loss` computes the same losses of any recalibrated distribution, for training by gradient.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,34 +28,70 @@ from semcal.registry import check_name
 
 __all__ = [
     "LOSSES",
+    "T_MAX",
+    "T_MIN",
+    "Certificate",
+    "LossSums",
     "TokenTerms",
+    "certify",
     "check_loss",
     "mean_loss",
+    "minimise",
+    "moments",
+    "sums_at",
     "token_losses",
     "token_terms",
     "weight_and_centre",
 ]
 
 LOSSES = ("NLL", "SS")
+#: The range of temperatures that a fit may choose.
+T_MIN, T_MAX = 0.05, 20.0
+#: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
+TOLERANCE = 1e-8
+MAX_STEPS = 100
+#: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
+SMALLEST = -1e5
 
 
 @dataclass(frozen=True)
 class TokenTerms:
-    """What one batch of N tokens contributes to a loss, as a function of β.
+    """The terms of a loss for a batch of N tokens, as functions of β."""
 
-    Attributes
-    ----------
-    logits : Tensor, shape (N, V), float64
-        Logits less their row maximum, so that the largest is 0.
-    weight : Tensor, shape (N,)
-        The factor w of each token.
-    centre : Tensor, shape (N,)
-        The value c of each token, less the row maximum.
-    """
+    logits: Tensor  # (N, V) float64, less the row maximum: the largest is 0
+    weight: Tensor  # (N,), the factor w
+    centre: Tensor  # (N,), the value c, less the row maximum
 
-    logits: Tensor
-    weight: Tensor
-    centre: Tensor
+
+@dataclass(frozen=True)
+class LossSums:
+    """Sums over tokens at one β: sample weights, weighted loss, and its two derivatives in β."""
+
+    n: float
+    loss: float
+    slope: float
+    curvature: float
+
+    def __add__(self, other: LossSums) -> LossSums:
+        return LossSums(
+            self.n + other.n,
+            self.loss + other.loss,
+            self.slope + other.slope,
+            self.curvature + other.curvature,
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Evidence that a fitted temperature is the optimum; losses are means per token, in nats."""
+
+    temperature: float  # the minimiser, clipped to [0.05, 20]
+    loss: float  # at the minimiser
+    loss_at_one: float  # at T = 1
+    gradient: float  # first derivative of the mean loss with respect to 1/T at the minimiser
+    curvature: float  # second derivative
+    at_bound: bool  # whether the loss keeps falling beyond the bound at which T was clipped
+    steps: int  # Newton or bisection steps taken
 
 
 def check_loss(loss: str, alpha: float | None) -> None:
@@ -78,18 +119,7 @@ def _check_batch(logits: Tensor, targets: Tensor) -> None:
 
 
 def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
-    """Return the terms of `loss` for a batch of tokens.
-
-    Parameters
-    ----------
-    logits : Tensor, shape (N, V)
-        Logits before recalibration; −inf marks a token that cannot occur.
-    targets : Tensor, shape (N,), integer
-        The tokens that were to be predicted.
-    loss : {"NLL", "SS"}
-        Which loss.
-    alpha : float or None
-        The α of selective smoothing.
+    """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
 
     Raises
     ------
@@ -110,18 +140,7 @@ def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | No
 def weight_and_centre(
     hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return w and c of the module's formula, each (N,).
-
-    Parameters
-    ----------
-    hit : Tensor, shape (N,), bool
-        Where the top token is the target.
-    target, mean : Tensor, shape (N,)
-        The target's logit, and the mean of all logits.
-    loss : {"NLL", "SS"}
-        Which loss.
-    alpha : float or None
-        The α of selective smoothing.
+    """Return w and c (N,) from hit (the top token is the target), the target's logit and the mean logit.
 
     Examples
     --------
@@ -136,23 +155,18 @@ def weight_and_centre(
 
 
 def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
-    """Return the loss of each token under a recalibrated distribution (paper, "ce loss" and "ss loss").
+    """Return the loss (nats) of each token under a recalibrated distribution (paper, "ce loss", "ss loss").
 
     Parameters
     ----------
     log_probs : Tensor, shape (..., V)
         Recalibrated log-probabilities; the case of SS is decided by their own top token.
     targets : Tensor, shape (...), integer
-        The tokens that were to be predicted.
+        The reference tokens.
     loss : {"NLL", "SS"}
         Which loss.
     alpha : float or None
         The α of selective smoothing.
-
-    Returns
-    -------
-    Tensor, shape (...)
-        Nats.
 
     Raises
     ------
@@ -180,7 +194,7 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
 def mean_loss(
     log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
 ) -> Tensor:
-    """Return the weighted mean of `token_losses`; a position of weight 0 is counted nowhere.
+    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped, and may hold anything.
 
     Parameters
     ----------
@@ -192,7 +206,7 @@ def mean_loss(
     Raises
     ------
     InputError
-        If no position counts, or the loss of one that does is infinite.
+        If all weights are 0, or the loss of a position that counts is infinite.
     """
     if weights is None:
         weights = torch.ones_like(targets)
@@ -211,3 +225,81 @@ def _check_finite(values: Tensor, loss: str) -> None:
             f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, for a logit that it needs "
             "is -inf, or is no number; leave the token out"
         )
+
+
+def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0.
+
+    Examples
+    --------
+    >>> log_partition, mean, variance = moments(1.0, torch.tensor([[0.0, 0.0, -torch.inf]]))
+    >>> float(log_partition.exp()), float(mean), float(variance)
+    (2.0, 0.0, 0.0)
+    """
+    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
+    weighted = torch.exp(beta * z)
+    total = weighted.sum(1)
+    mean = weighted.mul_(z).sum(1) / total
+    return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
+
+
+def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
+    """Return the sums of one batch at inverse temperature `beta`."""
+    log_partition, mean, variance = moments(beta, terms.logits)
+    w = terms.weight * sample_weight
+    return LossSums(
+        n=float(sample_weight.sum()),
+        loss=float((w * (log_partition - beta * terms.centre)).sum()),
+        slope=float((w * (mean - terms.centre)).sum()),
+        curvature=float((w * variance).sum()),
+    )
+
+
+def _step(beta: float, here: LossSums, low: float, high: float) -> float:
+    """A Newton step in log β where it stays inside the bracket, else its geometric middle."""
+    slope, curvature = beta * here.slope, beta * beta * here.curvature + beta * here.slope
+    if curvature > 0:
+        exponent = -slope / curvature
+        if abs(exponent) < 10:
+            proposal = beta * math.exp(exponent)
+            if low < proposal < high:
+                return proposal
+    return math.sqrt(low * high)
+
+
+def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
+    """Return the temperature in [0.05, 20] that minimises a convex loss, given its sums at any β = 1/T.
+
+    A loss that does not depend on T (all logits of every token equal) leaves T at 1.
+    """
+    one = evaluate(1.0)
+    low, high = 1 / T_MAX, 1 / T_MIN
+    beta, here, steps = 1.0, one, 0
+    if one.slope == 0:
+        return certify(beta, here, one, at_bound=False, steps=0)
+    bound = high if one.slope < 0 else low
+    at_bound = evaluate(bound)
+    if at_bound.slope * one.slope > 0:
+        return certify(bound, at_bound, one, at_bound=True, steps=1)
+    while steps < MAX_STEPS:
+        low, high = (beta, high) if here.slope < 0 else (low, beta)
+        proposal = _step(beta, here, low, high)
+        steps += 1
+        moved = abs(math.log(proposal / beta))
+        beta, here = proposal, evaluate(proposal)
+        if moved < TOLERANCE or here.slope == 0:
+            break
+    return certify(beta, here, one, at_bound=False, steps=steps)
+
+
+def certify(beta: float, here: LossSums, one: LossSums, *, at_bound: bool, steps: int) -> Certificate:
+    """Return the certificate of 1 / `beta` from the sums there and at T = 1."""
+    return Certificate(
+        temperature=1 / beta,
+        loss=here.loss / here.n,
+        loss_at_one=one.loss / one.n,
+        gradient=here.slope / here.n,
+        curvature=here.curvature / here.n,
+        at_bound=at_bound,
+        steps=steps,
+    )

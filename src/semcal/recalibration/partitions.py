@@ -1,8 +1,8 @@
-"""Logits at many temperatures: partition functions and log-probabilities, in one pass over the vocabulary.
+"""Log-partition functions and log-probabilities at many temperatures, in one pass over the vocabulary.
 
-With the largest logit taken away, exp(βz) of a few rows fits into a processor's cache. All temperatures are
-worked through there before the next rows are read, and no array of the size of the logits is ever made. Many
-temperatures cost as much as a few, whose sums hold those of all others (`thinning`).
+With the largest logit subtracted, exp(βz) of a few rows fits into a processor's cache. All temperatures are
+computed there before the next rows are read, and no array of the size of the logits is ever made. Many
+temperatures cost as much as a few, whose sums determine those of all others (`exponential_sums`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import math
 import torch
 from torch import Tensor
 
-from semcal.recalibration.thinning import Nodes, Thinned, thinned
+from semcal.recalibration.exponential_sums import Nodes, NodeWeights, shared_nodes
 
 __all__ = ["log_partitions", "log_probs_at"]
 
-#: Numbers that are worked on together: half a megabyte in a processor's cache, more on a GPU; and those of
-#: several exponentials that stand side by side.
-CACHED, ON_DEVICE, THINNED = 2**17, 2**26, 3 * 2**18
+#: Numbers computed together: half a megabyte in a processor's cache, more on a GPU; and those of several
+#: exponentials side by side.
+CACHED, ON_DEVICE, SIDE_BY_SIDE = 2**17, 2**26, 3 * 2**18
 #: So many exponentials are summed in float32, and these sums in float64.
 TILE = 128
 #: Largest ratio of inverse temperatures that share nodes, as a logarithm.
@@ -35,14 +35,14 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     logits : torch.Tensor
         (N, V).
     beta : torch.Tensor
-        (K,), inverse temperatures 1/T, positive; or (N, K), each row's own.
+        (K,), inverse temperatures 1/T, positive; or (N, K), different for each row.
 
     Returns
     -------
     torch.Tensor
-        (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows where hundreds of
-        logits are alike, exactly or nearly, so that they all round the same way. Logits of NaN or +inf, or
-        rows of −inf alone, give NaN.
+        (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of
+        (nearly) equal logits, which all round the same way. Logits of NaN or +inf, or rows of −inf alone,
+        give NaN.
 
     Examples
     --------
@@ -54,14 +54,14 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     """
     if beta.ndim == 2 or not len(beta):
         return _each(logits, beta).log_()
-    values, place = torch.unique(beta.double().cpu(), return_inverse=True)
+    values, inverse = torch.unique(beta.double().cpu(), return_inverse=True)
     ranges = _ranges(values)
     size = 1 << (logits.shape[1] - 1).bit_length()
-    ways = [thinned(tuple(part.tolist()), size) for part in ranges]
-    if not any(ways):
+    shared = [shared_nodes(tuple(part.tolist()), size) for part in ranges]
+    if not any(shared):
         return _each(logits, beta).log_()
-    sums = [_at_nodes(logits, way) if way else _each(logits, part) for part, way in zip(ranges, ways)]
-    return torch.cat(sums, 1).clamp_(min=1.0).log_()[:, place]
+    sums = [_at_nodes(logits, some) if some else _each(logits, part) for part, some in zip(ranges, shared)]
+    return torch.cat(sums, 1).clamp_(min=1.0).log_()[:, inverse]
 
 
 def _ranges(values: Tensor) -> list[Tensor]:
@@ -74,7 +74,7 @@ def _ranges(values: Tensor) -> list[Tensor]:
 
 
 def _each(logits: Tensor, beta: Tensor) -> Tensor:
-    """Σ exp(β (z − max z)), (N, K) float64 on the CPU, an exponential a token for each β, (K,) or (N, K)."""
+    """Σ exp(β (z − max z)), (N, K) float64 on the CPU, one exponential per token and β, (K,) or (N, K)."""
     count, size = logits.shape
     found = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
     step = max(1, (CACHED if logits.device.type == "cpu" else ON_DEVICE) // size)
@@ -102,10 +102,10 @@ def _sums(values: Tensor) -> Tensor:
     return tiles.sum(1, dtype=torch.float64) + values[:, whole:].sum(1, dtype=torch.float64)
 
 
-def _at_nodes(logits: Tensor, way: Thinned) -> Tensor:
+def _at_nodes(logits: Tensor, shared: NodeWeights) -> Tensor:
     """Σ exp(β (z − max z)), (N, K) float64 on the CPU, from the sums at common nodes."""
     count, size = logits.shape
-    sums = _NodeSums(way.nodes, logits.device)
+    sums = _NodeSums(shared.nodes, logits.device)
     width = min(-(-size // TILE) * TILE, sums.numbers)
     step = sums.numbers // width
     found = torch.empty((count, sums.p * sums.q), dtype=torch.float64)
@@ -114,18 +114,18 @@ def _at_nodes(logits: Tensor, way: Thinned) -> Tensor:
         top = rows.amax(1, keepdim=True)
         pieces = [sums(piece, top) for piece in torch.split(rows, width, 1)]
         found[start : start + step] = sum(pieces[1:], pieces[0]).cpu()
-    return found @ torch.from_numpy(way.weights).T
+    return found @ torch.from_numpy(shared.weights).T
 
 
 class _NodeSums:
-    """Sums at all nodes over a piece of the vocabulary, in buffers that are used again for the next one."""
+    """Sums at all nodes over a piece of the vocabulary, in buffers that the next piece reuses."""
 
     def __init__(self, nodes: Nodes, device: torch.device) -> None:
         self.bases = torch.from_numpy(nodes.bases).to(device)[:, None, None]
         self.p, self.q = len(nodes.bases), nodes.steps
         self.step, self.last = nodes.step, float(nodes.bases[-1])
         arrays = 1 + self.p + self.q
-        room = THINNED if device.type == "cpu" else ON_DEVICE
+        room = SIDE_BY_SIDE if device.type == "cpu" else ON_DEVICE
         self.numbers = max(1, room // arrays // TILE) * TILE
         self.buffer = torch.empty(arrays * self.numbers, device=device)
 
@@ -163,7 +163,7 @@ def log_probs_at(logits: Tensor, tokens: Tensor, beta: Tensor) -> Tensor:
     tokens : torch.Tensor
         (N, J) int64, the tokens of each row.
     beta : torch.Tensor
-        (K,), inverse temperatures; or (N, K), each row's own.
+        (K,), inverse temperatures; or (N, K), different for each row.
 
     Returns
     -------

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
 from semcal.recalibration.losses import check_loss
 from semcal.recalibration.schedule import GradientSteps
 
-__all__ = ["Platt"]
+__all__ = ["Platt", "TrainedModule"]
 
 
-class Platt(nn.Module):
-    """softmax(w ⊙ z + b), w = 1 and b = 0 at the start.
+class TrainedModule(nn.Module):
+    """What ATS and Platt share: weights that are trained with a loss, and a record of the training."""
+
+    method: str
+    sgd_: GradientSteps | None = None
+
+    def __init__(self, loss: str, alpha: float | None) -> None:
+        super().__init__()
+        check_loss(loss, alpha)
+        self.loss, self.alpha = loss, alpha
+
+    def freeze(self, sgd: GradientSteps | None) -> Self:
+        """End the training that `sgd` records: weights on the CPU, without gradients."""
+        self.sgd_ = sgd
+        return self.requires_grad_(False).cpu()
+
+
+class Platt(TrainedModule):
+    """softmax(w ⊙ z + b), w = 1 and b = 0 before training.
 
     Parameters
     ----------
@@ -41,12 +60,9 @@ class Platt(nn.Module):
     """
 
     method = "Platt"
-    sgd_: GradientSteps | None = None
 
     def __init__(self, vocabulary: int, *, loss: str = "NLL", alpha: float | None = None) -> None:
-        super().__init__()
-        check_loss(loss, alpha)
-        self.loss, self.alpha = loss, alpha
+        super().__init__(loss, alpha)
         self.weight = nn.Parameter(torch.ones(vocabulary))
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
@@ -57,5 +73,5 @@ class Platt(nn.Module):
         return torch.log_softmax(z.masked_fill(impossible, -torch.inf), dim=-1)
 
     def extra_repr(self) -> str:
-        """What its repr shows."""
+        """Return what its repr shows."""
         return f"vocabulary={len(self.weight)}, loss={self.loss!r}, alpha={self.alpha}"

@@ -1,12 +1,13 @@
-"""A fitted recalibrator on disk: one readable file, `calibration.json`, that vouches for itself.
+"""Recalibrators on disk: one readable file with a checksum, `calibration.json`.
 
-ATS and Platt have weights beside it, `model.safetensors`, whose checksum stands in the readable file.
+The weights of ATS and Platt are stored beside it in `model.safetensors`, whose checksum is in that file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,25 +15,30 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from semcal.errors import StoreError, UsageError, shown
+from semcal.hub_names import RECALIBRATOR, RECALIBRATOR_FILES, locate, snapshot
 from semcal.recalibration.attentive import ATS
-from semcal.recalibration.contents import WEIGHTS, Contents, OfATS, OfGrid, OfPlatt, OfTS, check_contents
-from semcal.recalibration.hub import FILES, snapshot
-from semcal.recalibration.places import RECALIBRATOR, place_of
+from semcal.recalibration.calibration_file import (
+    ATSContents,
+    Contents,
+    GridContents,
+    PlattContents,
+    TSContents,
+    parse_contents,
+)
 from semcal.recalibration.platt import Platt
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
-from semcal.recalibration.tensor_files import file_checksum, write_tensors
-from semcal.records import canonical, dumps, read_object, writing
+from semcal.records import canonical, dumps, part_folder, read_object, writing
 
-__all__ = ["FILE", "WEIGHTS", "Fitted", "Provenance", "from_pretrained", "save_pretrained"]
+__all__ = ["Fitted", "file_checksum", "from_pretrained", "save_pretrained", "write_tensors"]
 
 Fitted = TemperatureScaling | GridTemperature | ATS | Platt
 
-FILE = "calibration.json"
+FILE, WEIGHTS = RECALIBRATOR_FILES
 SCHEMA = 1
 
 
@@ -54,26 +60,11 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(recalibrator, TemperatureScaling):
-        (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was kept here before
+    if isinstance(recalibrator, ATS | Platt):
         own: dict[str, Any] = {
-            "temperature": recalibrator.temperature_,
-            "loss": recalibrator.loss,
-            "alpha": recalibrator.alpha,
-            "n_tokens": recalibrator.n_tokens_,
-            "certificate": asdict(recalibrator.certificate_),
-        }
-    elif isinstance(recalibrator, GridTemperature):
-        (folder / WEIGHTS).unlink(missing_ok=True)
-        own = {
-            "temperature": recalibrator.temperature,
-            "measure": recalibrator.measure,
-            "loss": recalibrator.loss,
-            "alpha": recalibrator.alpha,
-        }
-    else:
-        own = {
-            "shape": _shape(recalibrator),
+            "shape": asdict(recalibrator.shape)
+            if isinstance(recalibrator, ATS)
+            else {"vocabulary": len(recalibrator.weight)},
             "loss": recalibrator.loss,
             "alpha": recalibrator.alpha,
             "weights": {
@@ -81,14 +72,20 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
                 "sha256": write_tensors(folder / WEIGHTS, recalibrator.state_dict()),
             },
         }
+    else:
+        (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was saved here before
+        own = _temperature_contents(recalibrator)
+    described = asdict(provenance)
+    if not provenance.validation:
+        del described["validation"]
     content: dict[str, Any] = json.loads(
         dumps(
             {
                 "schema": SCHEMA,
                 "method": recalibrator.method,
                 **own,
-                **_trained(recalibrator),
-                "provenance": _described(provenance),
+                **_training_contents(recalibrator),
+                "provenance": described,
             }
         )
     )
@@ -98,22 +95,28 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
     return path
 
 
-def _described(provenance: Provenance) -> dict[str, Any]:
-    known = asdict(provenance)
-    return known if provenance.validation else {key: known[key] for key in known if key != "validation"}
+def _temperature_contents(recalibrator: TemperatureScaling | GridTemperature) -> dict[str, Any]:
+    if isinstance(recalibrator, GridTemperature):
+        return {
+            "temperature": recalibrator.temperature,
+            "measure": recalibrator.measure,
+            "loss": recalibrator.loss,
+            "alpha": recalibrator.alpha,
+        }
+    return {
+        "temperature": recalibrator.temperature_,
+        "loss": recalibrator.loss,
+        "alpha": recalibrator.alpha,
+        "n_tokens": recalibrator.n_tokens_,
+        "certificate": asdict(recalibrator.certificate_),
+    }
 
 
-def _trained(recalibrator: Fitted) -> dict[str, Any]:
-    """What is kept of the gradient steps, where there were any."""
+def _training_contents(recalibrator: Fitted) -> dict[str, Any]:
+    """The record of the training, if there was one."""
     if isinstance(recalibrator, GridTemperature) or recalibrator.sgd_ is None:
         return {}
     return {"solver": "sgd", "sgd": asdict(recalibrator.sgd_)}
-
-
-def _shape(recalibrator: ATS | Platt) -> dict[str, Any]:
-    if isinstance(recalibrator, ATS):
-        return asdict(recalibrator.shape)
-    return {"vocabulary": len(recalibrator.weight)}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -133,15 +136,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> tuple[Fitted, Provenance]:
-    """Read what `save_pretrained` wrote; every type, range and shape is checked here, once for all users.
+    """Read what `save_pretrained` wrote; every type, range and shape is checked here.
 
-    The checksums find damage. They are no signature: whoever edits a file can make a right one.
+    The checksums detect damage. They are no signature: whoever edits a file can compute a new one.
 
     Parameters
     ----------
     path_or_id : str or Path
         A directory (or calibration.json in it), an id owner/name on the Hugging Face hub (a string, and
-        no directory of that name), or "atlas", the one of the embedded language model.
+        no directory of that name), or "atlas", that of the embedded language model.
     revision : str, optional
         Branch, tag or commit on the hub.
 
@@ -161,48 +164,51 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     directory = _located(path_or_id, revision)
     path = directory / FILE
     _refuse_links(directory)
-    found = check_contents(_read(path), path)
-    return _made(found, directory / WEIGHTS), found.provenance
+    contents = parse_contents(_read(path), path)
+    return _restored(contents, directory / WEIGHTS), contents.provenance
 
 
-def _made(found: Contents, weights: Path) -> Fitted:
+def _restored(contents: Contents, weights: Path) -> Fitted:
     """The recalibrator that a file describes."""
-    if isinstance(found, OfGrid):
-        return GridTemperature(found.temperature, measure=found.measure)
-    if isinstance(found, OfTS):
-        ts = TemperatureScaling(loss=found.loss, alpha=found.alpha)
-        ts.certificate_ = found.certificate
-        ts.temperature_, ts.n_tokens_, ts.sgd_ = found.temperature, found.n_tokens, found.steps
-        return ts
-    module = _empty(found, weights)
-    _load_weights(module, weights, found.weights.sha256)
-    module.sgd_ = found.steps
-    return module
+    if isinstance(contents, GridContents):
+        return GridTemperature(contents.temperature, measure=contents.measure)
+    if isinstance(contents, TSContents):
+        return TemperatureScaling.from_certificate(
+            contents.certificate,
+            contents.temperature,
+            loss=contents.loss,
+            alpha=contents.alpha,
+            n_tokens=contents.n_tokens,
+            sgd=contents.steps,
+        )
+    module = _without_weights(contents, weights)
+    _load_weights(module, weights, contents.weights.sha256)
+    return module.freeze(contents.steps)
 
 
-def _empty(found: OfATS | OfPlatt, weights: Path) -> ATS | Platt:
+def _without_weights(contents: ATSContents | PlattContents, weights: Path) -> ATS | Platt:
     """The module without its weights, so that a wrong size costs no memory."""
     try:
         with torch.device("meta"):
-            if isinstance(found, OfATS):
-                return ATS(found.shape, loss=found.loss, alpha=found.alpha)
-            return Platt(found.shape.vocabulary, loss=found.loss, alpha=found.alpha)
+            if isinstance(contents, ATSContents):
+                return ATS(contents.shape, loss=contents.loss, alpha=contents.alpha)
+            return Platt(contents.shape.vocabulary, loss=contents.loss, alpha=contents.alpha)
     except (RuntimeError, TypeError, OverflowError) as error:
         raise StoreError(
-            f"{weights.with_name(FILE)}: shape: no tensors are as large as {shown(found.shape)}; fit again"
+            f"{weights.with_name(FILE)}: shape: no tensors are as large as {shown(contents.shape)}; fit again"
         ) from error
 
 
 def _refuse_links(directory: Path) -> None:
-    """Refuse files that are links to elsewhere: what they lead to could be read, or sent to the hub.
+    """Refuse files that are links to elsewhere: their targets could be read, or sent to the hub.
 
-    In the cache of the hub's client files are links into the folder `blobs` of the same repository.
+    In the hub client's cache files are links into the folder `blobs` of the same repository.
     """
     home = directory.resolve()
     homes = {home} | {
         one.parents[1] / "blobs" for one in (home, *home.parents) if one.parent.name == "snapshots"
     }
-    for name in FILES:
+    for name in RECALIBRATOR_FILES:
         path = directory / name
         if path.is_symlink() and (not path.exists() or path.resolve().parent not in homes):
             raise StoreError(
@@ -214,12 +220,12 @@ def _located(path_or_id: str | Path, revision: str | None) -> Path:
     """The directory itself, or the one into which a recalibrator has been fetched from the hub."""
     if Path(path_or_id).name == FILE:
         path_or_id = Path(path_or_id).parent
-    place = place_of(path_or_id, RECALIBRATOR, revision=revision)
-    if place.on_hub:
-        return snapshot(place.source, revision=revision, only=FILES, cached=place.cached)
+    location = locate(path_or_id, RECALIBRATOR, revision=revision)
+    if location.on_hub:
+        return snapshot(location.source, revision=revision, only=RECALIBRATOR_FILES, cached=location.cached)
     if revision is not None:
         raise UsageError(f"{path_or_id} is a directory and has no revision {revision!r}; leave it out")
-    return Path(place.source)
+    return Path(location.source)
 
 
 def _load_weights(module: ATS | Platt, path: Path, checksum: str) -> None:
@@ -233,14 +239,13 @@ def _load_weights(module: ATS | Platt, path: Path, checksum: str) -> None:
         tensors = load_file(path)
     except (SafetensorError, RuntimeError) as error:
         raise StoreError(f"{path} is damaged: it holds no tensors; fit again") from error
-    for problem in _misfits(tensors, module.state_dict()):
+    for problem in _problems(tensors, module.state_dict()):
         raise StoreError(f"{path} does not hold the weights that {FILE} describes: {problem}; fit again")
     module.to_empty(device="cpu").load_state_dict(tensors)
-    module.requires_grad_(False)
 
 
-def _misfits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
-    """What is wrong with tensors: names, shapes, dtypes, numbers that are none."""
+def _problems(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
+    """What is wrong with tensors: names, shapes, dtypes, NaN or infinite values."""
     for name in sorted(tensors.keys() ^ wanted.keys()):
         yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
     for name, tensor in wanted.items():
@@ -250,3 +255,33 @@ def _misfits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Ite
             yield f"{name} is {found.dtype} of shape {size}, not {tensor.dtype} of {expected}"
         elif not bool(found.isfinite().all()):
             yield f"{name} holds NaN or infinite numbers"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a safetensors file under a temporary name, flush it, rename it; return its checksum.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be written: the disk is full, say.
+    """
+    try:
+        with part_folder(path) as folder:  # the library makes files that only their owner may read
+            written = folder / path.name
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, written)
+            written.chmod(folder.stat().st_mode & 0o666)
+            with written.open("rb+") as handle:
+                os.fsync(handle.fileno())
+            checksum = file_checksum(written)
+            written.replace(path)
+    except SafetensorError as error:
+        raise StoreError(
+            f"cannot write {path} ({error}); see that there is space, and run the same command again"
+        ) from error
+    return checksum
+
+
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

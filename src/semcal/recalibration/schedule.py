@@ -1,4 +1,4 @@
-"""Settings of a training by gradient steps, the paper's among them, and what is kept of one that was run."""
+"""Settings of a training by gradient steps, the paper's among them, and the record of a finished one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from semcal.errors import UsageError
 from semcal.registry import check_name
 
-__all__ = ["LOSSES_KEPT", "GradientSteps", "Schedule", "learning_rates", "paper_schedule", "thinned"]
+__all__ = ["LOSSES_KEPT", "GradientSteps", "Schedule", "block_means", "learning_rates", "paper_schedule"]
 
 REFERENCES = ("drawn", "all")
 #: Points of a loss curve that are kept.
@@ -25,21 +25,21 @@ class Schedule:
     Attributes
     ----------
     learning_rate : float
-        Greatest learning rate, reached at the end of the warm-up.
+        Highest learning rate, reached at the end of the warm-up.
     weight_decay : float
         Of AdamW, decoupled.
     max_norm : float or None
-        The gradient is shortened to this norm; None leaves it as it is.
+        Gradients are clipped to this norm; None leaves them as they are.
     epochs : int
-        How often the calibration set is gone through.
+        Passes over the calibration set.
     batch_size : int
-        Questions for each step. The paper does not state it.
+        Questions per step. The paper does not state it.
     warm_up : float
         Share of the first epoch in which the learning rate rises linearly.
     references : {"drawn", "all"}
         One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
     seed : int
-        Of the order of questions, the drawn references and the start of ATS.
+        Random seed of the order of questions, the drawn references and the initial weights of ATS.
     """
 
     learning_rate: float
@@ -99,12 +99,12 @@ def learning_rates(schedule: Schedule, steps: int) -> list[float]:
     ]
 
 
-def thinned(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
-    """Return at most `count` means of losses that follow one another, in shares as equal as can be.
+def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
+    """Return at most `count` means of consecutive losses, in blocks as equal as can be.
 
     Examples
     --------
-    >>> thinned([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
+    >>> block_means([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
     (3.0, 1.6666666666666667)
     """
     count = min(count, len(losses))
@@ -114,7 +114,7 @@ def thinned(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, .
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """How a recalibrator was trained, as it is kept with it.
+    """The record of a training, which is saved with the recalibrator.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class GradientSteps:
     losses : tuple of float
         Mean losses (nats per token) of equal shares of the steps, at most 200.
     exact_temperature : float or None
-        TS: the optimum of the same loss.
+        TS: the optimum of the same loss with all references weighted equally.
     """
 
     schedule: Schedule
@@ -136,8 +136,16 @@ class GradientSteps:
     losses: tuple[float, ...] = field(repr=False)
     exact_temperature: float | None = None
 
+    @classmethod
+    def from_losses(
+        cls, schedule: Schedule, losses: Sequence[float], exact_temperature: float | None = None
+    ) -> GradientSteps:
+        """Return the record of a training with these losses (nats), one for each step."""
+        bound = sum(learning_rates(schedule, len(losses)))
+        return cls(schedule, len(losses), bound, block_means(losses), exact_temperature)
+
     def distance(self, temperature: float) -> float | None:
-        """|log T − log T of the exact solution|; None where there is no such solution."""
+        """Return |log T − log T of the exact solution|; None where there is no such solution."""
         if self.exact_temperature is None:
             return None
         return abs(math.log(temperature / self.exact_temperature))

@@ -1,24 +1,34 @@
-"""Recalibrators that divide all logits by one temperature: Base, SE and TS (spec section 6)."""
+"""Recalibrators with one temperature for all logits: Base, SE, TS, TS-grid (spec section 6); and greedy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, Self
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from semcal.errors import FitError, InputError, UsageError
-from semcal.recalibration.exact import Certificate, Sums, minimise, sums_at
-from semcal.recalibration.losses import check_loss, token_terms
+from semcal.recalibration.exact_fit import TemperatureFit
+from semcal.recalibration.losses import Certificate, LossSums, check_loss, minimise, sums_at, token_terms
+from semcal.recalibration.platt import TrainedModule
 from semcal.recalibration.schedule import GradientSteps
 
-if TYPE_CHECKING:
-    from semcal.recalibration.one_pass import TemperatureFit
-
-__all__ = ["SE", "Base", "Batch", "GridTemperature", "Recalibrator", "Temperature", "TemperatureScaling"]
+__all__ = [
+    "SE",
+    "Base",
+    "Greedy",
+    "GridTemperature",
+    "Recalibrator",
+    "Temperature",
+    "TemperatureScaling",
+    "single_temperature",
+    "solver_of",
+    "temperature_of",
+]
 
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -44,14 +54,7 @@ class Recalibrator(Protocol):
 
 
 class Temperature:
-    """softmax(z / T) at a given temperature.
-
-    Parameters
-    ----------
-    temperature : float
-        T > 0, finite.
-    method : str
-        The name under which results are reported.
+    """softmax(z / T) at a given temperature, reported as `method`.
 
     Raises
     ------
@@ -68,12 +71,7 @@ class Temperature:
         if not (math.isfinite(temperature) and temperature > 0):
             raise UsageError(f"a temperature is a positive number, got {temperature}")
         self.temperature = float(temperature)
-        self._method = method
-
-    @property
-    def method(self) -> str:
-        """The name under which results are reported."""
-        return self._method
+        self.method = method
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return log softmax(logits / T) in float32, shape unchanged."""
@@ -98,21 +96,37 @@ class SE(Temperature):
 
 
 class GridTemperature(Temperature):
-    """TS-grid: the temperature of a grid at which one measure's confidence has the lowest Brier score.
-
-    Parameters
-    ----------
-    temperature : float
-        T > 0, finite.
-    measure : str
-        The measure that it was chosen for.
-    """
+    """TS-grid: the temperature of a grid at which the confidence of `measure` has the lowest Brier score."""
 
     loss, alpha = "Brier", None
 
     def __init__(self, temperature: float, *, measure: str) -> None:
         super().__init__(temperature, method="TS-grid")
         self.measure = measure
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Greedy decoding as a distribution, so that greedy answers are drawn in the same pass as samples.
+
+    All probability lies on the most likely token of `of`, by default the model's own. No temperature changes
+    which token that is; Platt can.
+
+    Examples
+    --------
+    >>> Greedy().log_probs(torch.tensor([0.5, 2.0, 1.0])).exp()
+    tensor([0., 1., 0.])
+    """
+
+    of: Recalibrator = field(default_factory=Base)
+    method = "greedy"
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return 0 at the first of the most likely tokens and -inf elsewhere; NaN where a row has NaN."""
+        found = self.of.log_probs(logits)
+        top = found.argmax(-1, keepdim=True)
+        sure = found.gather(-1, top)
+        return torch.full_like(found, -torch.inf).scatter_(-1, top, sure - sure)
 
 
 class TemperatureScaling:
@@ -132,15 +146,15 @@ class TemperatureScaling:
     certificate_ : Certificate
         Loss before and after, gradient and curvature at the optimum, whether T was clipped.
     n_tokens_ : int
-        Tokens of positive weight that the fit has seen.
+        Tokens of positive weight in the data.
     sgd_ : GradientSteps or None
         The gradient steps that led to T; None for the exact solution.
     exact_ : TemperatureFit or None
-        What else is known of the exact solution (interval, loss curve); it is not kept on disk.
+        More about the exact solution (interval, loss curve); it is not saved.
 
     Examples
     --------
-    A model that says 9 : 1 and is right three times in four is cured by T = 2:
+    A model that says 9 : 1 and is right three times in four is calibrated by T = 2:
 
     >>> logits = torch.tensor([[math.log(9.0), 0.0]] * 4)
     >>> ts = TemperatureScaling(loss="NLL").fit(logits, [0, 0, 0, 1])
@@ -149,6 +163,9 @@ class TemperatureScaling:
     """
 
     method = "TS"
+    certificate_: Certificate
+    temperature_: float
+    n_tokens_: int
     sgd_: GradientSteps | None = None
     exact_: TemperatureFit | None = None
 
@@ -157,24 +174,44 @@ class TemperatureScaling:
         self.loss = loss
         self.alpha = alpha
 
+    @classmethod
+    def from_fit(cls, fit: TemperatureFit) -> Self:
+        """Return the result of `fit_temperatures` as the object that `fit` would have given."""
+        return cls.from_certificate(
+            fit.certificate, fit.temperature, loss=fit.loss, alpha=fit.alpha, n_tokens=fit.n_tokens, exact=fit
+        )
+
+    @classmethod
+    def from_certificate(
+        cls,
+        certificate: Certificate,
+        temperature: float,
+        *,
+        loss: str,
+        alpha: float | None,
+        n_tokens: int,
+        sgd: GradientSteps | None = None,
+        exact: TemperatureFit | None = None,
+    ) -> Self:
+        """Return a fitted object whose T was computed elsewhere: by gradient steps, or read from a file."""
+        ts = cls(loss, alpha)
+        ts.certificate_, ts.temperature_, ts.n_tokens_ = certificate, temperature, n_tokens
+        ts.sgd_, ts.exact_ = sgd, exact
+        return ts
+
     def fit(
         self, logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, *, weights: ArrayLike | None = None
     ) -> Self:
-        """Fit T to logits and the tokens that were to be predicted.
+        """Fit T to the frozen model's logits at answer positions and the reference tokens there.
 
         Parameters
         ----------
         logits : array or tensor, shape (N, V)
-            Logits of the frozen model at answer positions.
+            Before recalibration.
         targets : array or tensor, shape (N,)
             Token ids.
         weights : array, shape (N,), optional
             Non-negative weight of each token; all 1 by default.
-
-        Returns
-        -------
-        Self
-            Fitted.
 
         Raises
         ------
@@ -188,18 +225,14 @@ class TemperatureScaling:
         return self.fit_batches(lambda: iter([(z, y, w)]))
 
     def fit_batches(self, batches: Callable[[], Iterable[Batch]]) -> Self:
-        """Fit T to batches that can be gone through again and again (one pass for each Newton step).
+        """Fit T to batches of (logits (N, V), targets (N,), weights (N,)), one in memory at a time.
 
-        Parameters
-        ----------
-        batches : callable
-            Returns an iterable of (logits (N, V), targets (N,), weights (N,)) tensors; memory holds one
-            batch at a time.
+        `batches` is called once for each Newton step.
         """
         seen = {"tokens": 0}
 
-        def evaluate(beta: float) -> Sums:
-            total, seen["tokens"] = Sums(0.0, 0.0, 0.0, 0.0), 0
+        def evaluate(beta: float) -> LossSums:
+            total, seen["tokens"] = LossSums(0.0, 0.0, 0.0, 0.0), 0
             for logits, targets, weights in _chunks(batches()):
                 total += sums_at(
                     beta, token_terms(logits, targets, loss=self.loss, alpha=self.alpha), weights
@@ -209,9 +242,9 @@ class TemperatureScaling:
                 raise FitError("there is no answer token to fit a temperature to; give labelled questions")
             return total
 
-        self.certificate_: Certificate = minimise(evaluate)
-        self.temperature_: float = self.certificate_.temperature
-        self.n_tokens_: int = seen["tokens"]
+        self.certificate_ = minimise(evaluate)
+        self.temperature_ = self.certificate_.temperature
+        self.n_tokens_ = seen["tokens"]
         return self
 
     def log_probs(self, logits: Tensor) -> Tensor:
@@ -244,3 +277,50 @@ def _whole(targets: Tensor) -> Tensor:
     if len(odd):
         raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
     return targets.long()
+
+
+def temperature_of(recalibrator: Recalibrator | TrainedModule) -> float | None:
+    """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
+    temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
+    return temperature if isinstance(temperature, float) else None
+
+
+def solver_of(recalibrator: Recalibrator | TrainedModule) -> str | None:
+    """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
+
+    Examples
+    --------
+    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
+    (None, 'exact')
+    """
+    if getattr(recalibrator, "sgd_", None) is not None:
+        return "sgd"
+    if isinstance(recalibrator, GridTemperature):
+        return "grid"
+    return "exact" if isinstance(recalibrator, TemperatureScaling) else None
+
+
+def single_temperature(recalibrator: Recalibrator | TrainedModule) -> float:
+    """Return the one T by which a recalibrator divides every logit.
+
+    Raises
+    ------
+    UsageError
+        If it has none: ATS and Platt change each token's logits in their own way.
+    FitError
+        If it is not fitted yet.
+
+    Examples
+    --------
+    >>> single_temperature(SE())
+    0.5
+    """
+    temperature = temperature_of(recalibrator)
+    if temperature is not None:
+        return temperature
+    if recalibrator.method == "TS":
+        raise FitError("this TemperatureScaling has no temperature yet; call fit first")
+    raise UsageError(
+        f"{recalibrator.method} has no single temperature, so it cannot be exported to another program; "
+        "fit one with `semcal fit --method TS`, or sample with semcal itself"
+    )

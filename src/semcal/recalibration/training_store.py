@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from semcal.errors import StoreError
-from semcal.recalibration.tensor_files import write_tensors
+from semcal.recalibration.saving import write_tensors
 from semcal.records import dumps
 
 __all__ = ["TrainingState", "TrainingStore"]

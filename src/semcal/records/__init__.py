@@ -1,4 +1,4 @@
-"""Rows on disk: JSON Lines in and out, whole files or none."""
+"""JSON Lines files, and atomic writing."""
 
 from semcal.records.atomic import (
     LOCK,

@@ -1,8 +1,8 @@
-"""Files and folders that appear whole or not at all, and locks on what two processes must not write at once.
+"""Atomic writing of files and folders, and file locks.
 
-What is being written has a random name, opened exclusively, and an advisory lock (flock) until it is done.
-Who can take that lock knows that the writer has ended, in another container too, where process numbers mean
-nothing.
+An unfinished file has a random name, opened exclusively, and an advisory lock (flock) while it is written. A
+process that can take that lock knows that the writer has ended, even across containers, where process ids
+mean nothing.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = [
 ]
 
 PART, LOCK = ".semcal.part", ".semcal.lock"
-#: Names of files and folders that a process leaves behind when it is killed.
+#: Names of files and folders that a killed process leaves behind.
 _LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)
-#: Folders of the names of open files, which are written to as they are.
+#: Folders of the names of open files, which are written directly.
 _OPEN_FILES = ("/dev", "/dev/fd", "/proc/self/fd")
-#: Seconds to wait for a lock; one that is only looked at is free again sooner.
+#: Seconds to wait for a lock; one that is only tested is free again sooner.
 PATIENCE = 0.5
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names a device, a pipe or an open file: it is written to as it is, never replaced.
+    """Return whether a path is a device, a pipe or an open file: it is written directly, never replaced.
 
     Examples
     --------
@@ -62,13 +62,8 @@ def is_stream(path: Path) -> bool:
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file for bytes so that it appears whole, flushed to disk, when the block ends, or not at all.
 
-    A symbolic link at `path` is replaced, not followed. What processes that were killed have left in the
-    folder is removed.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; it names `path`.
+    A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
+    removed. An OSError names `path`.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +81,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors of the system inside name `path`: a full disk does not say at which file it was noticed."""
+    """Make OSErrors inside name `path`: that of a full disk names no file."""
     try:
         yield
     except OSError as error:
@@ -97,7 +92,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def part_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, for what is to get that name; it is removed when the block ends."""
+    """Yield a temporary folder beside `path`, for what will be renamed to it."""
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent.absolute())
@@ -111,10 +106,7 @@ def part_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder that gets the name `path` when the block ends, in place of what is there.
-
-    An interruption or an error leaves what was there.
-    """
+    """Yield a new folder that replaces `path` when the block ends; an error leaves `path` unchanged."""
     with part_folder(path) as folder, part_folder(path) as old:
         yield folder
         if path.exists():
@@ -129,21 +121,10 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def file_lock(path: Path, busy: str, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock file `path` while the block runs; it is removed by whoever holds it last.
+    """Hold the lock file `path`, whose name ends in `LOCK`, while the block runs; its last holder removes it.
 
-    Parameters
-    ----------
-    path : Path
-        Its name ends in `LOCK`.
-    busy : str
-        What is said if another process holds it.
-    shared : bool
-        Others may share it, but none may hold it alone.
-
-    Raises
-    ------
-    UsageError
-        If another process holds it. The lock of a process ends with it, however it ends.
+    If another process holds it (with `shared`: exclusively), UsageError says `busy`. The lock of a process
+    ends with it, however it ends.
     """
     handle = _locked(path, busy, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
@@ -155,14 +136,14 @@ def file_lock(path: Path, busy: str, *, shared: bool = False) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, *, deep: bool = False) -> None:
-    """Remove what processes that were killed have left in a folder, and in those below it if `deep`."""
+    """Remove leftovers of killed processes from a folder, and from those below it if `deep`."""
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
         if _LEFTOVER.fullmatch(path.name):
             _remove_if_dead(path)
 
 
 def own_files(folder: Path) -> list[Path]:
-    """What a folder holds, without what is being written and locks."""
+    """Return the contents of a folder, without unfinished files and locks."""
     return sorted(path for path in folder.iterdir() if not _LEFTOVER.fullmatch(path.name))
 
 
@@ -175,7 +156,7 @@ def clear_folder(folder: Path) -> None:
             path.unlink()
 
 
-#: Removes leftovers from a folder once in each process: looking at all names for each file would take long.
+#: Removes leftovers from a folder once per process: listing the folder for each file would take long.
 _clean = cache(remove_leftovers)
 
 
@@ -188,13 +169,13 @@ def _opened(path: Path) -> BinaryIO:
     while True:
         handle = _random_name(path).open("xb")
         _flock(handle.fileno(), fcntl.LOCK_EX)
-        if _is_at(Path(handle.name), handle.fileno()):  # else it was taken for a leftover before the lock
+        if _is_at(Path(handle.name), handle.fileno()):  # else it was removed as a leftover before the lock
             return handle
         handle.close()
 
 
 def _new_folder(path: Path) -> tuple[Path, int]:
-    """A new folder beside `path`, and what holds its lock."""
+    """A new folder beside `path`, and the handle that holds its lock."""
     while True:
         temporary = _random_name(path)
         temporary.mkdir()
@@ -222,7 +203,7 @@ def _locked(path: Path, busy: str, kind: int) -> int:
 
 
 def _flock(handle: int, kind: int) -> bool:
-    """Whether a lock could be had; a file system without locks gives it always."""
+    """Whether the lock was taken; always true on a file system without locks."""
     try:
         fcntl.flock(handle, kind)
     except BlockingIOError:
@@ -241,9 +222,9 @@ def _is_at(path: Path, handle: int) -> bool:
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Remove a leftover unless a process holds it, or it is no file or folder of ours."""
+    """Remove a leftover unless a process holds its lock, or it is not ours."""
     is_folder = path.is_dir()
-    with suppress(OSError):  # gone meanwhile, a symbolic link, or somebody else's: it stays
+    with suppress(OSError):  # removed meanwhile, a symbolic link, or not ours: skip it
         handle = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

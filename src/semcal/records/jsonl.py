@@ -1,6 +1,6 @@
-"""JSON Lines (design.md, file contracts): one object a line, a bad line reported and not fatal.
+"""JSON Lines (design.md, file contracts): one object per line; a bad line is reported and not fatal.
 
-JSON has no infinities: −inf is the string "-inf" and an undefined number is null.
+JSON has no infinities: −inf is the string "-inf", and an undefined number is null.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "writing",
 ]
 
-#: Bytes of the longest line that is read: a damaged file, or a small one that unpacks to much, can have any.
+#: Maximum bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
 LONGEST = 100_000_000
 
 
@@ -46,22 +46,16 @@ class Row:
     data: dict[str, Any]
 
     def error(self, reason: str) -> RowError:
-        """Say why the row cannot be used: the error names its line and its id."""
+        """Return the error that the row cannot be used, with its line and its id."""
         given = self.data.get("id")
         known = isinstance(given, (str, int)) and not isinstance(given, bool)
         return RowError(self.line, reason, given if known else None)
 
 
 def row_of(line: int, data: Any, *, odd: bool = True) -> Row | RowError:
-    """Return what was read as a row, or as the error that it is.
+    """Return parsed data as a row, or the error why it is none.
 
-    Parameters
-    ----------
-    line : int
-    data : object
-        What a line, or an item of a list, holds.
-    odd : bool
-        Whether it may hold what JSON cannot (see `semcal.records.parsing.fault`).
+    `odd` says whether it may hold values that JSON cannot (see `semcal.records.parsing.fault`).
 
     Examples
     --------
@@ -114,7 +108,7 @@ def canonical(value: Any) -> str:
 
 
 def _written(value: Any, **how: Any) -> str:
-    """JSON of a value; only one with NaN, infinities or odd keys has to be gone through here first."""
+    """JSON of a value; only one with NaN, infinities or odd keys needs conversion first."""
     how |= {"ensure_ascii": False, "allow_nan": False}
     try:
         return json.dumps(value, default=_encodable, **how)
@@ -123,12 +117,7 @@ def _written(value: Any, **how: Any) -> str:
 
 
 def parse_float(value: Any) -> float | None:
-    """Return the number that `dumps` wrote: null is None, "-inf" is −inf.
-
-    Raises
-    ------
-    InputError
-        If `value` is neither a number, null nor the string "-inf".
+    """Return the number that `dumps` wrote (null is None, "-inf" is −inf); InputError for anything else.
 
     Examples
     --------
@@ -148,19 +137,7 @@ def parse_float(value: Any) -> float | None:
 
 
 def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
-
-    Parameters
-    ----------
-    path : Path
-    remedy : str
-        What to do when it is damaged: the end of the message.
-
-    Raises
-    ------
-    StoreError
-        If it holds anything else.
-    """
+    """Read a file that holds one JSON object; else StoreError, whose message ends in `remedy`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
@@ -203,7 +180,7 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
 
 
 def read_rows(source: str | Path) -> Iterator[Row | RowError]:
-    """Yield every line of a JSON Lines file as a `Row`, or as the `RowError` that it is.
+    """Yield every line of a JSON Lines file as a `Row`, or as a `RowError`.
 
     Parameters
     ----------
@@ -213,8 +190,7 @@ def read_rows(source: str | Path) -> Iterator[Row | RowError]:
     Raises
     ------
     InputError
-        If there is no such file, it holds something else by its name or its first bytes, or it is a damaged
-        gzip file.
+        If there is no such file, its name or first bytes show another format, or it is a damaged gzip file.
     """
     with _opened(source) as handle:
         for number, raw in enumerate(_lines(handle), start=1):
@@ -231,7 +207,7 @@ def read_rows(source: str | Path) -> Iterator[Row | RowError]:
 
 
 def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
-    """Every line, and None for one that is too long to be held: the rest of it is passed over."""
+    """Every line; None for one that is too long, which is skipped."""
     while raw := handle.readline(LONGEST + 1):
         if len(raw) <= LONGEST:
             yield raw
@@ -245,9 +221,9 @@ def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
 def writing(target: str | Path | None) -> Iterator[TextIO]:
     """Open `target` for text so that it appears whole or not at all; None is standard output.
 
-    The text goes to a temporary name beside it, is flushed to disk and renamed (`atomic_write`); an
-    error inside the block leaves an older file as it was. What is no file but a device or a pipe
-    (/dev/null, a FIFO, /dev/stdout) is written to as it is; what `>> file` has there already stays.
+    The text is written under a temporary name, flushed to disk and renamed (`atomic_write`); an error inside
+    the block leaves an older file unchanged. A device or a pipe (/dev/null, a FIFO, /dev/stdout) is written
+    directly, and appended to after `>> file`.
     """
     if target is None:
         yield sys.stdout
@@ -266,7 +242,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
 
 
 def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line to `target` (see `writing`)."""
+    """Write one JSON object per line to `target` (see `writing`)."""
     with writing(target) as handle:
         for row in rows:
             handle.write(dumps(row) + "\n")

@@ -1,4 +1,4 @@
-"""Files that hold no rows of text: what they are, by their ending or first bytes, and how to get rows out."""
+"""Recognises files that hold no rows of text, by ending or first bytes, and says how to convert them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PANDAS = (
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of file that is not read, with what to do; `start` is a pattern of its first bytes."""
+    """A kind of file that is not supported, with what to do; `start` is a pattern of its first bytes."""
 
     what: str
     remedy: str
@@ -62,12 +62,7 @@ _KINDS = (
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a file whose name says that it holds no rows of text.
-
-    Raises
-    ------
-    InputError
-        With how to get rows out of it.
+    """Raise InputError, with how to convert it, for a file whose ending is not that of rows of text.
 
     Examples
     --------
@@ -82,7 +77,7 @@ def check_ending(path: Path) -> None:
 
 
 def check_start(start: bytes, source: str | Path) -> None:
-    """Refuse, as `check_ending` does, a file whose first bytes say that it holds no rows of text."""
+    """Refuse, as `check_ending` does, a file whose first bytes are not those of rows of text."""
     for kind in _KINDS:
         if kind.start is not None and re.match(kind.start, start):
             what = "standard input" if str(source) == "-" else source
@@ -90,7 +85,7 @@ def check_start(start: bytes, source: str | Path) -> None:
 
 
 def check_json_lines(source: str) -> None:
-    """Refuse, as `check_ending` does, a table where rows are read that hold lists and objects."""
+    """Refuse, as `check_ending` does, a table where rows need lists and objects."""
     name = Path(source).name
     for ending, reader in ((".csv", "read_csv"), (".tsv", "read_table"), (".parquet", "read_parquet")):
         if name.lower().removesuffix(".gz").endswith(ending):

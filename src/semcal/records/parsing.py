@@ -1,6 +1,6 @@
-"""One rule for what a JSON text may hold, whatever file it stands in: `parse`, and `fault` of what it gave.
+"""Strict JSON for all files: `parse` a text, and find a `fault` in the result.
 
-Python's json reads more than can be kept: NaN, of two equal keys the last, any depth, half characters.
+Python's json accepts too much: NaN, duplicate keys, any depth, lone surrogates.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ __all__ = ["DEEPEST", "fault", "parse"]
 #: How deep lists and objects may be nested in a row.
 DEEPEST = 100
 _TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"
-#: A surrogate, which JSON can spell out alone and UTF-8 cannot hold.
+#: A lone surrogate: JSON can escape it, UTF-8 cannot encode it.
 _HALF = re.compile("[\\ud800-\\udfff]")
 
 Keyed = tuple[str | None, Any]
 
 
 class _Doubled(dict[str, Any]):
-    """An object in which a key stands twice: the `key`."""
+    """An object with a duplicate key: `key`."""
 
     key: str
 
 
 class _TooLong(str):
-    """The digits of a whole number of which Python makes none."""
+    """The digits of a whole number that is too long for Python."""
 
 
 class _Reading:
-    """One text being read, and whether something `odd` was met that `fault` has to look for."""
+    """The state of one `parse`: whether something `odd` was found, for `fault` to report."""
 
     def __init__(self) -> None:
         self.odd = False
@@ -63,12 +63,7 @@ class _Reading:
 
 
 def parse(text: str) -> tuple[Any, bool]:
-    """Return what a JSON text holds, and whether `fault` has to be asked about it.
-
-    Raises
-    ------
-    InputError
-        If it is no JSON.
+    """Return the value of a JSON text, and whether `fault` must check it; InputError if it is no JSON.
 
     Examples
     --------
@@ -93,7 +88,7 @@ def parse(text: str) -> tuple[Any, bool]:
 
 
 def fault(data: Any) -> str | None:
-    """Return why a value that was read cannot be used, or not be written again; None if it can.
+    """Return why a parsed value cannot be used or written again; None if it can.
 
     Examples
     --------
@@ -127,7 +122,7 @@ def _fault_of_one(where: str, value: Any) -> str | None:
 
 
 def _inside(key: str | None, value: Any) -> Iterator[Keyed]:
-    """What a list or an object holds, with the outermost key that it stands under."""
+    """The items of a list or an object, with their outermost key."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield key, name

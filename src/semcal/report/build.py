@@ -15,15 +15,15 @@ from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.pipeline.crews import Alone, Crew
 from semcal.records import dumps, read_object, writing
 from semcal.report.explorer import Explorer, begin_explorer
+from semcal.report.further_tables import ablation_tables
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
-from semcal.report.grid_tables import grid_tables
-from semcal.report.grid_tables.remedy_tables import remedy_tables
-from semcal.report.grid_tables.writing import write_tables
+from semcal.report.grid_tables import grid_tables, write_tables
 from semcal.report.page import write_page
 from semcal.report.results import read_results
 from semcal.report.sections import PageFigure, page_figure
 from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
-from semcal.report.tables import Table, markdown, markdown_text
+from semcal.report.table_writers import markdown, markdown_text
+from semcal.report.tables import Table
 
 __all__ = ["MANIFEST", "build", "remake", "renew_manifest", "results_markdown"]
 
@@ -41,12 +41,14 @@ SHOWN = (
 BESIDE = ("remedies", "remedies-scores")
 
 
-def remake(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> Path:
+def remake(
+    folder: Path, out: Path | None = None, crew: Crew[Any] | None = None, *, figures: bool = False
+) -> Path:
     """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
     crew = crew or Alone(None)
     packing = begin_explorer(read_finished(Path(folder)), crew)
     analyse(folder, out, crew)
-    return build(folder, out, crew, packing)
+    return build(folder, out, crew, packing, figures=figures)
 
 
 def build(
@@ -54,6 +56,8 @@ def build(
     out: Path | None = None,
     crew: Crew[Any] | None = None,
     packing: Callable[[], Explorer] | None = None,
+    *,
+    figures: bool = False,
 ) -> Path:
     """Write the tables, results.md, the figures and the page of a run whose results.json is there.
 
@@ -69,6 +73,8 @@ def build(
         Who draws the figures and packs the questions; this process by default. The files are the same.
     packing : callable, optional
         Gives the packed questions, where that has begun (`semcal.report.explorer.begin_explorer`).
+    figures : bool
+        Whether figures are written as PDF and PNG even if the run's settings leave them to the page.
 
     Returns
     -------
@@ -83,7 +89,10 @@ def build(
     target, crew = Path(folder) if out is None else Path(out), crew or Alone(None)
     run, results = read_finished(Path(folder)), read_results(target)
     planned = list(enumerate(planned_figures(run, results)))
-    drawing = crew.begin(partial(_written, folder=target / "figures"), planned, stage="report")
+    in_files = figures or (run.settings.get("extras") or {}).get("figure_files", True)
+    drawing = crew.begin(
+        partial(_drawn, folder=target / "figures" if in_files else None), planned, stage="report"
+    )
     written = write_tables(run, results, target / "tables")
     with writing(target / "results.md") as handle:
         handle.write(results_markdown(run, results))
@@ -94,13 +103,13 @@ def build(
     return page
 
 
-def _written(numbered: tuple[int, PlannedFigure], folder: Path) -> tuple[PageFigure, list[Path]] | None:
-    """A figure drawn once, for its files and for the page."""
+def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[PageFigure, list[Path]] | None:
+    """A figure drawn once, for its files, if there is a folder for them, and for the page."""
     number, planned = numbered
     figure = planned.drawn()
     if figure is None:
         return None
-    return page_figure(figure, f"f{number}"), write_files(figure, folder)
+    return page_figure(figure, f"f{number}"), [] if folder is None else write_files(figure, folder)
 
 
 # ---- results.md -------------------------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
 def _beyond(results: Results) -> list[str]:
     """What we asked besides, each with its tables; nothing where nothing was."""
     findings = results.get("findings") or []
-    tables = [table for table in remedy_tables(results) if table.name in BESIDE] if findings else []
+    tables = [table for table in ablation_tables(results) if table.name in BESIDE] if findings else []
     title = ["## Beyond the paper"] if findings else []
     return [*title, *map(_claim, findings), *map(_with_interval, tables)]
 

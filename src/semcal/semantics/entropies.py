@@ -1,5 +1,4 @@
-"""Entropies that the field compares with: predictive entropy, number of meanings, estimates of semantic
-entropy.
+"""Baselines of the field: predictive entropy, number of meanings, estimates of semantic entropy.
 
 The semantic entropy of a measure is :attr:`semcal.semantics.SemanticConfidence.entropy`.
 """

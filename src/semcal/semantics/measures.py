@@ -1,8 +1,7 @@
 """The seven semantic confidence measures (paper, section "Semantic confidence").
 
 A measure gives each cluster of a question a log-score from a few sufficient statistics; a softmax over the
-question's clusters makes it a distribution. Everything stays in log space, so that log-likelihoods of -10000
-do no harm.
+question's clusters makes it a distribution. All sums are in log space: log-likelihoods of -10000 do no harm.
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ class SemanticConfidence:
     entropy: Floats
 
     def per_question(self) -> list[Floats]:
-        """The distributions as one array a question."""
+        """Return one distribution per question."""
         return np.split(self.probabilities, self.offsets[1:-1]) if len(self.confidence) else []
 
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What the log-scores are made of, one value a cluster."""
+    """The sufficient statistics of the log-scores, one value per cluster."""
 
     log_size: Floats  # log n
     log_share: Floats  # log(n / m)
@@ -234,7 +233,7 @@ def confidences(
 
 
 def _check_measures(measures: Sequence[str], likelihoods: bool) -> None:
-    """Refuse unknown measures, and measures that need what is not there."""
+    """Refuse unknown measures, and measures that need log-likelihoods if there are none."""
     for measure in measures:
         if not isinstance(measure, str) or measure not in MEASURES:
             raise UsageError(f"unknown measure {shown(measure)}; known: {', '.join(MEASURES)}")
@@ -243,7 +242,7 @@ def _check_measures(measures: Sequence[str], likelihoods: bool) -> None:
 
 
 def _scores(measure: str, statistics: _Statistics, alpha: float) -> Floats:
-    """Log-scores of the clusters; −inf is a likelihood of 0, and never a number that is too large to hold."""
+    """Log-scores of the clusters; −inf is a likelihood of 0; an overflow is an error."""
     with np.errstate(over="ignore"):
         scores = _SCORES[measure](statistics, alpha)
     if (np.isinf(scores) & np.isfinite(statistics.sum_log)).any():
@@ -254,7 +253,7 @@ def _scores(measure: str, statistics: _Statistics, alpha: float) -> Floats:
 
 
 def _statistics(layout: Layout, u: Floats) -> _Statistics:
-    """Reduce the draws' log-likelihoods (in cluster order) to one row a cluster."""
+    """Reduce the draws' log-likelihoods (in cluster order) to the statistics of each cluster."""
     log_sum = layout.log_sum(u)
     q = np.exp(u - np.repeat(np.where(log_sum > -np.inf, log_sum, 0.0), layout.size))
     log_size = np.log(layout.size)
@@ -300,7 +299,7 @@ def _first_of_largest(layout: Layout, probabilities: Floats, largest: Floats) ->
 
 
 def _warn_null(measure: str, questions: NDArray[np.int64], ids: Sequence[str] | None) -> None:
-    """Say under which measure how many questions are null, and name the first."""
+    """Warn of the questions that are null under a measure, naming the first."""
     warnings.warn(
         f"{measure} is null for {len(questions)} question(s), first {name_question(int(questions[0]), ids)}: "
         "every cluster has score 0, as each holds a draw of likelihood 0; use E-SC or L-SC there",

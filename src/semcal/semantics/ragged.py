@@ -1,6 +1,6 @@
-"""Nested lists of clusters, checked and laid out flat: question after question, cluster after cluster.
+"""Checks nested lists of clusters and lays them out as flat arrays, question after question.
 
-Everything behind this module works on flat arrays with segment reductions; no loop runs per question.
+The measures use segment reductions of these arrays; no loop runs per question.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LogLikelihoods = Sequence[Sequence[float]] | NDArray[np.floating]
 
 #: A log-likelihood above zero by no more than this is a rounding error; beyond it, it is a mistake.
 ABOVE_ZERO = 1e-6
-#: The least finite log-likelihood that is taken: sums of smaller ones overflow.
+#: The least finite log-likelihood that is accepted: sums of smaller ones overflow.
 LEAST = -1e300
 
 
@@ -75,12 +75,12 @@ class Layout:
 
 
 def name_question(index: int, ids: Sequence[str] | None) -> str:
-    """Say which question is meant, by its id where there is one."""
+    """Return the name of a question for messages, with its id if known."""
     return f"question {index}" if ids is None else f"question {index} (id {ids[index]!r})"
 
 
 def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
-    """Flatten `clusters`, or say which question's clusters are no partition of its draws."""
+    """Flatten `clusters`; InputError names the question whose clusters are no partition of its draws."""
     if ids is not None and len(ids) != len(clusters):
         raise InputError(
             f"ids names {len(ids)} questions, clusters holds {len(clusters)}: give one id a question"
@@ -131,7 +131,7 @@ def _checked_layout(k: Ints, size: Ints, draws: Ints, ids: Sequence[str] | None)
 
 
 def cumulative(lengths: Ints) -> Ints:
-    """Where each segment begins, and at the end the total: [n] -> [n+1]."""
+    """Return where each segment begins, and the total: [n] -> [n+1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 

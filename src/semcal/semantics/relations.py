@@ -1,4 +1,4 @@
-"""Clusters from a relation of equivalence between answers: connected components, or greedy."""
+"""Clusters from pairwise equivalence of answers: connected components, or greedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def components(related: ArrayLike) -> list[list[int]]:
     Parameters
     ----------
     related : array_like of bool, shape (n, n)
-        related[i, j]: answers i and j are equivalent. Symmetric; the diagonal plays no part.
+        related[i, j]: answers i and j are equivalent. Symmetric; the diagonal is ignored.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def _checked(related: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _clusters(label: NDArray[np.integer]) -> list[list[int]]:
-    """Members of each label, in order of first appearance."""
+    """The members of each label, in order of first appearance."""
     members: dict[int, list[int]] = {}
     for i, name in enumerate(label.tolist()):
         members.setdefault(name, []).append(i)

@@ -91,7 +91,7 @@ def _plan(settings: Any, out: Path) -> int:
             f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at 3 "
             f"temperatures to each of {one.test} questions ({3 * settings.sampling.m * one.test} answers)"
         )
-    complain(f"writes {out}/results.json, samples/, recalibrators/, figures/, tables/ and report.html")
+    complain(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
     return 0
 
 

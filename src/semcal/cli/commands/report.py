@@ -35,7 +35,10 @@ def command(
     overwrite: OverwriteOption = False,
     figures: Annotated[
         bool,
-        typer.Option("--figures", help="Of no effect: every report has its figures as PDF and PNG."),
+        typer.Option(
+            "--figures",
+            help="Also write figures that the run leaves to its page (semcal demo) as PDF and PNG.",
+        ),
     ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -53,7 +56,7 @@ def command(
     with reporters(run) as crew:
         from semcal.report.build import remake
 
-        page = remake(run, out, crew)
+        page = remake(run, out, crew, figures=figures)
     paths = [(out or run) / "results.json", page]
     typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0

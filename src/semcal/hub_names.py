@@ -1,0 +1,304 @@
+"""Names of models and recalibrators: embedded in the package, a directory, or an id on the Hugging Face hub.
+
+The network is used when a name asks for it, and only then. A name that is none of these is refused at once,
+with the nearest one that is, and so is a hub id while the hub cannot be reached.
+"""
+
+from __future__ import annotations
+
+import difflib
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from semcal.errors import ModelError, SemcalError, StoreError, UsageError
+from semcal.registry import Registry
+
+__all__ = [
+    "LANGUAGE_MODEL",
+    "NLI_MODEL",
+    "RECALIBRATOR",
+    "RECALIBRATOR_FILES",
+    "Location",
+    "NamedKind",
+    "is_cached",
+    "is_hub_id",
+    "locate",
+    "snapshot",
+    "unreachable",
+    "upload",
+]
+
+#: The files of a recalibrator; nothing else is sent or fetched.
+RECALIBRATOR_FILES = ("calibration.json", "model.safetensors")
+#: Seconds to wait for a connection to the hub; its own client tries for half a minute.
+TIMEOUT = 3.0
+
+
+@dataclass(frozen=True)
+class NamedKind:
+    """A kind of directory that users name: a language model, an NLI model, a recalibrator."""
+
+    what: str  # for messages: "language model"
+    file: str  # the file that every such directory holds
+    embedded: Registry  # names of those that come with the package
+    advice: str  # what to give instead
+    error: type[SemcalError] = ModelError
+    others: tuple[str, ...] = ()  # further names that the same option takes
+
+
+_CHECKPOINT = "give a checkpoint's directory or a hub id such as owner/model"
+LANGUAGE_MODEL = NamedKind(
+    "language model",
+    "config.json",
+    Registry(
+        "language model",
+        {
+            "atlas": "semcal.demo.paths:language_model_dir",
+            "atlas-qwen2": "semcal.demo.paths:qwen2_model_dir",
+            "atlas-mistral": "semcal.demo.paths:mistral_model_dir",
+        },
+    ),
+    _CHECKPOINT,
+)
+NLI_MODEL = NamedKind(
+    "NLI model",
+    "config.json",
+    Registry("NLI model", {"atlas": "semcal.demo.paths:nli_model_dir"}),
+    _CHECKPOINT,
+    others=("exact",),
+)
+RECALIBRATOR = NamedKind(
+    "recalibrator",
+    RECALIBRATOR_FILES[0],
+    Registry("recalibrator", {"atlas": "semcal.demo.paths:recalibrator_dir"}),
+    "give the directory that `semcal fit` wrote or a hub id such as owner/name",
+    error=UsageError,
+)
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a named model or recalibrator is.
+
+    Attributes
+    ----------
+    source : str
+        A directory, or an id on the hub.
+    name : str
+        The directory's name, or the id.
+    on_hub : bool
+        Whether `source` is an id.
+    cached : bool
+        Whether to use the hub client's cache only, and not ask the hub.
+    """
+
+    source: str
+    name: str
+    on_hub: bool = False
+    cached: bool = False
+
+
+def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) -> Location:
+    """Find what a name stands for.
+
+    Parameters
+    ----------
+    name : str or Path
+        An embedded name ("atlas"; a directory of that name is ./atlas), a directory, or an id owner/name on
+        the hub. A `Path`, or a string that begins with ".", "~" or "/", is a directory.
+    kind : NamedKind
+        LANGUAGE_MODEL, NLI_MODEL or RECALIBRATOR.
+    revision : str, optional
+        Branch, tag or commit on the hub.
+
+    Raises
+    ------
+    SemcalError
+        Of the class that `kind` names: if there is nothing of that name, with the nearest name; or if it is
+        an id that is not in the hub client's cache, and the hub cannot be reached.
+
+    Examples
+    --------
+    >>> locate("atlas", LANGUAGE_MODEL).name
+    'language_model'
+    >>> locate("atlsa", LANGUAGE_MODEL)
+    Traceback (most recent call last):
+    semcal.errors.ModelError: no such directory: atlsa; did you mean 'atlas'? Otherwise give a checkpoint's
+    directory or a hub id such as owner/model
+    """
+    if isinstance(name, str) and name in kind.embedded.names():
+        return _directory(kind.embedded.load(name)(), kind)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _directory(path, kind)
+    if isinstance(name, Path) or not (is_hub_id(name) or _in_cache(name, kind, revision)):
+        raise kind.error(f"no such directory: {name}; {_hint(path, kind)}{kind.advice}")
+    reason = unreachable() if "/" in name else "its owner is not named"
+    if reason is None:
+        return Location(name, name, on_hub=True)
+    if not _in_cache(name, kind, revision):
+        raise kind.error(
+            f"no {kind.what} {name!r}: it is no directory here, nor in the cache of the hub's client, "
+            f"and {reason}; {_hint(path, kind)}give the path of a directory, or fetch it where there is a "
+            f"network (hf download {name})"
+        )
+    return Location(name, name, on_hub=True, cached=True)
+
+
+def _directory(path: Path, kind: NamedKind) -> Location:
+    if not (path / kind.file).is_file():
+        raise kind.error(
+            f"no {kind.what} in {path}: it holds no {kind.file}; {_hint(path, kind)}{kind.advice}"
+        )
+    return Location(str(path), path.resolve().name)
+
+
+def _in_cache(name: str, kind: NamedKind, revision: str | None) -> bool:
+    """Whether the hub's client has an id already (the oldest ids have no owner: gpt2)."""
+    return name.count("/") <= 1 and is_cached(name, kind.file, revision=revision)
+
+
+def _hint(path: Path, kind: NamedKind) -> str:
+    """The nearest of the names that exist."""
+    known = {*kind.embedded.names(), *kind.others, *(near.name for near in _beside(path, kind))} - {path.name}
+    match = difflib.get_close_matches(path.name, sorted(known), n=1)
+    if not match:
+        inside = sorted(one.name for one in _beside(path / "_", kind))
+        return f"{path / inside[0]} is one; " if inside else ""
+    is_path = (path.parent / match[0] / kind.file).is_file()
+    return f"did you mean {str(path.parent / match[0]) if is_path else match[0]!r}? Otherwise "
+
+
+def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
+    """Directories of this kind beside a path."""
+    try:
+        yield from (one for one in path.parent.iterdir() if (one / kind.file).is_file())
+    except OSError:
+        return
+
+
+# ---- The hub ----------------------------------------------------------------------------------------------
+
+
+def is_hub_id(path_or_id: str | Path) -> bool:
+    """Return True for a string owner/name that is no path: not a `Path`, and no file of that name exists.
+
+    Examples
+    --------
+    >>> is_hub_id("owner/name"), is_hub_id("./owner/name"), is_hub_id(Path("owner/name"))
+    (True, False, False)
+    """
+    if isinstance(path_or_id, Path) or path_or_id.startswith((".", "~", "/")):
+        return False
+    return path_or_id.count("/") == 1 and all(path_or_id.split("/")) and not Path(path_or_id).exists()
+
+
+def unreachable() -> str | None:
+    """Return why the hub cannot be reached, in a few words, or None.
+
+    HF_HUB_OFFLINE and HF_ENDPOINT are respected. Behind a proxy the hub counts as reachable.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set, so the hub is not asked"
+    address = urlsplit(constants.ENDPOINT)
+    host = address.hostname or ""
+    if address.scheme in getproxies() and not proxy_bypass(host):
+        return None
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((host, port), timeout=TIMEOUT).close()
+    except OSError as error:
+        return f"the hub ({host}) cannot be reached ({error.strerror or error})"
+    return None
+
+
+def is_cached(repo_id: str, file: str, *, revision: str | None = None) -> bool:
+    """Return whether the hub's client has a file of a repository in its cache."""
+    from huggingface_hub import errors, try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(repo_id, file, revision=revision), str)
+    except errors.HFValidationError:
+        return False
+
+
+@contextmanager
+def _as_one_error(what: str, advice: str, error_class: type[SemcalError]) -> Iterator[None]:
+    """Turn what the hub's client raises into one error of ours."""
+    from huggingface_hub import errors
+
+    network = getattr(errors, "HTTPError", OSError)  # httpx's or requests', as the client has it
+    try:
+        yield
+    except (OSError, ValueError, network, errors.EntryNotFoundError) as error:
+        reason = " ".join(str(error).split())
+        raise error_class(f"{what}: {reason[:300] or type(error).__name__} ({advice})") from error
+
+
+def snapshot(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    only: tuple[str, ...] | None = None,
+    without: tuple[str, ...] | None = None,
+    cached: bool = False,
+    error_class: type[SemcalError] = StoreError,
+) -> Path:
+    """Fetch the files of a hub repository, or find them in the client's cache, and return their folder.
+
+    Parameters
+    ----------
+    repo_id : str
+        owner/name.
+    revision : str, optional
+        Branch, tag or commit; the newest by default.
+    only, without : tuple of str, optional
+        Patterns of the files to fetch, or to leave out.
+    cached : bool
+        Use the client's cache and do not ask the hub.
+    error_class : type
+        What is raised when the hub cannot be reached or has no such repository.
+    """
+    from huggingface_hub import snapshot_download
+
+    advice = "no directory here, so the hub was asked; if it cannot be reached, give the path of a directory"
+    with _as_one_error(f"cannot fetch {repo_id!r} from the hub", advice, error_class):
+        return Path(
+            snapshot_download(
+                repo_id,
+                revision=revision,
+                allow_patterns=list(only) if only else None,
+                ignore_patterns=list(without) if without else None,
+                local_files_only=cached,
+            )
+        )
+
+
+def upload(directory: Path, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
+    """Send the files of a recalibrator to a repository, created if it does not exist; return the commit.
+
+    Raises
+    ------
+    StoreError
+        If the hub cannot be reached or refuses.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(token=token)
+    advice = "log in with `hf auth login`, check the name owner/name and the connection"
+    with _as_one_error(f"cannot push {directory} to {repo_id!r} on the hub", advice, StoreError):
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repo_id,
+            folder_path=directory,
+            allow_patterns=list(RECALIBRATOR_FILES),
+            commit_message=message,
+        )
+    return str(commit.oid)

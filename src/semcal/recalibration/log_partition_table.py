@@ -1,0 +1,323 @@
+"""Tables of each token's log-partition function, from which losses are read without the vocabulary.
+
+With β = 1/T and logits less their maximum, L(β) = logsumexp(β z) of a position is smooth in log β and falls
+towards 0. Its Chebyshev series in log β over T in [0.05, 20] replaces all V logits in every loss of a
+temperature; the target's logit, the mean logit and the top token complete it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.polynomial import chebyshev
+from torch import Tensor
+
+from semcal.errors import FitError, InputError
+from semcal.recalibration.features import CalibrationFeatures, Head
+from semcal.recalibration.losses import T_MAX, T_MIN, LossSums, weight_and_centre
+from semcal.recalibration.partitions import log_partitions
+
+__all__ = [
+    "NODES",
+    "TOLERANCE",
+    "LogPartitionTable",
+    "TabulatedLoss",
+    "logit_chunks",
+    "series",
+    "tabulate",
+    "tabulated_loss",
+]
+
+#: Chebyshev nodes in log β. The series converges at least as fast as for V equal logits below one other,
+#: whose L has a singularity π / log V away from the real line: 96 nodes then leave 1e-5 at V = 32 000.
+NODES = 96
+#: Largest error of L in nats that a sample of positions may show.
+TOLERANCE = 1e-4
+#: Positions and temperatures at which the error is measured.
+CHECKED, CHECKED_TEMPERATURES = 64, 41
+#: Logits computed at once, and logits yielded at once: the latter stay in a processor's cache.
+CHUNK, CACHED = 1_000_000, 128_000
+#: Coefficients of positions that are weighted at once.
+WEIGHTED = 4_000_000
+#: Slope of the mean loss in log β, nats, below which the table cannot tell its sign.
+FLAT = 1e-5
+BISECTIONS = 60
+
+
+def _basis(beta: Tensor, nodes: int, low: float, high: float) -> Tensor:
+    """Chebyshev polynomials (n, nodes) of log β scaled from [log low, log high] to [-1, 1]; float64."""
+    half = math.log(high / low) / 2
+    x = (beta.double().log() - math.log(low)) / half - 1
+    return torch.cos(x.clamp(-1, 1).arccos()[:, None] * torch.arange(nodes, device=x.device))
+
+
+@cache
+def _derivative(nodes: int, low: float, high: float) -> Tensor:
+    """Matrix D such that basis @ D is the derivative of the basis with respect to log β."""
+    scale = 2 / math.log(high / low)
+    columns = chebyshev.chebder(np.eye(nodes)) * scale  # (nodes - 1, nodes)
+    return torch.as_tensor(np.pad(columns, ((0, 1), (0, 0))))
+
+
+def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values (..., n) of Chebyshev series in log β and their first two derivatives in log β.
+
+    Parameters
+    ----------
+    coefficients : Tensor, shape (..., n, K) or (K,)
+        One series for each β, or one for all.
+    beta : Tensor, shape (n,)
+        Inverse temperatures; one outside [low, high], the range of the series, is set to its bound.
+
+    Examples
+    --------
+    On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
+
+    >>> at = torch.tensor([math.exp(0.5)])
+    >>> [t.tolist() for t in series(torch.tensor([0.0, 0.0, 1.0]), at, low=1 / math.e, high=math.e)]
+    [[-0.5], [2.0], [4.0]]
+    """
+    nodes = coefficients.shape[-1]
+    basis, d = _basis(beta, nodes, low, high), _derivative(nodes, low, high).to(beta.device)
+    c = coefficients.double()
+    value, first, second = ((c * b).sum(-1) for b in (basis, basis @ d, basis @ d @ d))
+    return value, first, second
+
+
+@dataclass(frozen=True)
+class LogPartitionTable:
+    """What N answer tokens, predicted at S positions, contribute to any loss of a temperature."""
+
+    coefficients: Tensor  # (S, K) float32, Chebyshev series in log β of each position's L(β)
+    rows: Tensor  # (S,), the row of `CalibrationFeatures.states` of each position
+    mean: Tensor  # (S,) float64, mean logit less the largest; −inf where some token cannot occur
+    position: Tensor  # (N,), the position, an index up to S, that predicts each token
+    target: Tensor  # (N,) float64, each token's logit less the largest
+    hit: Tensor  # (N,) bool, whether each token is the top token
+    low: float  # the range of β
+    high: float
+    error: float  # largest error of L, in nats, found on a sample of positions
+
+    def covers(self, beta: Tensor) -> bool:
+        """Return whether all inverse temperatures lie in the range, to rounding."""
+        slack = 1e-6
+        return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
+
+    def terms(self, *, loss: str, alpha: float | None) -> tuple[Tensor, Tensor]:
+        """Return w and c (N,) of each token's loss w (L(β) − β c).
+
+        Raises
+        ------
+        InputError
+            If the loss of a token is infinite at every T, for a logit that it needs is −inf.
+        """
+        weight, centre = weight_and_centre(
+            self.hit, self.target, self.mean[self.position], loss=loss, alpha=alpha
+        )
+        infinite = (centre == -torch.inf).nonzero()
+        if len(infinite):
+            raise InputError(
+                f"the {loss} of token {int(infinite[0])} is infinite at every T, for a logit that it needs "
+                "is -inf; leave the answer out"
+            )
+        return weight, centre
+
+    def log_partition(self, position: Tensor, beta: Tensor) -> Tensor:
+        """Return L (n,) of given positions (n,) at β (n,), float64, differentiable once with respect to β."""
+        value, slope, _ = series(self.coefficients[position], beta.detach(), low=self.low, high=self.high)
+        u = beta.double().log()
+        return value + slope * (u - u.detach())
+
+
+def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (which of `rows`, their logits less the largest in float32), a few rows at a time.
+
+    Raises
+    ------
+    InputError
+        If a row's logits hold NaN or +inf, or are all −inf.
+    """
+    size = 1
+    start = 0
+    while start < len(rows):
+        logits = head(states[rows[start : start + size]]).float()
+        for block in torch.split(logits, max(1, CACHED // logits.shape[1])):
+            z = block - block.amax(1, keepdim=True)
+            odd = z.amax(1).isnan()
+            if odd.any():
+                row = int(rows[start + int(odd.nonzero()[0])])
+                raise InputError(f"the logits of state {row} hold NaN or +inf, or are all -inf; leave it out")
+            yield slice(start, start + len(z)), z
+            start += len(z)
+        size = max(1, CHUNK // logits.shape[1])
+
+
+def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
+    """Chebyshev nodes in β, and the matrix that turns values there into coefficients."""
+    x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))
+    matrix = 2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x)))
+    matrix[0] /= 2
+    half = math.log(high / low) / 2
+    return list(np.exp(math.log(low) + half * (x + 1))), torch.as_tensor(matrix)
+
+
+def tabulate(
+    features: CalibrationFeatures,
+    head: Head,
+    *,
+    nodes: int = NODES,
+    low: float = 1 / T_MAX,
+    high: float = 1 / T_MIN,
+    tolerance: float = TOLERANCE,
+) -> LogPartitionTable:
+    """Read the logits of every position that predicts an answer token once; keep what losses need of them.
+
+    The table takes 4 K + 16 bytes for each position, about 400 by default, and 17 for each token.
+
+    Parameters
+    ----------
+    features : CalibrationFeatures
+        The calibration set.
+    head : callable
+        States (n, d) → logits (n, V).
+    nodes : int
+        K, Chebyshev nodes for each position.
+    low, high : float
+        The range of β = 1/T; by default all that a recalibrator may choose.
+    tolerance : float
+        Largest error in nats of the log-partition function.
+
+    Raises
+    ------
+    FitError
+        If there is no answer token, or the error on a sample of positions exceeds the tolerance.
+    InputError
+        If logits hold NaN or +inf, or a target lies outside the vocabulary.
+    """
+    if not len(features.targets):
+        raise FitError("there is no answer token to fit to; give labelled questions")
+    rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
+    order = position.argsort(stable=True)
+    ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
+    betas, matrix = _nodes(nodes, low, high)
+    coefficients = torch.empty(len(rows), nodes)
+    mean = torch.empty(len(rows), dtype=torch.float64)
+    top = torch.empty(len(rows), dtype=torch.long)  # the top token of each position
+    target = torch.empty(len(position), dtype=torch.float64)
+    for part, z in logit_chunks(features.states, rows, head):
+        coefficients[part] = (log_partitions(z, torch.tensor(betas)) @ matrix.T).float()
+        mean[part], top[part] = z.mean(1, dtype=torch.float64).cpu(), z.argmax(1).cpu()
+        tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
+        target[tokens] = _targets(z, position[tokens] - part.start, features.targets[tokens], tokens)
+    hit = top[position] == features.targets
+    table = LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high, error=math.nan)
+    return _checked(table, features, head, tolerance)
+
+
+def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
+    outside = (targets < 0) | (targets >= z.shape[1])
+    if outside.any():
+        bad = int(outside.nonzero()[0])
+        raise InputError(
+            f"target {int(targets[bad])} of token {int(tokens[bad])} is outside the vocabulary of "
+            f"{z.shape[1]}"
+        )
+    return z[at.to(z.device), targets.to(z.device)].double().cpu()
+
+
+def _checked(
+    table: LogPartitionTable, features: CalibrationFeatures, head: Head, tolerance: float
+) -> LogPartitionTable:
+    """The table with its error on a sample of positions; FitError if that is too large."""
+    count = len(table.rows)
+    sample = torch.arange(count)[:: max(1, count // CHECKED)][:CHECKED]
+    betas = torch.logspace(math.log10(table.low), math.log10(table.high), CHECKED_TEMPERATURES)
+    error = 0.0
+    for part, z in logit_chunks(features.states, table.rows[sample], head):
+        positions = sample[part].repeat_interleave(len(betas))
+        found = table.log_partition(positions, betas.repeat(len(sample[part]))).view(-1, len(betas))
+        exact = torch.stack([torch.logsumexp(z.double() * float(b), 1).cpu() for b in betas], 1)
+        error = max(error, float((found - exact).abs().max()))
+    if error > tolerance:
+        raise FitError(
+            f"{table.coefficients.shape[1]} Chebyshev nodes leave an error of {error:.1e} nats in the "
+            f"log-partition function, {tolerance:.1e} is allowed; tabulate with more nodes or a smaller range"
+        )
+    return replace(table, error=error)
+
+
+@dataclass(frozen=True)
+class TabulatedLoss:
+    """One loss of a calibration set as a function of β, question by question, from a table."""
+
+    weight: Tensor  # (S,) float64, the factor of each position's L(β), summed over the tokens it predicts
+    question: Tensor  # (S,), the question of each position
+    centre: Tensor  # (Q,) float64, Σ w c of each question
+    n: Tensor  # (Q,) float64, Σ of the token weights of each question
+    coefficients: Tensor  # (Q, K) float64, Chebyshev series of Σ w L(β) of each question
+    low: float  # the range of β
+    high: float
+
+    def minimum(self, counts: Tensor | None = None) -> Tensor:
+        """Return the β (B,) that minimise the loss with each question counted `counts` (B, Q) times.
+
+        Bisection of the slope, to rounding. A loss that falls all the way to a bound of the range gives it,
+        and so does one that is too flat from some β on for the table to tell.
+        """
+        counts = torch.ones(1, len(self.n), dtype=torch.float64) if counts is None else counts
+        coefficients, centre = counts @ self.coefficients, counts @ self.centre
+        flat = FLAT * counts @ self.n
+
+        def falls(u: Tensor, slack: Tensor | float = 0.0) -> Tensor:
+            _, slope, _ = series(coefficients, u.exp(), low=self.low, high=self.high)
+            return slope - u.exp() * centre < slack
+
+        low = torch.full_like(centre, math.log(self.low))
+        high = torch.full_like(centre, math.log(self.high))
+        bottom, top = ~falls(low), falls(high, flat)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            down = falls(middle)
+            low, high = torch.where(down, middle, low), torch.where(down, high, middle)
+        beta = ((low + high) / 2).exp()
+        return beta.masked_fill(top, self.high).masked_fill(bottom, self.low)
+
+    def sums(self, beta: float) -> LossSums:
+        """Return the sums over all tokens at β, from the table."""
+        at = torch.tensor([beta], dtype=torch.float64)
+        value, first, second = (
+            float(t) for t in series(self.coefficients.sum(0), at, low=self.low, high=self.high)
+        )
+        centre = float(self.centre.sum())
+        return LossSums(
+            float(self.n.sum()),
+            value - beta * centre,
+            first / beta - centre,
+            (second - first) / beta**2,
+        )
+
+
+def tabulated_loss(
+    features: CalibrationFeatures, table: LogPartitionTable, *, loss: str, alpha: float | None
+) -> TabulatedLoss:
+    """Sum the table over all tokens for one loss, all references of a question weighted equally."""
+    factor, centre = table.terms(loss=loss, alpha=alpha)
+    sample = features.token_weights()
+    of_token = features.answer_question[features.token_answer()]
+    of_position = torch.empty_like(table.rows).scatter_(0, table.position, of_token)
+    weight = torch.zeros(len(table.rows), dtype=torch.float64)
+    weight.index_add_(0, table.position, factor * sample)
+    questions = len(features.prompt_start)
+    coefficients = torch.zeros(questions, table.coefficients.shape[1], dtype=torch.float64)
+    for part in torch.split(torch.arange(len(weight)), WEIGHTED // coefficients.shape[1]):
+        added = weight[part, None] * table.coefficients[part]
+        coefficients.index_add_(0, of_position[part], added)
+    nothing = torch.zeros(questions, dtype=torch.float64)
+    centres = nothing.index_add(0, of_token, factor * sample * centre)
+    n = nothing.index_add(0, of_token, sample)
+    return TabulatedLoss(weight, of_position, centres, n, coefficients, table.low, table.high)

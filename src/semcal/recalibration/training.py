@@ -1,0 +1,384 @@
+"""The paper's training of TS, ATS and Platt on stored states (spec section 6, solver `sgd`).
+
+AdamW with a cosine schedule after a linear warm-up. TS and ATS read their losses from a `LogPartitionTable`,
+so that no step touches the vocabulary; Platt needs the logits of each step, which the head computes again.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semcal.errors import FitError, SemcalWarning, UsageError
+from semcal.recalibration.attentive import ATS, BlockShape, batch_inverse_temperatures
+from semcal.recalibration.features import CalibrationFeatures, Head
+from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate, tabulated_loss
+from semcal.recalibration.losses import T_MAX, T_MIN, certify, check_loss, mean_loss, token_losses
+from semcal.recalibration.platt import Platt
+from semcal.recalibration.provenance import check_enough
+from semcal.recalibration.schedule import GradientSteps, Schedule, learning_rates, paper_schedule
+from semcal.recalibration.temperature import TemperatureScaling
+from semcal.recalibration.training_store import TrainingState, TrainingStore
+
+__all__ = [
+    "Training",
+    "TrainingCallbacks",
+    "drawn_answers",
+    "fit_ats",
+    "fit_platt",
+    "fit_ts",
+    "training_plan",
+]
+
+#: Logits computed at once for several steps of Platt.
+CHUNK = 8_000_000
+_Step = TypeVar("_Step")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training."""
+
+    recalibrator: TemperatureScaling | ATS | Platt  # fitted
+    sgd: GradientSteps  # settings and record; also `recalibrator.sgd_`
+    losses: tuple[
+        float, ...
+    ]  # mean loss (nats) of each step's tokens before it; `sgd.losses` are block means
+
+    @property
+    def distance(self) -> float | None:
+        """TS: |log T − log T of the exact solution|; None for other methods."""
+        if not isinstance(self.recalibrator, TemperatureScaling):
+            return None
+        return self.sgd.distance(self.recalibrator.temperature_)
+
+
+@dataclass(frozen=True)
+class TrainingCallbacks:
+    """Progress of a training, and where its state is stored."""
+
+    progress: Callable[[int, int], None] | None = None  # called with the finished steps and all steps
+    store: TrainingStore | None = None  # an interrupted training resumes from the state in it
+
+    def state(self, method: str, loss: str, alpha: float | None, schedule: Schedule) -> TrainingState | None:
+        """Return where the state of this training is stored."""
+        settings = {"method": method, "loss": loss, "alpha": alpha, **asdict(schedule)}
+        return None if self.store is None else self.store.state(settings)
+
+    def report(self, done: int, total: int) -> None:
+        """Report progress."""
+        if self.progress is not None:
+            self.progress(done, total)
+
+
+def drawn_answers(features: CalibrationFeatures, *, seed: int, epoch: int) -> Tensor:
+    """Return one answer of each question that has any, drawn for an epoch, in the order of the questions."""
+    count = torch.bincount(features.answer_question, minlength=len(features.prompt_start))
+    first = count.cumsum(0) - count
+    u = np.random.default_rng([seed, epoch, 0]).random(len(count))
+    return (first + (torch.as_tensor(u) * count).long())[count > 0]
+
+
+def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Tensor]:
+    """Return the answers of each step: questions in a new random order in each epoch."""
+    if not len(features.targets):
+        raise FitError("there is no answer token to fit to; give labelled questions")
+    check_enough(features.labelled_questions())
+    steps: list[Tensor] = []
+    for epoch in range(schedule.epochs):
+        drawn = drawn_answers(features, seed=schedule.seed, epoch=epoch)
+        groups = drawn[:, None].unbind()
+        if schedule.references == "all":
+            count = torch.bincount(features.answer_question)
+            groups = torch.split(torch.arange(len(features.answer_question)), count[count > 0].tolist())
+        order = np.random.default_rng([schedule.seed, epoch, 1]).permutation(len(groups))
+        for start in range(0, len(order), schedule.batch_size):
+            steps.append(torch.cat([groups[i] for i in order[start : start + schedule.batch_size]]))
+    return steps
+
+
+def _train(
+    parameters: list[Tensor],
+    steps: Callable[[int], Iterable[_Step]],
+    total: int,
+    loss_of: Callable[[_Step], Tensor],
+    *,
+    schedule: Schedule,
+    state: TrainingState | None,
+    callbacks: TrainingCallbacks,
+) -> tuple[float, ...]:
+    """Take all steps once and return their losses; `steps(n)` yields those after the first n."""
+    rates = learning_rates(schedule, total)
+    optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
+    losses = state.restore(parameters, optimiser) if state else []
+    for rate, step in zip(rates[len(losses) :], steps(len(losses))):
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.zero_grad()
+        loss = loss_of(step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if schedule.max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, schedule.max_norm)
+        optimiser.step()
+        losses.append(float(loss.detach()))
+        if state is not None:
+            state.keep(parameters, optimiser, losses, finished=len(losses) == total)
+        callbacks.report(len(losses), total)
+    return tuple(losses)
+
+
+def _loss_of_tokens(
+    features: CalibrationFeatures,
+    head: Head,
+    table: LogPartitionTable,
+    schedule: Schedule,
+    *,
+    loss: str,
+    alpha: float | None,
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The function (tokens (n,), β (n,)) → their mean loss."""
+    weight, centre = table.terms(loss=loss, alpha=alpha)
+    sample = features.token_weights() if schedule.references == "all" else torch.ones_like(centre)
+    rows = table.rows[table.position]
+
+    def from_logits(tokens: Tensor, beta: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits = head(features.states[rows[tokens]])
+        log_probs = torch.log_softmax(logits * beta.to(logits.device, logits.dtype)[:, None], 1)
+        targets = features.targets[tokens].to(logits.device)
+        return token_losses(log_probs, targets, loss=loss, alpha=alpha).double().cpu()
+
+    def mean(tokens: Tensor, beta: Tensor) -> Tensor:
+        if table.covers(beta.detach()):
+            log_partition = table.log_partition(table.position[tokens], beta.cpu())
+            losses = weight[tokens] * (log_partition - beta.cpu().double() * centre[tokens])
+        else:
+            losses = from_logits(tokens, beta)
+        w = sample[tokens]
+        return (w * losses).sum() / w.sum()
+
+    return mean
+
+
+def fit_ts(
+    features: CalibrationFeatures,
+    head: Head,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    schedule: Schedule | None = None,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
+) -> Training:
+    """Train TS on log T, from T = 1.
+
+    Parameters
+    ----------
+    features : CalibrationFeatures
+        The calibration set.
+    head : callable
+        States (n, d) → logits (n, V).
+    loss : {"NLL", "SS"}
+        Which loss.
+    alpha : float, optional
+        The α of selective smoothing.
+    schedule : Schedule, optional
+        The paper's by default.
+    table : LogPartitionTable, optional
+        From `tabulate`, where it exists already; made otherwise.
+    callbacks : TrainingCallbacks, optional
+        Progress, and where the state is stored.
+
+    Returns
+    -------
+    Training
+        With the exact solution beside it. The certificate of the recalibrator is that of the T reached, with
+        sums from the table.
+
+    Raises
+    ------
+    FitError
+        If there is no answer token.
+    UsageError
+        If loss and α do not go together.
+
+    Warns
+    -----
+    SemcalWarning
+        If so many steps cannot carry log T to the exact solution. The bound is the sum of the learning
+        rates: a step of AdamW is about one learning rate long when gradients keep their sign.
+    """
+    check_loss(loss, alpha)
+    schedule, callbacks = schedule or paper_schedule("TS"), callbacks or TrainingCallbacks()
+    table = table or tabulate(features, head)
+    mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
+    steps = training_plan(features, schedule)
+    log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
+
+    def loss_of(answers: Tensor) -> Tensor:
+        tokens = features.tokens_of(answers)
+        return mean(tokens, torch.exp(-log_temperature).expand(len(tokens)))
+
+    state = callbacks.state("TS", loss, alpha, schedule)
+    losses = _train(
+        [log_temperature],
+        lambda finished: steps[finished:],
+        len(steps),
+        loss_of,
+        schedule=schedule,
+        state=state,
+        callbacks=callbacks,
+    )
+    tabulated = tabulated_loss(features, table, loss=loss, alpha=alpha)
+    record = GradientSteps.from_losses(schedule, losses, 1 / float(tabulated.minimum()))
+    beta = min(max(math.exp(-float(log_temperature.detach())), 1 / T_MAX), 1 / T_MIN)
+    at_bound = beta in (1 / T_MAX, 1 / T_MIN)
+    certificate = certify(
+        beta, tabulated.sums(beta), tabulated.sums(1.0), at_bound=at_bound, steps=len(steps)
+    )
+    ts = TemperatureScaling.from_certificate(
+        certificate, 1 / beta, loss=loss, alpha=alpha, n_tokens=len(features.targets), sgd=record
+    )
+    training = Training(ts, record, losses)
+    _warn_of_distance(training)
+    return training
+
+
+def _warn_of_distance(training: Training) -> None:
+    record = training.sgd
+    assert record.exact_temperature is not None
+    needed = abs(math.log(record.exact_temperature))
+    if needed > record.drift_bound:
+        warnings.warn(
+            f"{record.steps} steps move log T by about {record.drift_bound:.3g} at most, but the optimum "
+            f"of this loss, T = {record.exact_temperature:.4g}, is {needed:.3g} away from T = 1; the "
+            f"training stopped {training.distance:.3g} short of it. Use the exact solver, more questions or "
+            "more epochs",
+            SemcalWarning,
+            stacklevel=3,
+        )
+
+
+def fit_ats(
+    features: CalibrationFeatures,
+    head: Head,
+    *,
+    shape: BlockShape,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    schedule: Schedule | None = None,
+    table: LogPartitionTable | None = None,
+    device: torch.device | str | None = None,
+    callbacks: TrainingCallbacks | None = None,
+) -> Training:
+    """Train ATS; parameters, errors and `Training` as in `fit_ts`.
+
+    Parameters
+    ----------
+    shape : BlockShape
+        Of the decoder block; its hidden size is that of the states.
+    device : torch.device or str, optional
+        Where the block is trained; the CPU by default.
+
+    Raises
+    ------
+    FitError
+        Also if the states of whole sequences were not kept.
+    UsageError
+        Also if the block has another hidden size than the states.
+    """
+    schedule, callbacks = schedule or paper_schedule("ATS"), callbacks or TrainingCallbacks()
+    width = features.states.shape[1]
+    if shape.hidden_size != width:
+        raise UsageError(f"the block has hidden_size {shape.hidden_size}, but the states are {width} wide")
+    ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed).to(device)
+    block_device = ats.readout.weight.device
+    steps = training_plan(features, schedule)
+    features.check_whole()  # before the table is made
+    table = table or tabulate(features, head)
+    mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
+    prefix = features.prefix.to(block_device)
+
+    def loss_of(answers: Tensor) -> Tensor:
+        beta = batch_inverse_temperatures(ats, features.sequences(answers, device=block_device), prefix)
+        return mean(features.tokens_of(answers), beta)
+
+    state = callbacks.state("ATS", loss, alpha, schedule)
+    losses = _train(
+        list(ats.parameters()),
+        lambda finished: steps[finished:],
+        len(steps),
+        loss_of,
+        schedule=schedule,
+        state=state,
+        callbacks=callbacks,
+    )
+    record = GradientSteps.from_losses(schedule, losses)
+    return Training(ats.freeze(record), record, losses)
+
+
+def fit_platt(
+    features: CalibrationFeatures,
+    head: Head,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    schedule: Schedule | None = None,
+    callbacks: TrainingCallbacks | None = None,
+) -> Training:
+    """Train Platt on the device of the head's logits; parameters, errors and `Training` as in `fit_ts`."""
+    schedule, callbacks = schedule or paper_schedule("Platt"), callbacks or TrainingCallbacks()
+    steps = training_plan(features, schedule)
+    rows, sample = features.predicting_rows(), features.token_weights()
+    if schedule.references == "drawn":
+        sample = torch.ones_like(sample)
+    first = head(features.states[rows[:1]])
+    platt = Platt(first.shape[1], loss=loss, alpha=alpha).to(first.device)
+
+    def loss_of(step: tuple[Tensor, Tensor]) -> Tensor:
+        tokens, logits = step
+        targets, weights = features.targets[tokens].to(logits.device), sample[tokens].to(logits.device)
+        return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
+
+    state = callbacks.state("Platt", loss, alpha, schedule)
+    at_once = max(1, CHUNK // first.shape[1])
+    losses = _train(
+        list(platt.parameters()),
+        partial(_with_logits, features, head, rows, steps, at_once),
+        len(steps),
+        loss_of,
+        schedule=schedule,
+        state=state,
+        callbacks=callbacks,
+    )
+    record = GradientSteps.from_losses(schedule, losses)
+    return Training(platt.freeze(record), record, losses)
+
+
+def _with_logits(
+    features: CalibrationFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int, finished: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(tokens, their logits) of each step after the finished ones.
+
+    The head runs for as many steps together as memory allows, the same ones together wherever it begins.
+    """
+    waiting: list[Tensor] = []
+    for number, answers in enumerate(steps, start=1):
+        waiting.append(features.tokens_of(answers))
+        following = len(features.tokens_of(steps[number])) if number < len(steps) else at_once
+        if sum(map(len, waiting)) + following > at_once:
+            if number > finished:
+                with torch.no_grad():
+                    logits = head(features.states[rows[torch.cat(waiting)]])
+                made = zip(waiting, torch.split(logits, [len(tokens) for tokens in waiting]))
+                yield from islice(made, max(0, finished - (number - len(waiting))), None)
+            waiting = []
