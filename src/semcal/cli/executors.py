@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 #: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.build")
+REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 
 #: Stages whose jobs use the NLI model.
 NLI_STAGES = ("cluster", "nli", "plain")

@@ -219,7 +219,7 @@ class FitJob:
             batch_size=self.batch_size,
             warm_up=self.warm_up,
             seed=self.seed,
-            table=state.tables(self.source) if needs_table else None,
+            table=state.table(self.source) if needs_table else None,
             keep=TrainingStore(state.folder / self.trainings, depends),
         )
 

@@ -24,11 +24,11 @@ __all__ = ["Calibration", "GridState", "open_grid_state"]
 
 @dataclass
 class Calibration:
-    """Labelled questions as one model reads them, with their features and log-partition tables."""
+    """Labelled questions as one model reads them, with their features and log-partition table."""
 
     labelled: CalibrationSet
     features: CalibrationFeatures
-    tables: LogPartitionTable | None = None
+    table: LogPartitionTable | None = None
 
 
 class GridState(WorkerState):
@@ -113,12 +113,12 @@ class GridState(WorkerState):
         questions = load_questions(self.folder / source.questions, answers_needed=True)
         return CalibrationSet.of(self.model, questions, asking=source.asking, on_bad_question=lambda _: None)
 
-    def tables(self, source: CalibrationSource) -> LogPartitionTable:
-        """The log-partition tables of the features, for fits by gradient steps."""
+    def table(self, source: CalibrationSource) -> LogPartitionTable:
+        """The log-partition table of the features, for fits by gradient steps."""
         found = self.calibration(source)
-        if found.tables is None:
-            found.tables = tabulate(found.features, self.model.logits)
-        return found.tables
+        if found.table is None:
+            found.table = tabulate(found.features, self.model.logits)
+        return found.table
 
 
 def _file(path: Path) -> int | None:

@@ -150,7 +150,7 @@ def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | Non
 
 def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
     """The content of results.json."""
-    pairs: list[PairAnalysis] = list(executor.map(pair_analysis, run.parts(), stage="report"))
+    pairs = list(executor.map(pair_analysis, run.parts(), stage="report"))
     analyses = {name: rows_of(run) for name, rows_of in OF_RUN.items()}
     analyses |= {name: [row for pair in pairs for row in pair.rows[name]] for name in pairs[0].rows}
     scores = GridScores(
