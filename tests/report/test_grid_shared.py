@@ -9,11 +9,10 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.errors import StoreError
-from semcal.experiment.analyses import analyse
-from semcal.experiment.analyses.parts import part_of
+from semcal.experiment.analyses import analyse, pair_analysis
 from semcal.experiment.finished import read_finished
-from semcal.pipeline.crews import Crew
-from semcal.pipeline.workers import Workers
+from semcal.pipeline.executor import Executor
+from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.report import build
 
 TWO = Grid(
@@ -33,17 +32,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew[int]]:
-    with Workers(int, 2, preload=()) as workers:
+def executor() -> Iterator[Executor[int]]:
+    with ProcessExecutor(int, 2, preload=()) as workers:
         yield workers
 
 
 def test_two_processes_write_the_bytes_that_one_writes(
-    run: Path, crew: Crew[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, executor: Executor[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = build.planned_figures
-    monkeypatch.setattr(build, "planned_figures", lambda *given: every(*given)[:3])
-    for name, workers in (("alone", None), ("shared", crew)):
+    monkeypatch.setattr(build, "planned_figures", lambda *given: every(*given)[:5])
+    for name, workers in (("alone", None), ("shared", executor)):
         analyse(run, tmp_path / name, workers)
         build.build(run, tmp_path / name, workers)
     files = {
@@ -53,19 +52,19 @@ def test_two_processes_write_the_bytes_that_one_writes(
         }
         for name in ("alone", "shared")
     }
-    assert crew.hired == 2
+    assert executor.n_processes == 2
     assert {"results.json", "report.html", "figures/figure-03-scatter.pdf"} <= files["alone"].keys()
     assert files["shared"] == files["alone"]
 
 
 def test_what_a_process_finds_damaged_is_named_and_nothing_is_written(
-    crew: Crew[int], tmp_path: Path
+    executor: Executor[int], tmp_path: Path
 ) -> None:
     folder = write_grid(tmp_path / "run", TWO)
     path = next(folder.glob("samples/*/made-up-reading/TS_NLL/run1.jsonl"))
     path.write_text(path.read_text()[:-9])
     with pytest.raises(StoreError, match=r"made-up-reading/TS_NLL/run1\.jsonl is damaged"):
-        analyse(folder, crew=crew)
+        analyse(folder, executor=executor)
     assert not (folder / "results.json").exists()
 
 
@@ -73,5 +72,5 @@ def test_a_part_shows_one_model_on_one_data_set_with_the_seeds_of_the_whole(run:
     whole = read_finished(run)
     parts = whole.parts()
     assert [part.pairs for part in parts] == [[pair] for pair in whole.pairs]
-    assert {row["dataset"] for row in part_of(parts[1]).rows["confidence"]} == {"made-up-reading"}
-    assert part_of(parts[1]).scores.rules.seed == (whole.seed, 1)
+    assert {row["dataset"] for row in pair_analysis(parts[1]).rows["confidence"]} == {"made-up-reading"}
+    assert pair_analysis(parts[1]).scores.options.seed == (whole.seed, 1)

@@ -1,0 +1,153 @@
+"""Memory of all processes at the same time: nothing is counted twice, and what is freed goes back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semcal.pipeline import memory_usage
+from semcal.pipeline.executor import SerialExecutor, run_job
+from semcal.pipeline.memory_usage import SUMMED, TOGETHER, MemoryMonitor, Peak, memory_in_use_mb, trim_memory
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="the system does not say what processes share"
+)
+
+HOLD = "held = b'x' * int(200e6); print('held', flush=True); input()"
+IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
+FORK = """
+import os
+from semcal.pipeline.memory_usage import memory_in_use_mb
+held = b"x" * int(200e6)
+before = memory_in_use_mb()
+reader, writer = os.pipe()
+if os.fork():
+    print(before, memory_in_use_mb())
+else:
+    os.close(writer)
+    os.read(reader, 1)  # until the first has written its line, or has failed
+    os._exit(0)
+os.close(writer)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_server() -> None:
+    """No process of other tests is left that still imports: it descends from this one, so it would count."""
+    forkserver._forkserver._stop()  # another starts when one is needed
+
+
+@contextmanager
+def holding(code: str = HOLD) -> Iterator[None]:
+    """A process that holds 200 MB, or one of its own that does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate("\n")
+
+
+@pytest.fixture
+def watched() -> MemoryMonitor:
+    watched = MemoryMonitor()
+    watched.look()
+    return watched
+
+
+def test_what_two_processes_hold_one_after_the_other_is_counted_once(watched: MemoryMonitor) -> None:
+    before = memory_in_use_mb()
+    for _ in range(2):
+        with holding():
+            watched.look()
+    assert 200 <= watched.peak_mb - before < 300
+
+
+def test_what_two_processes_hold_at_the_same_time_is_added_up(watched: MemoryMonitor) -> None:
+    before = memory_in_use_mb()
+    with holding(), holding():
+        watched.look()
+    assert 400 <= watched.peak_mb - before < 500
+
+
+def test_the_children_of_a_child_count(watched: MemoryMonitor) -> None:
+    before = memory_in_use_mb()
+    with holding(IN_A_CHILD):
+        watched.look()
+    assert 200 <= watched.peak_mb - before < 300
+
+
+def test_pages_that_two_processes_share_count_once() -> None:
+    found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    alone, both = map(float, found.stdout.split())
+    assert alone >= 200
+    assert both - alone < 50
+
+
+def test_a_thread_looks_until_it_is_stopped() -> None:
+    watched = MemoryMonitor(interval=0.01)
+    watched.start()
+    before, deadline = watched.peak_mb, time.monotonic() + 30
+    with holding():
+        while watched.peak_mb < before + 200 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    watched.stop()
+    assert watched.peak_mb >= before + 200
+    assert not [thread for thread in threading.enumerate() if thread.name == "semcal footprint"]
+
+
+def test_a_crew_says_what_all_took_together_and_at_least_what_one_took() -> None:
+    with SerialExecutor(None) as executor:
+        with holding():
+            now = memory_in_use_mb()
+            assert executor.peak_memory.mb >= now
+        executor.peaks["sample"] = now + 500.0
+        assert executor.peak_memory == Peak(now + 500.0, TOGETHER)
+
+
+def test_where_the_system_does_not_say_the_largest_of_each_are_added_up_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(_: int) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(memory_usage, "_pss", unknown)
+    threads = threading.active_count()
+    with SerialExecutor(None) as executor:
+        assert threading.active_count() == threads
+        assert executor.peak_memory.counts == SUMMED
+        assert executor.peak_memory.mb > 20
+    assert str(Peak(1234.5, SUMMED)).startswith("1234 MB (the sum of what each process took at most")
+
+
+def freed() -> np.ndarray:
+    """Take 200 MB in pieces and free all but the last, which keeps the C library from shrinking."""
+    pieces = [np.ones(64_000, dtype=np.uint8) for _ in range(3125)]
+    return pieces[-1]
+
+
+def test_freed_memory_goes_back_to_the_system_when_it_is_told_to() -> None:
+    kept = freed()
+    before = memory_in_use_mb()
+    trim_memory()
+    assert before - memory_in_use_mb() > 150
+    assert kept.all()
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, -50, 50), (0.0, 150, 250)])
+def test_a_long_job_leaves_nothing_that_it_has_freed(seconds: float, least: float, most: float) -> None:
+    trim_memory()
+    before, clock = memory_in_use_mb(), iter([0.0, seconds])
+    outcome = run_job(lambda *_: freed(), None, lambda _: None, clock=lambda: next(clock))
+    assert outcome.error is None
+    assert least <= memory_in_use_mb() - before <= most
