@@ -15,8 +15,7 @@ from semcal.errors import InputError
 from semcal.experiment import forecast as forecasting
 from semcal.experiment import machines
 from semcal.experiment.forecast import ASSUMED, forecast
-from semcal.experiment.forecast_cells import REFERENCES, shape_of
-from semcal.experiment.machines import H100, Machine, this_machine
+from semcal.experiment.forecast_cells import H100, REFERENCES, Machine, shape_of, this_machine
 from semcal.experiment.reading import read_settings, settings_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -106,7 +105,7 @@ def test_processors_are_measured_and_a_gpu_is_not(monkeypatch: pytest.MonkeyPatc
     found = this_machine("cpu")
     assert found.peak > 1e8
     assert "GFLOP/s each in float32 products of numpy, measured now" in found.name
-    monkeypatch.setattr("semcal.experiment.machines.has_gpu", lambda: True)
+    monkeypatch.setattr("semcal.experiment.forecast_cells.has_gpu", lambda: True)
     assert "without its GPU, whose speed is not measured" in this_machine().name
     assert "GPU" not in this_machine("cpu").name
 

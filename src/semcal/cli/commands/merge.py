@@ -27,8 +27,7 @@ def command(
     verbose: VerboseOption = False,
 ) -> int:
     """Bring the finished blocks of shards into one run folder; name those that are damaged or contradict."""
-    from semcal.experiment.folders import state_of
-    from semcal.experiment.merging import merge
+    from semcal.experiment.folders import merge, state_of
 
     merged = merge(run, shards)
     for reason in merged.refused:
