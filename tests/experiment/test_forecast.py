@@ -13,7 +13,7 @@ import pytest
 
 from semcal.errors import InputError
 from semcal.experiment import forecast as forecasting
-from semcal.experiment import machines
+from semcal.experiment import forecast_cells
 from semcal.experiment.forecast import ASSUMED, forecast
 from semcal.experiment.forecast_cells import H100, REFERENCES, Machine, shape_of, this_machine
 from semcal.experiment.reading import read_settings, settings_of
@@ -120,10 +120,10 @@ def test_the_speed_of_a_processor_does_not_depend_on_the_threads_asked_for(
         monkeypatch.delenv(name, raising=False)
     if variable is not None:
         monkeypatch.setenv(variable, str(threads))
-    monkeypatch.setattr(machines, "cores", lambda: 4)
+    monkeypatch.setattr(forecast_cells, "cores", lambda: 4)
     clock = itertools.count()
-    monkeypatch.setattr(machines.time, "perf_counter", lambda: next(clock) / threads)
-    assert this_machine("cpu").peak == pytest.approx(4 * 2 * machines.SIDE**3)
+    monkeypatch.setattr(forecast_cells.time, "perf_counter", lambda: next(clock) / threads)
+    assert this_machine("cpu").peak == pytest.approx(4 * 2 * forecast_cells.SIDE**3)
 
 
 @pytest.mark.skipif("SEMCAL_DATA" not in os.environ, reason="needs the public development data")

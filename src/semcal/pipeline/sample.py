@@ -256,6 +256,7 @@ def sample_mixed_at(
     m: int,
     seed: int,
     max_new_tokens: int | None,
+    truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
     """Sample questions with and without passages, each with its own default limit: `sample_questions`."""
@@ -272,6 +273,7 @@ def sample_mixed_at(
             m=m,
             seed=seed,
             max_new_tokens=_limit(max_new_tokens, open_book=open_book),
+            truncation=truncation,
             progress=progress,
         )
         for by_id, of_recalibrator in zip(found, sampled):
