@@ -64,6 +64,11 @@ def load_model(
         causal language model.
     UsageError
         If the device or dtype does not exist, or `memory` is not a size.
+
+    Examples
+    --------
+    >>> load_model("atlas", device="cpu").name
+    'atlas'
     """
     from transformers import AutoModelForCausalLM
 
@@ -169,7 +174,7 @@ def parse_size(text: str | int) -> int:
     size = text if isinstance(text, int) else _parsed(text)
     if not 1 <= size < _ADDRESS_SPACE:
         raise UsageError(
-            f"{shown(text)} is no size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
+            f"{shown(text)} is not a size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
         )
     return int(size)
 

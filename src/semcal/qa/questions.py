@@ -52,6 +52,11 @@ class Question:
         The other keys of the row.
     line : int or None
         Its line in the file, for messages.
+
+    Examples
+    --------
+    >>> Question("q1", "Who wrote it?", ("Ana Velis",)).row()
+    {'id': 'q1', 'question': 'Who wrote it?', 'answers': ['Ana Velis']}
     """
 
     id: str
