@@ -55,7 +55,7 @@ def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.f
     question_id : str
         The question.
     m, steps : int
-        Number of rows and columns. Asking for more changes none of the numbers.
+        Number of rows and columns. PromptConfig for more changes none of the numbers.
 
     Returns
     -------

@@ -17,7 +17,7 @@ from semcal.pipeline.cluster import ClusterJob
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
@@ -113,7 +113,7 @@ class GreedyJob:
 
     stage: ClassVar[str] = "greedy"
     questions: tuple[Question, ...]
-    asking: Asking
+    asking: PromptConfig
     passes: tuple[GreedyPass, ...]
     grading: Grading
     max_new_tokens: int

@@ -26,7 +26,7 @@ from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store, write_if_new
 from semcal.recalibration import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
@@ -178,7 +178,9 @@ class Grid:
         temperature is fitted first, for each set is asked under those of the others; the set whose features
         are then still there is the next.
         """
-        identify = IdentifyJob({parts.name: Asking(tuple(map(essentials, parts.few_shot))) for parts in sets})
+        identify = IdentifyJob(
+            {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
+        )
         job = BlockJob(identify, model, self.settings.equivalence)
         (line,) = self.executor.submit(job, stage="identify").result()
         known: dict[str, Any] = json.loads(line)

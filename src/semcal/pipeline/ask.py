@@ -18,7 +18,7 @@ from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
 from semcal.pipeline.worker_state import WorkerState
@@ -209,7 +209,7 @@ class SemanticUQ:
             raise UsageError(f"the model is the path {str(model)!r}; load it first: semcal.load_model(path)")
         fitted = recalibrator if isinstance(recalibrator, Fit) else None
         self.model = model
-        self.asking = fitted.asking if few_shot is None and fitted else Asking(tuple(few_shot or ()))
+        self.asking = fitted.asking if few_shot is None and fitted else PromptConfig(tuple(few_shot or ()))
         if fitted:
             fitted.provenance.check(
                 model=model.name, revision=model.revision, prompt_hash=self.asking.hash(model)

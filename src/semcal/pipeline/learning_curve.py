@@ -22,7 +22,7 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.candidate_scores import PairedScores, Rows, paired_scores
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
 from semcal.qa.datasets import Question
@@ -272,7 +272,7 @@ def curve_of_labels(
     features: CalibrationFeatures,
     validation: Sequence[Question],
     *,
-    asking: Asking,
+    asking: PromptConfig,
     equivalence: Equivalence,
     loss: str = "NLL",
     alpha: float | None = None,

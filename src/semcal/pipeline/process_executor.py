@@ -211,14 +211,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
     Processes start when there is work for them. Where one dies, all are replaced and the unfinished jobs done
     again; an interrupted or failed `with` block ends them, and so does the end of this process.
 
-    Parameters
-    ----------
-    load : callable
-        Gives what every job of a process is given; it can be pickled.
-    n_workers : int
-        Number of processes, each with one thread.
-    preload : sequence of str
-        Modules that they import before they part; what models need by default.
+    `load` gives a process its state; it can be pickled. The fork server imports the modules of `preload`, by
+    default what models need.
     """
 
     def __init__(
@@ -324,14 +318,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
 class AdaptiveExecutor(ProcessExecutor[State]):
     """Runs serially until that has cost as much as starting workers; then uses workers.
 
-    So whoever has little to do never pays for a start, and who has much pays one start too many at most.
-
-    Parameters
-    ----------
-    load, n_workers
-        As for `ProcessExecutor`.
-    state : object
-        What every job that is done here is given.
+    So little work never pays for a start, and much work one start too many at most. `state` is what jobs that
+    are done here are given.
     """
 
     def __init__(self, load: Callable[[], State], n_workers: int, state: State) -> None:

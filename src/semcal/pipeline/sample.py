@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
@@ -85,7 +85,7 @@ def sample_questions(
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking | None = None,
+    asking: PromptConfig | None = None,
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int = 10,
@@ -102,7 +102,7 @@ def sample_questions(
         With distinct ids: the random numbers of a question are derived from its id.
     recalibrators : sequence of Recalibrator or ATS
         All share one pass over the prompts and the same random numbers.
-    asking : Asking, optional
+    asking : PromptConfig, optional
         Few-shot examples; none by default.
     m : int
         Draws per question.
@@ -140,7 +140,7 @@ def sample_runs(
     *,
     recalibrators: Sequence[AnyRecalibrator],
     seeds: Sequence[int],
-    asking: Asking | None = None,
+    asking: PromptConfig | None = None,
     m: int = 10,
     max_new_tokens: int = 10,
     truncation: Truncation | None = None,
@@ -150,7 +150,7 @@ def sample_runs(
 
     The draws are those of separate calls, in one pass: prompts and shared beginnings run once.
     """
-    prompts = (asking or Asking()).prompts(model, questions)
+    prompts = (asking or PromptConfig()).prompts(model, questions)
     runs = model.sample_runs(
         prompts,
         m=m,
@@ -176,14 +176,14 @@ def scored_without_passages(
     sampled: Sequence[Sequence[Sampled]],
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking,
+    asking: PromptConfig,
 ) -> list[list[Sampled]]:
     """The draws of ``[recalibrator][question]``, scored in prompts that lack the passages.
 
     So does the paper's published code. Their `prompt` is still the one that was asked.
     """
     bare = [replace(question, context=None) for question in questions]
-    examples = Asking(tuple(replace(example, context=None) for example in asking.few_shot))
+    examples = PromptConfig(tuple(replace(example, context=None) for example in asking.few_shot))
     prompts = examples.prompts(model, bare)
     found = []
     for recalibrator, of_recalibrator in zip(recalibrators, sampled):
@@ -223,7 +223,7 @@ def check_question(
     question: Question,
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking,
+    asking: PromptConfig,
     m: int,
     max_new_tokens: int | None,
 ) -> None:
@@ -252,7 +252,7 @@ def sample_mixed_at(
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking,
+    asking: PromptConfig,
     m: int,
     seed: int,
     max_new_tokens: int | None,
@@ -303,7 +303,7 @@ class SampleJob:
 
     stage: ClassVar[str] = "sample"
     questions: tuple[Question, ...]
-    asking: Asking
+    asking: PromptConfig
     passes: tuple[SamplePass, ...]
     max_new_tokens: int | None
     truncation: tuple[int, float] | None = None  # top-k and top-p

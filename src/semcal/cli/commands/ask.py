@@ -166,7 +166,7 @@ def _checker(
     models: WorkerState, method: AnyRecalibrator, options: Mapping[str, Any]
 ) -> Callable[[Question], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
-    from semcal.pipeline import Asking, SemanticUQ
+    from semcal.pipeline import PromptConfig, SemanticUQ
     from semcal.pipeline.sample import check_question
 
     if models.equivalence.name == "exact":
@@ -174,7 +174,7 @@ def _checker(
     SemanticUQ(models.model, equivalence=models.equivalence, **options)
     how = {key: options[key] for key in ("m", "max_new_tokens")}
     return partial(
-        check_question, models.model, recalibrators=[method], asking=Asking(options["few_shot"]), **how
+        check_question, models.model, recalibrators=[method], asking=PromptConfig(options["few_shot"]), **how
     )
 
 
