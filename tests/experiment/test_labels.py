@@ -18,7 +18,7 @@ from semcal.experiment.learning_curve import learning_curve, subset_fit, subset_
 from semcal.pipeline import Asking, rows_at_temperatures
 from semcal.pipeline.fitting import CalibrationSet, calibration_features
 from semcal.pipeline.grid import GRID
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 ASKING, SAME = Asking(), FakeEquivalence()
 

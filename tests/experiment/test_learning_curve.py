@@ -27,7 +27,7 @@ from semcal.experiment.learning_curve import (
 )
 from semcal.pipeline import Asking, fit, rows_at_temperatures
 from semcal.pipeline.fitting import CalibrationSet, calibration_features
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 GRID = tuple(2 ** (k / 4) for k in range(-2, 9))
 MEASURES = ("E-SC", "L-SC")

@@ -20,7 +20,7 @@ from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import AnyRecalibrator, Base
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
