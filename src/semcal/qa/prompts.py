@@ -60,8 +60,8 @@ def chat(
 ) -> tuple[Turn, ...]:
     """Return the whole chat that asks one question, ending in the user's turn.
 
-    Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a question
-    given as a text. Without a `system` message (None) there is no such turn: some models have no such role.
+    Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
+    question given as a text. Without a `system` message (None) there is no such turn.
 
     Raises
     ------
