@@ -48,7 +48,7 @@ def resampled_groups(results: Results) -> str:
 
 
 def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv, the sheet; returns their paths."""
+    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
     texts = {}
     for table in [*grid_tables(results), *cost_tables(results, read_environment(run.folder))]:
         caption = markdown_text(table.caption, begins=True)
