@@ -24,7 +24,7 @@ from semcal.report.figures import (
 )
 
 if TYPE_CHECKING:
-    from semcal.experiment.learning_curve import LearningCurve
+    from semcal.pipeline.learning_curve import LearningCurve
     from semcal.recalibration import GradientSteps, TemperatureFit
 
 __all__ = ["learning_curve_figure", "loss_figure", "steps_figure"]
