@@ -10,7 +10,7 @@ from typing import Any
 
 from semcal.errors import FitError
 from semcal.experiment.cell import Cell
-from semcal.experiment.costs import fit_label
+from semcal.experiment.environment import fit_label
 from semcal.experiment.fit_jobs import CheckJob, DiagnoseJob, FeaturesJob, FitJob
 from semcal.experiment.grid_blocks import PlannedBlock
 from semcal.experiment.grid_candidates import (
