@@ -19,10 +19,10 @@ from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
-from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form, text_form
+from semcal.qa.questions import Question
 
 __all__ = [
     "AnswerBlock",

@@ -25,7 +25,7 @@ from semcal.experiment.question_sets import PARTS, Problem, essentials
 from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
-from semcal.qa.datasets import data_hash
+from semcal.qa.questions import data_hash
 
 __all__ = ["diagnose", "fit_again", "prepare", "refit"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
-from semcal.qa.datasets import Question, data_hash, read_questions
-from semcal.qa.questions import GROUP
+from semcal.qa.datasets import read_questions
+from semcal.qa.questions import GROUP, Question, data_hash
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 

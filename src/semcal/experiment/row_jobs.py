@@ -14,8 +14,7 @@ from semcal.pipeline.executor import Progress
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.select import Selection, select_graded, under_alphas
 from semcal.pipeline.worker_state import WorkerState
-from semcal.qa.datasets import Question
-from semcal.qa.questions import GROUP
+from semcal.qa.questions import GROUP, Question
 
 __all__ = ["MeasureJob", "SelectJob"]
 

@@ -11,8 +11,8 @@ from semcal.engine.language_model import Generation, LanguageModel, Prompt
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
-from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
+from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
