@@ -34,7 +34,7 @@ from semcal.engine.batch_planner import PrefixCache
 from semcal.engine.distributions import Distributions
 from semcal.engine.generate import AnswerGenerator
 from semcal.engine.scoring import Rescoring
-from semcal.experiment.analyses.growth import exponent
+from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
 from semcal.pipeline import Asking
 from semcal.pipeline import sample as sampling

@@ -13,27 +13,30 @@ import pytest
 from made_up_grid import HEATS, Grid, write_grid
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.agreement import agreement
-from semcal.experiment.analyses.cells import Cell, PairScores, Rules
-from semcal.experiment.analyses.claims import judge, metrics_agree
-from semcal.experiment.analyses.claims.components import components
-from semcal.experiment.analyses.claims.draws import draws_claim
-from semcal.experiment.analyses.claims.entropy_variants import variants_claim
-from semcal.experiment.analyses.claims.measures_differ import (
+from semcal.experiment.analyses.claims import judge, other_claims
+from semcal.experiment.analyses.claims.other_claims import (
+    _everywhere,
     correlations_claim,
+    filler_claim,
     grading_claim,
+    independence_claim,
     judged_correlations,
+    metrics_claim,
+    order_claim,
 )
-from semcal.experiment.analyses.claims.methods import METHOD_CLAIMS, method_claim
-from semcal.experiment.analyses.claims.metrics_agree import independence_claim, metrics_claim
-from semcal.experiment.analyses.claims.open_book import open_book_claim
-from semcal.experiment.analyses.claims.tokens import _everywhere, filler_claim, order_claim
-from semcal.experiment.analyses.claims.verdicts import FAILS, HOLDS, OPEN, positive
+from semcal.experiment.analyses.claims.score_claims import (
+    components,
+    draws_claim,
+    method_claim,
+    open_book_claim,
+    variants_claim,
+)
+from semcal.experiment.analyses.claims.statements import FAILS, HOLDS, METHOD_STATEMENTS, OPEN, positive
 from semcal.experiment.analyses.distributions import correlations, mean_correlation
-from semcal.experiment.analyses.generations import RESAMPLES
-from semcal.experiment.analyses.scores import GridScores
-from semcal.experiment.analyses.selective import selective
-from semcal.experiment.analyses.volatility import volatility
+from semcal.experiment.analyses.grading import agreement
+from semcal.experiment.analyses.grid_scores import RESAMPLES_BY_DRAWS, GridScores
+from semcal.experiment.analyses.pair_scores import MetricOptions, PairScores, ScoreArrays
+from semcal.experiment.analyses.scores_by_method import selective, volatility
 from semcal.experiment.finished import read_finished
 from semcal.metrics import Contrast
 
@@ -162,8 +165,10 @@ def drawn_pair(gap: float, order: float) -> PairScores:
     chance = rng.uniform(0.3, 0.7, size=(1, 2000))
     spread = chance + order * (rng.random((1, 2000)) < 0.5) * 0.2
     correct = (rng.random((1, 2000)) < spread).astype(float)
-    cell = Cell(np.clip(spread + gap, 0, 1), correct, spread, correct)
-    return PairScores({("TS", "E-SC"): cell}, 2000, 0, Rules(15, "sound", None, "greedy", 100, (0, 0)))
+    arrays = ScoreArrays(np.clip(spread + gap, 0, 1), correct, spread, correct)
+    return PairScores(
+        {("TS", "E-SC"): arrays}, 2000, 0, MetricOptions(15, "sound", None, "greedy", 100, (0, 0))
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,7 @@ def test_auroc_that_rises_under_one_method_and_falls_under_another_does_move() -
     found = {}
     for k, gap in gaps.items():
         up, down = (drawn_pair(gap, order) for order in (spread[k], 1.6 - spread[k]))
-        found[k] = replace(up, cells={("SE", "E-SC"): up.cells["TS", "E-SC"], **down.cells})
+        found[k] = replace(up, arrays={("SE", "E-SC"): up.arrays["TS", "E-SC"], **down.arrays})
     claim = draws_claim({("m", "d"): found})
     means = [np.mean([of[k] for of in claim.evidence["auroc"].values()]) for k in ("10", "25")]
     assert abs(means[0] - means[1]) < 0.03
@@ -201,7 +206,7 @@ def test_auroc_that_rises_under_one_method_and_falls_under_another_does_move() -
 
 def test_the_interval_that_refutes_reaches_no_further_than_resamples_do() -> None:
     comparisons = 2 + 5 * 3  # the gain, two thirds of it, and five methods at 10, 15 and 20 draws
-    assert RESAMPLES * 0.05 / comparisons / 2 >= 1
+    assert RESAMPLES_BY_DRAWS * 0.05 / comparisons / 2 >= 1
 
 
 def open_book_scores(folder: Path, **change: Any) -> GridScores:
@@ -315,7 +320,7 @@ def test_metrics_agree_when_ranks_move_less_than_half_as_by_chance(sharp, mean: 
 
 def test_independence_is_judged_by_computing_it(sharp: GridScores, monkeypatch: pytest.MonkeyPatch) -> None:
     assert independence_claim(sharp).verdict == HOLDS
-    monkeypatch.setattr(metrics_agree, "ece", lambda *_: 0.0)
+    monkeypatch.setattr(other_claims, "ece", lambda *_: 0.0)
     assert independence_claim(sharp).verdict == FAILS
 
 
@@ -345,17 +350,17 @@ def test_the_mean_correlation_and_its_resamples_are_those_of_numpy(sharp: GridSc
     assert found is not None
     (row,) = (row for row in correlations(sharp) if row["method"] == "TS")
     assert found.value == pytest.approx(row["mean"], abs=1e-12)
-    drawn = np.random.default_rng(pair.rules.seed).integers(pair.n, size=(pair.rules.resamples, pair.n))
+    drawn = np.random.default_rng(pair.options.seed).integers(pair.n, size=(pair.options.resamples, pair.n))
     for b in (0, 7, 99):
-        columns = [pair.cells["TS", measure].confidence[:, drawn[b]].ravel() for measure in measures]
+        columns = [pair.arrays["TS", measure].confidence[:, drawn[b]].ravel() for measure in measures]
         matrix = np.corrcoef(columns)
         assert found.resampled[b] == pytest.approx((matrix.sum() - 7) / 42, abs=1e-10)
 
 
 def test_a_measure_that_is_constant_has_no_correlation(sharp: GridScores) -> None:
     pair = sharp.pair("m", "d")
-    flat = replace(pair.cells["TS", "E-SC"], confidence=np.full((2, pair.n), 0.3))
-    assert mean_correlation(replace(pair, cells={**pair.cells, ("TS", "E-SC"): flat}), "TS") is None
+    flat = replace(pair.arrays["TS", "E-SC"], confidence=np.full((2, pair.n), 0.3))
+    assert mean_correlation(replace(pair, arrays={**pair.arrays, ("TS", "E-SC"): flat}), "TS") is None
 
 
 @pytest.mark.parametrize(
@@ -414,7 +419,7 @@ def test_data_sets_on_which_ts_is_worse_are_named(tmp_path: Path) -> None:
         for row in rows:
             row["confidence"] = dict.fromkeys(row["confidence"], 1.0)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    claim = method_claim(scores, METHOD_CLAIMS[0])
+    claim = method_claim(scores, METHOD_STATEMENTS[0])
     assert "cells (worse on bad)" in claim.because
 
 
@@ -427,7 +432,7 @@ def test_a_benefit_of_ts_is_told_with_what_it_costs_in_accuracy(tmp_path: Path) 
                 row["correct"] = dict.fromkeys(row["correct"], False)
                 row["confidence"] = {name: p / 100 for name, p in row["confidence"].items()}
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    claim = method_claim(scores, METHOD_CLAIMS[1])
+    claim = method_claim(scores, METHOD_STATEMENTS[1])
     lost = claim.evidence["accuracy"]["Base"]
     assert lost["interval"][1] < -0.2
     assert (
@@ -438,11 +443,11 @@ def test_a_benefit_of_ts_is_told_with_what_it_costs_in_accuracy(tmp_path: Path) 
 
 def test_the_slope_of_selective_accuracy_stands_beside_the_gain(sharp: GridScores) -> None:
     rows = selective(sharp)
-    claim = method_claim(sharp, METHOD_CLAIMS[5], rows)
+    claim = method_claim(sharp, METHOD_STATEMENTS[5], rows)
     slope = np.mean([row["slope"]["mean"] for row in rows if row["method"] == "TS"])
     assert claim.evidence["slope"]["TS"] == pytest.approx(slope)
     assert f"Slope from 0 to 50 % rejected: {slope:.3f} under TS" in claim.because
-    assert "Slope" not in method_claim(sharp, METHOD_CLAIMS[0], rows).because
+    assert "Slope" not in method_claim(sharp, METHOD_STATEMENTS[0], rows).because
 
 
 def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None:

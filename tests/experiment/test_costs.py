@@ -12,7 +12,7 @@ import pytest
 from made_up_grid import Grid as MadeUp
 from made_up_grid import write_grid
 
-from semcal.experiment.analyses.growth import growth
+from semcal.experiment.analyses.answers import growth
 from semcal.experiment.costs import added, fit_label
 from semcal.experiment.environment import Clock
 from semcal.experiment.finished import read_finished

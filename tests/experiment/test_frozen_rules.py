@@ -9,12 +9,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.analyses import claims, contrasts, findings
-from semcal.experiment.analyses.claims import RULES
+from semcal.experiment.analyses import claims, contrasts
+from semcal.experiment.analyses.claims.statements import RULES
 
 #: Version → checksum of texts, thresholds and code. A change that can move no verdict (a name, a sentence of
 #: `because`) replaces the last checksum; any other adds a version here, in `RULES` and in docs/analyses.md.
-FROZEN = {5: "b58ae63a854ed672"}
+FROZEN = {5: "44a7b36f50644eb9"}
 ROOT = Path(__file__).parents[2]
 
 
@@ -41,9 +41,9 @@ def checksum(sources: dict[str, str]) -> str:
 
 
 def rules() -> dict[str, str]:
-    """The modules that hold the rules: each claim's, how methods are compared and pooled, findings."""
+    """The modules of the rules: claims and findings, and how methods are compared and pooled."""
     folder = Path(claims.__file__).parent
-    paths = [*folder.glob("*.py"), Path(contrasts.__file__), Path(findings.__file__)]
+    paths = [*folder.glob("*.py"), Path(contrasts.__file__)]
     return {
         path.name if path.parent != folder else f"claims/{path.name}": path.read_text("utf-8")
         for path in paths
@@ -63,17 +63,17 @@ def test_a_threshold_a_comparison_and_the_text_of_a_rule_count_and_words_between
         assert old in whole[name]
         return checksum(whole | {name: whole[name].replace(old, new, 1)})
 
-    assert after("claims/draws.py", "STABLE = 0.03", "STABLE = 0.02") != before
-    assert after("claims/verdicts.py", "found.low > 0", "found.low >= 0") != before
-    assert after("claims/methods.py", "must lie above 0", "must lie above 1") != before
+    assert after("claims/statements.py", "STABLE = 0.03", "STABLE = 0.02") != before
+    assert after("claims/statements.py", "found.low > 0", "found.low >= 0") != before
+    assert after("claims/statements.py", "must lie above 0", "must lie above 1") != before
     assert (
         after(
             "contrasts.py", '"ace": Quantity(_metric("ace"), False)', '"ace": Quantity(_metric("ece"), False)'
         )
         != before
     )
-    assert after("claims/draws.py", "is furthest from 0", "is farthest from 0") == before
-    assert after("claims/draws.py", "#: AUROC within", "#: An AUROC within") == before
+    assert after("claims/score_claims.py", "is furthest from 0", "is farthest from 0") == before
+    assert after("claims/statements.py", "#: AUROC within", "#: An AUROC within") == before
 
 
 def test_the_docs_tell_of_every_version_with_its_date() -> None:

@@ -9,12 +9,12 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import FitError
-from semcal.experiment.analyses.scores import GridScores
-from semcal.experiment.analyses.splits import splits
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.selections import splits
 from semcal.experiment.finished import read_finished
 from semcal.experiment.question_sets import load_parts
 from semcal.metrics import bootstrap
-from semcal.report.grid_tables import clusters_in_words
+from semcal.report.grid_tables import resampled_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 SMALL = ("methods=[Base, SE]", "sampling.counts=[]", "runs.count=1")
@@ -43,23 +43,23 @@ def test_a_run_keeps_groups_apart_and_its_intervals_draw_them(tmp_path: Path) ->
     assert all("group" not in row for row in run.rows("one", "barn", "Base", 0))
     pair, other = (GridScores(run).pair("one", name) for name in ("mill", "barn"))
     assert other.groups is None
-    cell = pair.cells["Base", "E-SC"]
+    cell = pair.arrays["Base", "E-SC"]
     expected = bootstrap(
         cell.confidence,
         cell.correct,
         metrics=["brier"],
         groups=[row["group"] for row in rows],
         resamples=run.resamples,
-        seed=pair.rules.seed,  # type: ignore[arg-type]
+        seed=pair.options.seed,  # type: ignore[arg-type]
     )["brier"]
     found = pair.over_runs(("Base", "E-SC"), "brier")["interval"]
     assert found == pytest.approx([expected.low, expected.high], abs=1e-9)
     (mill, barn) = splits(run)
     assert (mill["test_groups"], "test_groups" in barn) == (len(groups[2]), False)
-    assert clusters_in_words({"analyses": {"splits": [mill, barn]}}) == (
+    assert resampled_groups({"analyses": {"splits": [mill, barn]}}) == (
         f"Questions of one passage or group are resampled together: mill ({len(groups[2])} groups)"
     )
-    assert clusters_in_words({"analyses": {"splits": [barn]}}) == ""
+    assert resampled_groups({"analyses": {"splits": [barn]}}) == ""
 
 
 def test_a_run_with_too_few_questions_to_fit_to_is_refused_before_a_model_is_loaded(

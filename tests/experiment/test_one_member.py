@@ -13,10 +13,10 @@ from made_up_grid import Grid, write_grid
 from sklearn.metrics import roc_auc_score
 
 from semcal.errors import StoreError
-from semcal.experiment.analyses.claims.entropy_variants import variants_claim
-from semcal.experiment.analyses.entropy import entropy
-from semcal.experiment.analyses.one_member import one_member_correct
-from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.claims.score_claims import variants_claim
+from semcal.experiment.analyses.columns import one_member_correct
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.scores_by_method import entropy
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.grid_settings import run_seed
 from semcal.pipeline.grade import grade_clusters
@@ -57,7 +57,7 @@ def test_the_member_is_the_first_of_those_that_were_drawn_for_grading(run: Finis
 
 
 def test_one_member_is_right_where_any_of_four_is_and_often_not(run: FinishedRun) -> None:
-    cell = GridScores(run).pair("m", "d").cells["Base", MEASURE]
+    cell = GridScores(run).pair("m", "d").arrays["Base", MEASURE]
     assert cell.one_member_correct is not None
     assert (cell.one_member_correct <= cell.correct).all()
     assert cell.correct.mean() - cell.one_member_correct.mean() > 0.2

@@ -12,9 +12,7 @@ import pytest
 from semcal.experiment.finished import read_finished
 from semcal.report.build import results_markdown
 from semcal.report.explorer import explorer_blocks
-from semcal.report.grid_costs import cost_tables
-from semcal.report.grid_tables import grid_tables
-from semcal.report.grid_tables.writing import write_tables
+from semcal.report.grid_tables import cost_tables, grid_tables, write_tables
 from semcal.report.page import page as grid_page
 
 RECORD = {

@@ -13,17 +13,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.report.figures import METHOD_COLOURS
+from semcal.report.distribution_figures import correlation_figure, distribution_figure
+from semcal.report.figures import METHOD_COLOURS, drawable
 from semcal.report.grid_figures import GridFigure, grid_figures, write_files
-from semcal.report.grid_figures.counts import count_figure
-from semcal.report.grid_figures.distributions import correlation_figure, distribution_figure
-from semcal.report.grid_figures.lettering import drawable
-from semcal.report.grid_figures.prompts import prompt_figure, prompts_of
-from semcal.report.grid_figures.pull import pull_figure
-from semcal.report.grid_figures.scatter import scatter_figure
-from semcal.report.grid_figures.schematic import schematic_figure
-from semcal.report.grid_figures.selective import selective_figure
+from semcal.report.question_figures import prompt_figure, prompts_of, schematic_figure, teaser_figure
 from semcal.report.results import read_results
+from semcal.report.score_figures import count_figure, scatter_figure, selective_figure
 from semcal.semantics import MEASURES
 
 Results = dict[str, Any]
@@ -57,6 +52,7 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
     drawn = grid_figures(read_finished(analysed_grid), read_results(analysed_grid))
     paths = [path for figure in drawn for path in write_files(figure, tmp_path)]
     assert [path.name for path in paths if path.suffix == ".png"] == [
+        "figure-00-before-after+alpha-1b+made-up-trivia.png",
         "figure-01-pull.png",
         "figure-02-schematic.png",
         "figure-03-scatter.png",
@@ -68,9 +64,10 @@ def test_all_figures_are_written_twice_as_pdf_and_png_without_dates(
         "figure-08-prompts.png",
         "figure-09-distributions+alpha-1b+made-up-trivia.png",
         "figure-10-correlations+alpha-1b+made-up-trivia.png",
+        *(f"figure-11-reliability+alpha-1b+{measure}.png" for measure in MEASURES),
     ]
-    assert len(paths) == 22
-    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 11):
+    assert len(paths) == 38
+    for path, head in zip(paths, [b"%PDF", b"\x89PNG"] * 19):
         content = path.read_bytes()
         assert content.startswith(head)
         assert b"Date" not in content
@@ -162,8 +159,8 @@ def test_a_constant_measure_has_dashes_for_correlations(made_up_results: Results
     assert axes.get_title() == "Base"
 
 
-def test_the_pull_figure_has_a_question_that_the_fitted_temperature_helps(run: FinishedRun) -> None:
-    figure = pull_figure(run, MODEL, DATASET)
+def test_the_teaser_figure_has_a_question_that_the_fitted_temperature_helps(run: FinishedRun) -> None:
+    figure = teaser_figure(run, MODEL, DATASET)
     assert figure is not None
     asked = " ".join(figure.get_suptitle().split())
     before, after = (
@@ -179,9 +176,9 @@ def test_the_pull_figure_has_a_question_that_the_fitted_temperature_helps(run: F
         assert bool(top.get_hatch()) == (not row["correct"]["L-SC"])
 
 
-def test_a_run_without_the_two_methods_has_no_pull_figure(tmp_path: Path) -> None:
+def test_a_run_without_the_two_methods_has_no_teaser_figure(tmp_path: Path) -> None:
     grid = Grid(models=(MODEL,), datasets={DATASET: False}, methods=("Base",), runs=1, n=3, counts=())
-    assert pull_figure(read_finished(write_grid(tmp_path / "run", grid)), MODEL, DATASET) is None
+    assert teaser_figure(read_finished(write_grid(tmp_path / "run", grid)), MODEL, DATASET) is None
 
 
 def test_the_schematic_has_the_statistics_and_distributions_of_its_question(run: FinishedRun) -> None:

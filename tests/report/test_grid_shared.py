@@ -9,8 +9,7 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.errors import StoreError
-from semcal.experiment.analyses import analyse
-from semcal.experiment.analyses.parts import part_of
+from semcal.experiment.analyses import analyse, pair_analysis
 from semcal.experiment.finished import read_finished
 from semcal.pipeline.crews import Crew
 from semcal.pipeline.workers import Workers
@@ -42,7 +41,7 @@ def test_two_processes_write_the_bytes_that_one_writes(
     run: Path, crew: Crew[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = build.planned_figures
-    monkeypatch.setattr(build, "planned_figures", lambda *given: every(*given)[:3])
+    monkeypatch.setattr(build, "planned_figures", lambda *given: every(*given)[:5])
     for name, workers in (("alone", None), ("shared", crew)):
         analyse(run, tmp_path / name, workers)
         build.build(run, tmp_path / name, workers)
@@ -73,5 +72,5 @@ def test_a_part_shows_one_model_on_one_data_set_with_the_seeds_of_the_whole(run:
     whole = read_finished(run)
     parts = whole.parts()
     assert [part.pairs for part in parts] == [[pair] for pair in whole.pairs]
-    assert {row["dataset"] for row in part_of(parts[1]).rows["confidence"]} == {"made-up-reading"}
-    assert part_of(parts[1]).scores.rules.seed == (whole.seed, 1)
+    assert {row["dataset"] for row in pair_analysis(parts[1]).rows["confidence"]} == {"made-up-reading"}
+    assert pair_analysis(parts[1]).scores.options.seed == (whole.seed, 1)

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.report.grid_costs import cost_tables
-from semcal.report.grid_tables import grid_tables
-from semcal.report.grid_tables.writing import csv_text, write_tables
-from semcal.report.layout import over_runs_cell
-from semcal.report.tables import Table, mark, markdown, number
+from semcal.report.grid_tables import cost_tables, grid_tables, write_tables
+from semcal.report.table_writers import csv_text, markdown
+from semcal.report.tables import Table, cell_of, mark, number
 
 CELL = ("made-up-trivia", "ATS")
 MEASURES = ["E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"]
@@ -162,12 +160,12 @@ def test_ties_are_what_shows_the_same_digits() -> None:
 
 
 def test_what_is_undefined_is_a_dash() -> None:
-    assert over_runs_cell(None).text == "–"
-    assert over_runs_cell({"mean": None, "se": None, "interval": None}).text == "–"
+    assert cell_of(None).text == "–"
+    assert cell_of({"mean": None, "se": None, "interval": None}).text == "–"
 
 
 def test_one_run_shows_no_standard_error() -> None:
-    cell = over_runs_cell({"mean": 0.25, "se": None, "interval": [0.2, 0.3]})
+    cell = cell_of({"mean": 0.25, "se": None, "interval": [0.2, 0.3]})
     assert (cell.text, cell.error_text, cell.interval_text) == ("0.250", "", "[0.200, 0.300]")
 
 

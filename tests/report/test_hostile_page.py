@@ -16,7 +16,7 @@ from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.records import dumps
 from semcal.report.explorer import explorer_blocks
 from semcal.report.grid_figures import planned_figures
-from semcal.report.grid_tables.writing import write_tables
+from semcal.report.grid_tables import write_tables
 from semcal.report.page import page as grid_page
 from semcal.report.sections import page_figure
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.report.grid_tables import grid_tables
-from semcal.report.grid_tables.writing import write_tables
-from semcal.report.latex import escaped, latex
+from semcal.report.grid_tables import grid_tables, write_tables
+from semcal.report.table_writers import latex, latex_text
 from semcal.report.tables import Cell, Column, Table
 
 COMMANDS = {
@@ -74,10 +73,10 @@ def test_every_table_of_a_run_has_form(grid_results: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["a_b & c% $d$ #1 {e} ~ ^ \\", "α × β ≥ …"])
-def test_odd_names_are_escaped(name: str) -> None:
+def test_odd_names_are_latex_text(name: str) -> None:
     text = latex(Table(name and "t", name, (Column(name), Column(name, name)), ((Cell(name), Cell(name)),)))
     check_rows(text)
-    assert text.count(escaped(name)) == 6
+    assert text.count(latex_text(name)) == 6
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_a_table_of_words_breaks_its_lines() -> None:
 
 
 def test_the_sign_of_microseconds_needs_no_package() -> None:
-    assert escaped("Overhead a token µs") == r"Overhead a token $\mu$s"
+    assert latex_text("Overhead a token µs") == r"Overhead a token $\mu$s"
 
 
 @pytest.mark.parametrize(

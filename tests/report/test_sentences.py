@@ -12,7 +12,7 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.analyses.claims import RULES
+from semcal.experiment.analyses.claims.statements import RULES
 from semcal.experiment.finished import read_finished
 from semcal.report.build import results_markdown
 from semcal.report.explorer import explorer_blocks

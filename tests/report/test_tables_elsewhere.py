@@ -10,9 +10,8 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from semcal.cli.tables import metrics_tables
-from semcal.report.grid_tables.writing import csv_text
-from semcal.report.latex import latex
-from semcal.report.tables import Cell, Column, Table, markdown, markdown_text, number, one_line
+from semcal.report.table_writers import csv_text, latex, markdown, markdown_text, one_line
+from semcal.report.tables import Cell, Column, Table, number
 
 FORMULAS = (
     "=1+1",

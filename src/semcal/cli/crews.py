@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SharedRows", "chosen", "crew_for", "peeked", "reporters", "tell_peak"]
 
 #: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses.parts", "semcal.report.build")
+REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 
 Rows = Sequence[Mapping[str, Any]]
 Anything = TypeVar("Anything")

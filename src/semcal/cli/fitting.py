@@ -75,7 +75,7 @@ def check_options(wanted: Wanted, *, validation: str | None, plot: Path | None) 
     for problem in _contradictions(wanted, validation=validation, plot=plot):
         raise UsageError(problem)
     if plot is not None:
-        from semcal.report.losses import check_figure_path
+        from semcal.report.figures import check_figure_path
 
         check_figure_path(plot)
 

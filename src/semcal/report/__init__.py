@@ -1,9 +1,10 @@
 """Tables, figures and the self-contained page of a run."""
 
-from semcal.report.curves import learning_curve_figure
-from semcal.report.losses import loss_figure, steps_figure, write_figure
+from semcal.report.figures import write_figure
+from semcal.report.fit_figures import learning_curve_figure, loss_figure, steps_figure
 from semcal.report.summary import in_words
-from semcal.report.tables import Cell, Column, Table, deviation_table, markdown
+from semcal.report.table_writers import markdown
+from semcal.report.tables import Cell, Column, Table, deviation_table
 
 __all__ = [
     "Cell",

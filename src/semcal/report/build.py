@@ -15,15 +15,15 @@ from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.pipeline.crews import Alone, Crew
 from semcal.records import dumps, read_object, writing
 from semcal.report.explorer import Explorer, begin_explorer
+from semcal.report.further_tables import ablation_tables
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
-from semcal.report.grid_tables import grid_tables
-from semcal.report.grid_tables.remedy_tables import remedy_tables
-from semcal.report.grid_tables.writing import write_tables
+from semcal.report.grid_tables import grid_tables, write_tables
 from semcal.report.page import write_page
 from semcal.report.results import read_results
 from semcal.report.sections import PageFigure, page_figure
 from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
-from semcal.report.tables import Table, markdown, markdown_text
+from semcal.report.table_writers import markdown, markdown_text
+from semcal.report.tables import Table
 
 __all__ = ["MANIFEST", "build", "remake", "renew_manifest", "results_markdown"]
 
@@ -133,7 +133,7 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
 def _beyond(results: Results) -> list[str]:
     """What we asked besides, each with its tables; nothing where nothing was."""
     findings = results.get("findings") or []
-    tables = [table for table in remedy_tables(results) if table.name in BESIDE] if findings else []
+    tables = [table for table in ablation_tables(results) if table.name in BESIDE] if findings else []
     title = ["## Beyond the paper"] if findings else []
     return [*title, *map(_claim, findings), *map(_with_interval, tables)]
 

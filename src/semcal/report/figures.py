@@ -1,29 +1,26 @@
-"""How figures look: colours of methods, markers of measures, and a reliability diagram on given axes.
+"""How figures look: their colours, panels and text, and how they are written.
 
 One colour is one method and one marker is one measure, everywhere.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib
-import numpy as np
+from fontTools import subset
+from matplotlib import font_manager
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
+from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
 
-from semcal import metrics
-
-__all__ = [
-    "INK",
-    "MEASURE_MARKERS",
-    "METHOD_COLOURS",
-    "draw_reliability",
-    "measure_marker",
-    "method_colour",
-]
+from semcal.errors import UsageError
+from semcal.records import atomic_write
 
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
@@ -59,18 +56,12 @@ MEASURE_MARKERS = {
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
-#: The rejection rates at which selective accuracy is drawn: beyond 90 % too few questions are left.
-REJECTION = np.linspace(0, 0.9, 46)
-
 RELIABILITY_NOTE = (
     "How often answers of a given confidence are right. Calibrated answers lie on the diagonal; the grey "
     "band is where chance alone would put the line of a calibrated confidence nine times in ten. "
     "Line: isotonic (CORP) estimate. Points: bins of equal width, larger where they hold more questions. "
     "Below: how often each confidence occurs."
 )
-
-#: Resamples for a consistency band: its edges are read off a plot, not off a table.
-RESAMPLES = 500
 
 #: How the figures are set; held while a figure is made and while it is written.
 STYLE: dict[Any, Any] = {
@@ -126,32 +117,138 @@ def padded(values: Sequence[float]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def draw_reliability(
-    axes: Axes, below: Axes, confidence: NDArray[np.float64], correct: NDArray[np.bool_], colour: str
-) -> None:
-    """Draw the share of right answers against confidence, and below it how often each confidence occurs."""
-    diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES)
-    axes.fill_between(
-        diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=0.7, linewidth=0
-    )
-    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
-    axes.plot(diagram.confidence, diagram.recalibrated, color=colour, linewidth=1.5)
-    axes.scatter(
-        diagram.bin_confidence,
-        diagram.bin_accuracy,
-        s=8 + 90 * diagram.bin_count / len(confidence),
-        color=colour,
-        alpha=0.55,
-        linewidths=0,
-    )
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes.tick_params(labelbottom=False)
-    axes.set_ylabel("share right")
-    shares, edges = np.histogram(confidence, bins=20, range=(0, 1))
-    below.stairs(shares / len(confidence), edges, color=colour, alpha=0.55, fill=True)
-    below.set_ylim(0, 1)
-    below.set_yticks([0, 1], ["0 %", "100 %"])
-    below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    below.set_xlabel("confidence")
+# ---- Panels ----------------------------------------------------------------------------------------------
+
+
+def panels(
+    rows: int,
+    columns: int,
+    *,
+    panel: tuple[float, float],
+    gaps: tuple[float, float] = (0.18, 0.22),
+    margins: tuple[float, float, float, float],
+    sharex: bool | Literal["row"] = False,
+    sharey: bool | Literal["row"] = False,
+) -> tuple[Figure, Any]:
+    """A figure with panels, an array of axes [rows, columns], all of one size and at fixed places.
+
+    Sizes are in inches: width and height of a panel; between columns and between rows; at the left, right,
+    top and bottom. No time is spent on finding a layout.
+    """
+    left, right, top, bottom = margins
+    width = left + columns * panel[0] + (columns - 1) * gaps[0] + right
+    height = top + rows * panel[1] + (rows - 1) * gaps[1] + bottom
+    figure = Figure(figsize=(width, height))
+    places = {
+        "left": left / width,
+        "right": 1 - right / width,
+        "top": 1 - top / height,
+        "bottom": bottom / height,
+        "wspace": gaps[0] / panel[0],
+        "hspace": gaps[1] / panel[1],
+    }
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey, gridspec_kw=places)
+    return figure, grid
+
+
+def ruled(axes: Axes, lines: Literal["both", "y"] = "y") -> None:
+    """Small numbers at the ticks of a panel, and faint lines behind what it shows.
+
+    Limits and ticks that panels share are set once for all of them: each time costs a look at every panel.
+    """
+    axes.tick_params(labelsize=7)
+    axes.grid(axis=lines, color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def legend_above(figure: Figure, axes: Axes) -> None:
+    """A legend in a line above the panels, for the lines of one of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, len(labels))
+    figure.legend(handles, labels, loc="upper center", ncols=columns, handlelength=2.6, borderaxespad=0.1)
+
+
+# ---- Text that fits --------------------------------------------------------------------------------------
+
+#: What stands for a letter that the font lacks.
+BLANK = "□"
+
+
+@lru_cache
+def _font(family: str) -> FT2Font:
+    return font_manager.get_font(font_manager.findfont(family))
+
+
+def drawable(text: str, family: str = "DejaVu Sans") -> str:
+    """A text with a box for every letter that a font lacks; line ends stay.
+
+    Examples
+    --------
+    >>> drawable("Bełchatów 中 ✓")
+    'Bełchatów □ ✓'
+    """
+    font = _font(family)
+    return "".join(c if c == "\n" or font.get_char_index(ord(c)) else BLANK for c in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """One line of at most `width` letters.
+
+    Examples
+    --------
+    >>> shortened("the town of Gri", 12), shortened("", 12)
+    ('the town of…', '(empty)')
+    """
+    line = " ".join(drawable(text).split()) or "(empty)"
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
+    """Lines of at most `width` letters; the text's own line ends stay.
+
+    Examples
+    --------
+    >>> wrapped("one two three\\n\\nfour", 8)
+    ['one two', 'three', '', 'four']
+    """
+    return [
+        part
+        for line in drawable(text, family).split("\n")
+        for part in textwrap.wrap(line, width, drop_whitespace=True, replace_whitespace=False) or [""]
+    ]
+
+
+# ---- Files -----------------------------------------------------------------------------------------------
+
+FIGURE_SUFFIXES = (".pdf", ".png", ".svg")
+
+
+def check_figure_path(path: Path) -> Path:
+    """Return a path that a figure can be written to; UsageError for another file type."""
+    if path.suffix not in FIGURE_SUFFIXES:
+        raise UsageError(f"a plot is written as {', '.join(FIGURE_SUFFIXES)}, got {path}; name such a file")
+    return path
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure on white; the same figure gives the same bytes. UsageError for another file type."""
+    metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
+    with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
+        figure.savefig(
+            handle, format=path.suffix[1:], dpi=200, metadata=metadata[path.suffix], facecolor="white"
+        )
+    return path
+
+
+@contextmanager
+def _plain_fonts() -> Iterator[None]:
+    """Leave OpenType's layout tables out of PDF fonts: unused there, and two thirds of the writing time."""
+    before = getattr(subset.Options, "_drop_tables_default", None)
+    if before is None:  # it is not public: without it, figures take longer and look the same
+        yield
+        return
+    subset.Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
+    try:
+        yield
+    finally:
+        subset.Options._drop_tables_default = before

@@ -22,8 +22,7 @@ from semcal.records import writing
 from semcal.report import summary
 from semcal.report.explorer import Explorer, script_json
 from semcal.report.glossary import GLOSSARY
-from semcal.report.grid_costs import cost_tables
-from semcal.report.grid_tables import grid_tables
+from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.results import read_environment
 from semcal.report.sections import PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
-from semcal.report.layout import in_order
-from semcal.report.tables import LARGER_IS_BETTER, NAMES, Cell, Column, Table, counted, mark, number
+from semcal.report.tables import (
+    LARGER_IS_BETTER,
+    NAMES,
+    Cell,
+    Column,
+    Table,
+    counted,
+    in_order,
+    mark,
+    number,
+)
 
 __all__ = [
     "MEASURE",

@@ -1,27 +1,14 @@
-"""The tables of a run as plain data, made from results.json alone (analyses.md, tables 2, 3 and 7).
+"""Tables as plain data, and how rows of results become one.
 
-A table is drawn by whoever shows it: the page as HTML, the command line with rich, `markdown` as text.
+The page shows a table as HTML, the command line with rich, `table_writers` as Markdown, LaTeX and CSV.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
-
-__all__ = [
-    "NAMES",
-    "Cell",
-    "Column",
-    "Table",
-    "counted",
-    "deviation_table",
-    "mark",
-    "markdown",
-    "markdown_text",
-    "one_line",
-]
 
 #: How a metric of results.json is written for readers.
 NAMES = {
@@ -35,53 +22,27 @@ NAMES = {
     "prr": "PRR",
     "smooth_ece": "SmoothECE",
 }
-
 #: The metrics of which the larger value is the better one.
 LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "prr"})
-
 MISSING = "–"
+#: The paper's order of methods, and that of measures in its tables.
+METHODS = ("Base", "SE", "TS", "Platt", "ATS")
+MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC")
 
-#: What Markdown would take for markup: its own marks, HTML, entities, the middle of a link, an address.
-_MARKUP = re.compile(
-    r"[\\`*|$~<]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])|:(?=//)|(?<=\bwww)\.|&(?=#?\w+;)", re.IGNORECASE
-)
-_ENTITIES = {"<": "&lt;", "&": "&amp;"}
-#: What begins a heading, a quotation or an item of a list, where a paragraph begins with it.
-_MARKER = re.compile(r"^(\d*)([#>+=.)-])")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-Results = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table.
+    """One entry of a table."""
 
-    Attributes
-    ----------
-    text : str
-        The entry as it is shown; "–" for what is undefined.
-    value : float, optional
-        The number behind it, unrounded; None for words and for what is undefined.
-    error : float, optional
-        Its standard error, over questions or over runs as the caption says.
-    best : bool
-        Whether it is the best of its group.
-    interval : (float, float), optional
-        Its 95 % interval over questions.
-    overall : bool
-        Whether it is the best of all groups of its data set, which are shown underlined.
-    tied : bool
-        Whether another of its group shows the same digits and is marked as well.
-    """
-
-    text: str
-    value: float | None = None
-    error: float | None = None
-    best: bool = False
-    interval: tuple[float, float] | None = None
-    overall: bool = False
-    tied: bool = False
+    text: str  # as it is shown; "–" for what is undefined
+    value: float | None = None  # the unrounded number; None for words and for what is undefined
+    error: float | None = None  # its standard error, over questions or over runs as the caption says
+    best: bool = False  # the best of its group
+    interval: tuple[float, float] | None = None  # its 95 % interval over questions
+    overall: bool = False  # the best of all groups of its data set, which are shown underlined
+    tied: bool = False  # another of its group shows the same digits and is marked as well
 
     @property
     def error_text(self) -> str:
@@ -107,25 +68,40 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as plain data.
+    """A table as plain data."""
 
-    Attributes
-    ----------
-    name : str
-        A short name, fit for a file or an anchor.
-    caption : str
-        What the table shows, in a sentence.
-    columns : tuple of Column
-    rows : tuple of tuples of Cell
-    heads : int
-        How many leading columns name the row.
-    """
-
-    name: str
+    name: str  # fit for a file or an anchor
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    heads: int = 1
+    heads: int = 1  # how many leading columns name the row
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a table of results, and what it shows of a row."""
+
+    title: str
+    of: str | tuple[str, ...] | Callable[[Row], Any]  # a key, a path of keys, or a function; see `cell_of`
+    group: str = ""
+    digits: int = 3
+    where: Row = field(default_factory=dict)  # in a pivot: values by which it finds its row
+    larger: bool | None = None  # in a pivot: whether larger is better; None marks no best one
+
+    def cell(self, row: Row | None) -> Cell:
+        """What the column shows of a row, a dash of None."""
+        if row is None:
+            return number(None)
+        if isinstance(self.of, str):
+            return cell_of(row[self.of], self.digits)
+        return cell_of(_follow(row, self.of) if isinstance(self.of, tuple) else self.of(row), self.digits)
+
+
+def _follow(row: Row | None, path: Sequence[str]) -> Any:
+    """The value at the end of a path of keys; None where the path ends early."""
+    for key in path:
+        row = None if row is None else row.get(key)
+    return row
 
 
 def number(value: float | int | None, digits: int = 3) -> Cell:
@@ -142,6 +118,21 @@ def number(value: float | int | None, digits: int = 3) -> Cell:
     return Cell(text.replace("-", "−"), float(value))
 
 
+def cell_of(found: Any, digits: int = 3) -> Cell:
+    """A cell of words, of a number, of an entry over runs (mean, standard error, interval), or of nothing."""
+    if isinstance(found, Cell):
+        return found
+    if isinstance(found, str):
+        return Cell(found)
+    if not isinstance(found, Mapping):
+        return number(found, digits)
+    cell = number(found["mean"], digits)
+    if cell.value is None:
+        return cell
+    interval = found.get("interval")
+    return replace(cell, error=found.get("se"), interval=tuple(interval) if interval else None)
+
+
 def counted(n: int, noun: str) -> str:
     """A number of things.
 
@@ -151,6 +142,28 @@ def counted(n: int, noun: str) -> str:
     ('1 row', '2 rows')
     """
     return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def in_order(methods: Sequence[str]) -> list[str]:
+    """Methods in the paper's order, others after them.
+
+    Examples
+    --------
+    >>> in_order(["ATS", "TS-grid", "TS", "Base"])
+    ['Base', 'TS', 'ATS', 'TS-grid']
+    """
+    return sorted(methods, key=lambda name: METHODS.index(name) if name in METHODS else len(METHODS))
+
+
+def measures_in_order(measures: Sequence[str]) -> list[str]:
+    """Measures in the order in which the paper's tables have them.
+
+    Examples
+    --------
+    >>> measures_in_order(["T-SC", "IC-SC", "E-SC"])
+    ['E-SC', 'IC-SC', 'T-SC']
+    """
+    return [name for name in MEASURES if name in measures]
 
 
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
@@ -170,77 +183,127 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     return [replace(cell, best=True, tied=tied) if cell.text == best else cell for cell in cells]
 
 
-def deviation_table(results: Results) -> Table | None:
-    """Return how the run deviates from the paper's settings; None where results.json does not say."""
-    deviations = results.get("deviations")
-    if deviations is None:
-        return None
-    rows = [tuple(Cell(_shown(item[key])) for key in ("setting", "here", "paper")) for item in deviations]
-    columns = (Column("Setting"), Column("Here"), Column("Paper"))
-    return Table("deviations", "Where this run deviates from the paper", columns, tuple(rows))
+def flat_table(
+    name: str, caption: str, rows: Iterable[Row], index: Mapping[str, str], *fields: Field
+) -> Table:
+    """A table with a row for each row of results, named by the keys of `index` under their headings."""
+    body = ((*(Cell(row[key]) for key in index), *(one.cell(row) for one in fields)) for row in rows)
+    return _table(name, caption, index, fields, body)
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return MISSING
-    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or MISSING
-
-
-def markdown(table: Table) -> str:
-    """Return the table as Markdown, best numbers in bold.
-
-    Examples
-    --------
-    >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
-    ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))))
-    | Method | ACE E-SC |
-    | :--- | ---: |
-    | TS | **0.064** ±0.012 |
-    """
-    titles = [markdown_text(f"{column.group} {column.title}".strip()) for column in table.columns]
-    rules = [":---" if i < table.heads else "---:" for i in range(len(titles))]
-    body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    return "\n".join(_line(row) for row in [titles, rules, *body])
-
-
-def markdown_text(text: str, *, begins: bool = False) -> str:
-    r"""Text that Markdown shows as it is, in one line.
+def pivot(
+    name: str,
+    caption: str,
+    rows: Iterable[Row],
+    index: Mapping[str, str],
+    fields: Sequence[Field],
+    *,
+    heads: Iterable[tuple[str, ...]] | None = None,
+    underline: bool = False,
+) -> Table:
+    """Lay rows of results out: a table row for each value of `index`, a column for each field.
 
     Parameters
     ----------
-    text : str
-    begins : bool
-        Whether a paragraph begins with it.
+    name, caption : str
+    rows : iterable of mappings
+        Rows of an analysis.
+    index : mapping of str to str
+        The keys whose values name a table row, and their headings.
+    fields : sequence of Field
+        Each shows, of the results with the values of `index`, the first with those of its `where`. The best
+        of a field that says which way it counts is marked among the rows that share all values of `index`
+        but the last.
+    heads : iterable of tuples of str, optional
+        The values of `index` of each table row; by default those that there are.
+    underline : bool
+        Whether the best of these rows over all fields of a group is marked as well.
 
     Examples
     --------
-    >>> print(markdown_text("<b>a|b</b> [x](javascript:y) https://z SE_conf"))
-    &lt;b>a\|b&lt;/b> [x\](javascript:y) https\://z SE_conf
-    >>> print(markdown_text("# one", begins=True))
-    \# one
+    >>> rows = [{"method": m, "measure": "E-SC", "ace": ace} for m, ace in (("SE", 0.1234), ("TS", 0.05))]
+    >>> fields = [Field("E-SC", "ace", "ACE", where={"measure": "E-SC"}, larger=False)]
+    >>> [[cell.text for cell in row] for row in pivot("t", "", rows, {"method": "Method"}, fields).rows]
+    [['SE', '0.123'], ['TS', '0.050']]
     """
-    text = _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text))
-    return _MARKER.sub(r"\1\\\2", text) if begins else text
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in index), []).append(row)
+    body = []
+    for _, group in groupby(found if heads is None else heads, key=lambda head: head[:-1]):
+        names = list(group)
+        columns = [[one.cell(_first(found.get(head, ()), one.where)) for head in names] for one in fields]
+        marked = _underlined(fields, columns) if underline else _marked(fields, columns)
+        body += [(*map(Cell, head), *cells) for head, *cells in zip(names, *marked)]
+    return _table(name, caption, index, fields, body)
 
 
-def one_line(text: str) -> str:
-    r"""Text without line breaks and without characters that no file of text should hold.
+def _table(
+    name: str,
+    caption: str,
+    index: Mapping[str, str],
+    fields: Sequence[Field],
+    body: Iterable[tuple[Cell, ...]],
+) -> Table:
+    columns = (*map(Column, index.values()), *(Column(one.title, one.group) for one in fields))
+    return Table(name, caption, columns, tuple(body), heads=len(index))
+
+
+def _first(rows: Iterable[Row], where: Row) -> Row | None:
+    return next((row for row in rows if all(row[key] == value for key, value in where.items())), None)
+
+
+def _marked(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[list[Cell]]:
+    return [
+        column if one.larger is None else mark(column, larger=one.larger)
+        for one, column in zip(fields, columns)
+    ]
+
+
+def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[list[Cell]]:
+    """Columns with their best marked, and the best of each group of columns as that overall."""
+    marked = _marked(fields, columns)
+    for group in dict.fromkeys(one.group for one in fields if one.larger is not None):
+        places = [i for i, one in enumerate(fields) if one.group == group]
+        known = [cell.value for i in places for cell in columns[i] if cell.value is not None]
+        if known:
+            overall = number((max if fields[places[0]].larger else min)(known)).text
+            for i in places:
+                marked[i] = [replace(c, overall=c.best and c.text == overall) for c in marked[i]]
+    return marked
+
+
+def means_of(rows: Iterable[Row], keys: Sequence[str], **values: tuple[str, ...]) -> list[Row]:
+    """A row for each value of the keys, with the mean of the known values at some paths; None without any.
 
     Examples
     --------
-    >>> one_line("a\n\nb\x00")
-    'a b�'
+    >>> means_of([{"a": 1, "b": 2.0}, {"a": 1, "b": None}], ["a"], mean=("b",))
+    [{'a': 1, 'mean': 2.0}]
     """
-    return _CONTROLS.sub("�", " ".join(filter(None, text.splitlines())).replace("\t", " "))
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    found: list[Row] = []
+    for head, own in groups.items():
+        found_at = {name: [_follow(row, path) for row in own] for name, path in values.items()}
+        known = {name: [value for value in at if value is not None] for name, at in found_at.items()}
+        means = {name: sum(some) / len(some) if some else None for name, some in known.items()}
+        found.append(dict(zip(keys, head)) | means)
+    return found
 
 
-def _markdown_cell(cell: Cell) -> str:
-    text = markdown_text(cell.text)
-    text = f"<u>{text}</u>" if cell.overall else text
-    text = f"**{text}**" if cell.best else text
-    parts = (f"{text}{'⁼' if cell.tied else ''}", cell.error_text, cell.interval_text)
-    return " ".join(part for part in parts if part)
+def deviation_table(results: Row) -> Table | None:
+    """How the run deviates from the paper's settings; None where results.json does not say."""
+    deviations = results.get("deviations")
+    if deviations is None:
+        return None
+    rows = [{key: _setting_text(value) for key, value in row.items()} for row in deviations]
+    index = {"setting": "Setting", "here": "Here", "paper": "Paper"}
+    return replace(flat_table("deviations", "Where this run deviates from the paper", rows, index), heads=1)
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _setting_text(value: Any) -> str:
+    if value is None:
+        return MISSING
+    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or MISSING

@@ -7,84 +7,114 @@
      "analyses": {name: rows}, "rules": {"version", "since"}, "claims": [...], "findings": [...],
      "deviations": [...], "problems": n}
 
-Rows are objects; what they hold stands in the docstring of the function named after them. *Over runs* means
+Rows are objects; their fields are in the docstring of the function that makes them. *Over runs* means
 {mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the
 value of each run, and the 95 % bootstrap interval over questions ([low, high], or null where none is
 computed). What is undefined is null.
 
-=================== ========================================== =====================================
+=================== ========================================== ============================================
 name                rows by                                    made by
-=================== ========================================== =====================================
-splits              dataset (table 1)                          `splits.splits`
-prompts             model, dataset (figure 8)                  `splits.prompts`
-base_accuracies     model, dataset (table 2)                   `accuracies.base_accuracies`
-answers             model, dataset, candidate                  `accuracies.answers`
-confidence          model, dataset, method, measure            `confidence.confidence`
+=================== ========================================== ============================================
+splits              dataset (table 1)                          `selections.splits`
+prompts             model, dataset (figure 8)                  `selections.prompts`
+base_accuracies     model, dataset (table 2)                   `answers.base_accuracies`
+answers             model, dataset, candidate                  `answers.answers`
+confidence          model, dataset, method, measure            `scores_by_method.confidence`
                     (tables 2, 3, 8, 9, 10, figure 3)
-entropy             model, dataset, method, measure            `entropy.entropy`
+entropy             model, dataset, method, measure            `scores_by_method.entropy`
                     (tables 4–6)
-temperatures        dataset, model, measure (table 7)          `temperatures.temperatures`
-refits              model, dataset, candidate                  `temperatures.refits`
-fits                model, dataset, candidate                  `fits.fits`
-volatility          model, dataset, metrics (table 11)         `volatility.volatility`
-agreement           model, dataset, measure (table 13)         `agreement.agreement`
-deciding_rules      model, dataset, measure                    `agreement.deciding_rules`
-rules_alone         model, dataset, rule                       `rules_alone.rules_alone`
-selective           model, dataset, method, measure            `selective.selective`
+temperatures        dataset, model, measure (table 7)          `selections.temperatures`
+refits              model, dataset, candidate                  `selections.refits`
+fits                model, dataset, candidate                  `selections.fits`
+volatility          model, dataset, metrics (table 11)         `scores_by_method.volatility`
+agreement           model, dataset, measure (table 13)         `grading.agreement`
+deciding_rules      model, dataset, measure                    `grading.deciding_rules`
+rules_alone         model, dataset, rule                       `grading.rules_alone`
+selective           model, dataset, method, measure            `scores_by_method.selective`
                     (figures 4, 5)
-generations         model, dataset, method, measure, draws     `generations.generations`
+generations         model, dataset, method, measure, draws     `scores_by_setting.generations`
                     (figure 6)
-losses              loss, model, dataset, method, measure      `losses.losses`
+losses              loss, model, dataset, method, measure      `scores_by_setting.losses`
                     (figure 7)
 distributions       model, dataset, method, measure (figure 9) `distributions.distributions`
 correlations        model, dataset, method (figure 10)         `distributions.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
-transfer            model, fitted_on, used_on, measure         `transfer.transfer`
-growth              model, dataset                             `growth.growth`
-remedies            model, dataset                             `remedies.remedies`
-remedy_scores       model, dataset, measure, metric            `remedies.remedy_scores`
-score_maps          model, dataset, map, measure; there only   `score_maps.score_maps`
+transfer            model, fitted_on, used_on, measure         `scores_by_setting.transfer`
+growth              model, dataset                             `answers.growth`
+remedies            model, dataset                             `normal_form_ablation.ablation_clusters`
+remedy_scores       model, dataset, measure, metric            `normal_form_ablation.ablation_scores`
+score_maps          model, dataset, map, measure; there only   `scores_by_setting.score_maps`
                     with `extras.score_maps`
-=================== ========================================== =====================================
+=================== ========================================== ============================================
 
-The sheet of table 12 is no number: the report writes it (`audit.audit_sheet`). Claims are rows of
-`claims.verdicts.Claim`, and so are findings, which go beyond the paper; both are judged by the rules of
-that version; deviations are {setting, here, paper}
-in the order of the presets' table, without those in which run and paper are alike.
+The sheet of table 12 has no number: the report writes it (`audit.audit_sheet`). Claims and findings, which go
+beyond the paper, are rows of `claims.statements.Claim`, judged by the rules of that version; deviations are
+{setting, here, paper} in the order of the presets' table, without those in which run and paper are alike.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.claims import RULES, judge
-from semcal.experiment.analyses.findings import remedies_findings
-from semcal.experiment.analyses.fits import fits
-from semcal.experiment.analyses.parts import part_of
-from semcal.experiment.analyses.scores import GridScores
-from semcal.experiment.analyses.splits import prompts, splits
-from semcal.experiment.analyses.temperatures import refits, temperatures
+from semcal.experiment.analyses.answers import answers, base_accuracies, growth
+from semcal.experiment.analyses.claims import judge
+from semcal.experiment.analyses.claims.other_claims import findings
+from semcal.experiment.analyses.claims.statements import RULES
+from semcal.experiment.analyses.contrasts import paired_tests
+from semcal.experiment.analyses.distributions import correlations, distributions
+from semcal.experiment.analyses.grading import agreement, deciding_rules, rules_alone
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.normal_form_ablation import (
+    Ablation,
+    ablation_clusters,
+    ablation_scores,
+    ablations,
+)
+from semcal.experiment.analyses.pair_scores import PairScores
+from semcal.experiment.analyses.scores_by_method import confidence, entropy, selective, volatility
+from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
+from semcal.experiment.analyses.selections import fits, prompts, refits, splits, temperatures
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import deviations
 from semcal.pipeline.crews import Alone, Crew
 from semcal.records import dumps, writing
 
-__all__ = ["SCHEMA", "GridScores", "analyse", "results"]
+__all__ = ["SCHEMA", "analyse", "pair_analysis", "results"]
 
 #: The schema of results.json.
 SCHEMA = 3
 
-OF_RUN: dict[str, Callable[[FinishedRun], list[dict[str, Any]]]] = {
+Rows = list[dict[str, Any]]
+OF_RUN: Mapping[str, Callable[[FinishedRun], Rows]] = {
     "splits": splits,
     "prompts": prompts,
     "temperatures": temperatures,
     "refits": refits,
     "fits": fits,
+}
+#: Made for one (model, data set) at a time, of its rows or of its scores.
+OF_ROWS: Mapping[str, Callable[[FinishedRun], Rows]] = {"rules_alone": rules_alone, "growth": growth}
+OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
+    "base_accuracies": base_accuracies,
+    "answers": answers,
+    "confidence": confidence,
+    "entropy": entropy,
+    "volatility": volatility,
+    "agreement": agreement,
+    "deciding_rules": deciding_rules,
+    "selective": selective,
+    "generations": generations,
+    "losses": losses,
+    "distributions": distributions,
+    "correlations": correlations,
+    "paired": paired_tests,
+    "transfer": transfer,
 }
 
 
@@ -120,18 +150,18 @@ def analyse(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None
 
 def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
     """The content of results.json."""
-    parts = crew.each(part_of, run.parts(), stage="report")
-    analyses = {name: made(run) for name, made in OF_RUN.items()}
-    analyses |= {name: [row for part in parts for row in part.rows[name]] for name in parts[0].rows}
+    pairs: list[PairAnalysis] = crew.each(pair_analysis, run.parts(), stage="report")
+    analyses = {name: rows_of(run) for name, rows_of in OF_RUN.items()}
+    analyses |= {name: [row for pair in pairs for row in pair.rows[name]] for name in pairs[0].rows}
     scores = GridScores(
         run,
-        {pair: part.scores for pair, part in zip(run.pairs, parts)},
-        {pair: part.by_draws for pair, part in zip(run.pairs, parts)},
+        {pair: found.scores for pair, found in zip(run.pairs, pairs)},
+        {pair: found.by_draws for pair, found in zip(run.pairs, pairs)},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
         claims = [claim.row() for claim in judge(scores, analyses)]
-        findings = [one.row() for one in remedies_findings([one for part in parts for one in part.compared])]
+        beyond = [claim.row() for claim in findings([one for pair in pairs for one in pair.ablations])]
     return {
         "schema": SCHEMA,
         "preset": run.preset,
@@ -149,13 +179,38 @@ def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
         "analyses": analyses,
         "rules": RULES,
         "claims": claims,
-        "findings": findings,
+        "findings": beyond,
         "deviations": _deviations(run),
         "problems": run.problems,
     }
 
 
-def _deviations(run: FinishedRun) -> list[dict[str, Any]]:
+@dataclass(frozen=True, eq=False)
+class PairAnalysis:
+    """What the analyses make of one model on one data set, in any process."""
+
+    rows: dict[str, Rows]  # by name of analysis
+    scores: PairScores
+    by_draws: dict[int, PairScores]  # number of draws → scores; empty where all rows have m draws
+    ablations: list[Ablation]  # one where the answers were clustered twice, else none
+
+
+def pair_analysis(run: FinishedRun) -> PairAnalysis:
+    """Analyse a run of which one (model, data set) is looked at (`FinishedRun.parts`)."""
+    (pair,) = run.pairs
+    scores = GridScores(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
+        rows = {name: rows_of(run) for name, rows_of in OF_ROWS.items()}
+        rows |= {name: rows_of(scores) for name, rows_of in OF_SCORES.items()}
+        twice = list(ablations(scores))
+        rows |= {"remedies": ablation_clusters(twice), "remedy_scores": ablation_scores(twice)}
+        if "validation_scores" in run.selections[pair]:
+            rows["score_maps"] = score_maps(scores)
+    return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice)
+
+
+def _deviations(run: FinishedRun) -> Rows:
     settings = GridSettings.model_validate(run.settings)
     sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
     return [row.model_dump() for row in deviations(settings, sizes)]

@@ -1,4 +1,4 @@
-"""Table 12: a sheet on which a person judges the clusters of 100 random questions, and what it adds up to."""
+"""Table 12: a sheet on which a person judges the clusters of 100 random questions, and its totals."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from hashlib import blake2b
 from typing import Any
 
 from semcal.errors import InputError
+from semcal.experiment.analyses.answers import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.qa.first_answer import is_refusal
 
-__all__ = ["AUDITED", "CRITERIA", "audit_result", "audit_sheet"]
+__all__ = ["audit_result", "audit_sheet"]
 
 #: Questions on a sheet, as in the paper.
 AUDITED = 100
-#: What is judged; a row has an empty column for each, for a person and for a judge model.
+#: What is judged: a row has an empty column for each criterion and judge.
 CRITERIA = ("every cluster one meaning", "no two clusters the same meaning")
 JUDGES = ("human", "judge model")
 
@@ -32,9 +33,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
         {id, question, clusters, refusals, "human: …", …}: each cluster as its distinct answers with their
         number, how many clusters are refusals, and an empty column a judge and criterion.
     """
-    method = "Base" if "Base" in run.methods else run.methods[0]
-    candidate = run.choice(model, dataset, method, run.measures[0])["candidate"]
-    rows = run.rows(model, dataset, candidate)
+    rows = run.rows(model, dataset, base_candidate(run, model, dataset))
     drawn = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]
     return [
         {

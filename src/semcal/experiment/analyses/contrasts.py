@@ -12,29 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.cells import PairScores
-from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.pair_scores import PairScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
-
-__all__ = [
-    "QUANTITIES",
-    "Quantity",
-    "benefit",
-    "entropy_contrast",
-    "paired_tests",
-    "pooled_benefit",
-    "signed",
-    "tested",
-    "told",
-]
 
 
 @dataclass(frozen=True)
 class Quantity:
     """What two methods are compared in: its value, and whether more of it is better."""
 
-    value: Callable[[PairScores, str, str], Contrast]
+    value: Callable[[PairScores, str, str], Contrast]  # of a method and measure
     larger_is_better: bool
 
 
@@ -67,18 +55,18 @@ QUANTITIES = {
 }
 
 
-def paired_tests(scores: GridScores, method: str = "TS") -> list[dict[str, Any]]:
-    """Compare a method with each other one.
+def paired_tests(scores: GridScores) -> list[dict[str, Any]]:
+    """Compare TS with each other method.
 
     Returns
     -------
     list of dict
         {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of
-        the method less that of the other, with its 95 % interval and two-sided p-value over questions;
-        `better` is true or false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy.
-        Empty without the method.
+        TS less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is
+        true or false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy. Empty
+        without TS.
     """
-    if method not in scores.run.methods:
+    if "TS" not in scores.run.methods:
         return []
     return [
         {
@@ -86,17 +74,27 @@ def paired_tests(scores: GridScores, method: str = "TS") -> list[dict[str, Any]]
             "dataset": dataset,
             "measure": measure,
             "quantity": name,
-            "method": method,
+            "method": "TS",
             "against": other,
-            **_row(quantity, pair, measure, method, other),
+            **_paired_test(quantity, pair, measure, other),
         }
         for model, dataset in scores.run.pairs
         for pair in [scores.pair(model, dataset)]
         for other in scores.run.methods
-        if other != method
+        if other != "TS"
         for name, quantity in QUANTITIES.items()
         for measure in measures_of(pair, scores)
     ]
+
+
+def _paired_test(quantity: Quantity, pair: PairScores, measure: str, other: str) -> dict[str, Any]:
+    difference = quantity.value(pair, "TS", measure) - quantity.value(pair, other, measure)
+    if np.isnan(difference.value):
+        return dict.fromkeys(("difference", "interval", "p", "better"))
+    found = contrast_summary(difference)
+    low, high = found["interval"]
+    better = (found["value"] > 0) == quantity.larger_is_better if low > 0 or high < 0 else None
+    return {"difference": found.pop("value"), **found, "better": better}
 
 
 def benefit(quantity: str, pair: PairScores, measure: str, method: str, other: str) -> Contrast:
@@ -120,50 +118,24 @@ def pooled_benefit(
     return Contrast.mean(known) if known else None
 
 
-def told(found: Mapping[str, Any]) -> str:
-    """What `tested` gives, as words.
-
-    Examples
-    --------
-    >>> told({"value": 0.0125, "interval": [-0.001, 0.025]})
-    '+0.013 [-0.001, +0.025]'
-    """
-    low, high = found["interval"]
-    return f"{signed(found['value'])} [{signed(low)}, {signed(high)}]"
+def measures_of(pair: PairScores, scores: GridScores) -> list[str]:
+    """The measures that are defined for the pair."""
+    return [name for name in scores.run.measures if any(measure == name for _, measure in pair.arrays)]
 
 
-def signed(value: float) -> str:
-    """A number with its sign; what rounds to 0 is no negative zero.
-
-    Examples
-    --------
-    >>> signed(0.0125), signed(-0.0004)
-    ('+0.013', '+0.000')
-    """
-    return f"{round(value, 3) + 0.0:+.3f}"
-
-
-def tested(contrast: Contrast) -> dict[str, Any]:
+def contrast_summary(contrast: Contrast) -> dict[str, Any]:
     """{value, interval, p} of a contrast."""
     found = contrast.interval()
     return {"value": found.estimate, "interval": [found.low, found.high], "p": contrast.p_value()}
 
 
-def measures_of(pair: PairScores, scores: GridScores) -> list[str]:
-    """The measures that are defined for the pair."""
-    return [name for name in scores.run.measures if any(measure == name for _, measure in pair.cells)]
+def contrast_text(summary: Mapping[str, Any]) -> str:
+    """A `contrast_summary` in figures; what rounds to 0 is no negative zero.
 
-
-def _row(quantity: Quantity, pair: PairScores, measure: str, method: str, other: str) -> dict[str, Any]:
-    difference = quantity.value(pair, method, measure) - quantity.value(pair, other, measure)
-    if np.isnan(difference.value):
-        return {"difference": None, "interval": None, "p": None, "better": None}
-    found = tested(difference)
-    low, high = found["interval"]
-    apart = low > 0 or high < 0
-    return {
-        "difference": found["value"],
-        "interval": found["interval"],
-        "p": found["p"],
-        "better": (found["value"] > 0) == quantity.larger_is_better if apart else None,
-    }
+    Examples
+    --------
+    >>> contrast_text({"value": 0.0125, "interval": [-0.0004, 0.025]})
+    '+0.013 [+0.000, +0.025]'
+    """
+    value, low, high = (f"{round(x, 3) + 0.0:+.3f}" for x in (summary["value"], *summary["interval"]))
+    return f"{value} [{low}, {high}]"

@@ -6,18 +6,16 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.cells import PairScores
-from semcal.experiment.analyses.scores import GridScores
+from semcal.experiment.analyses.columns import Floats
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.pair_scores import PairScores, row_names
 from semcal.metrics import Contrast
 from semcal.metrics import correlations as pearson
 from semcal.metrics.resamples import draw_counts
 
-__all__ = ["EDGES", "SHOWN", "correlations", "distributions", "mean_correlation"]
-
-Floats = NDArray[np.float64]
+__all__ = ["SHOWN", "correlations", "distributions", "mean_correlation"]
 
 #: The methods of the paper's figures.
 SHOWN = ("Base", "SE", "TS")
@@ -34,17 +32,14 @@ def distributions(scores: GridScores) -> list[dict[str, Any]]:
     """
     rows = []
     for model, dataset in scores.run.pairs:
-        for (method, measure), cell in scores.pair(model, dataset).cells.items():
+        for (method, measure), arrays in scores.pair(model, dataset).arrays.items():
             if method not in SHOWN:
                 continue
-            values = cell.confidence.ravel()
+            values = arrays.confidence.ravel()
             counts = np.histogram(-values, bins=-np.array(EDGES[::-1]))[0][::-1]  # bins open on the left
             rows.append(
                 {
-                    "model": model,
-                    "dataset": dataset,
-                    "method": method,
-                    "measure": measure,
+                    **row_names(model, dataset, method, measure),
                     "edges": list(EDGES),
                     "share": (counts / len(values)).tolist(),
                     "median": float(np.median(values)),
@@ -61,10 +56,12 @@ def correlations(scores: GridScores) -> list[dict[str, Any]]:
     """
     rows = []
     for model, dataset in scores.run.pairs:
-        cells = scores.pair(model, dataset).cells
+        pair = scores.pair(model, dataset)
         for method in SHOWN:
             columns = {
-                measure: cell.confidence.ravel() for (name, measure), cell in cells.items() if name == method
+                measure: arrays.confidence.ravel()
+                for (name, measure), arrays in pair.arrays.items()
+                if name == method
             }
             if len(columns) < 2 or len(next(iter(columns.values()))) < 2:
                 continue
@@ -93,12 +90,13 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
 
     None with fewer than two measures or questions, or where a measure is constant.
     """
-    cells = [cell.confidence for (name, _), cell in pair.cells.items() if name == method]
-    if len(cells) < 2 or pair.n < 2:
+    confidences = [arrays.confidence for (name, _), arrays in pair.arrays.items() if name == method]
+    if len(confidences) < 2 or pair.n < 2:
         return None
-    values = np.stack(cells)
+    values = np.stack(confidences)
     values = values - values.mean(axis=(1, 2), keepdims=True)
-    counts = draw_counts(pair.n, pair.rules.resamples, np.random.default_rng(pair.rules.seed), pair.groups)
+    rng = np.random.default_rng(pair.options.seed)
+    counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups)
     found = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
     return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
 

@@ -13,8 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from semcal.report.layout import index, over_runs_cell
-from semcal.report.tables import NAMES, Cell, Column, Table, number
+from semcal.report.tables import NAMES, Cell, Column, Table, cell_of, number
 
 __all__ = ["TABLES", "dataset_in_paper", "model_in_paper", "published", "published_tables"]
 
@@ -48,13 +47,13 @@ DATASETS = {"triviaqa": "TriviaQA", "nq-open": "NQ", "squad": "SQuAD"}
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One published number and ours."""
 
-    heads: tuple[str, str, str, str, str]  # model, data set, method, measure, metric
+    names: tuple[str, str, str, str, str]  # model, data set, method, measure, metric
     paper: float
     paper_se: float | None
-    ours: Any
+    ours: Any  # over runs, or a number
     digits: int = 3
 
 
@@ -91,107 +90,88 @@ def dataset_in_paper(source: str) -> str | None:
 def published_tables(results: Mapping[str, Any]) -> list[Table]:
     """The tables "paper, ours, difference" of a run, for the models and data sets that the paper has too.
 
-    Parameters
-    ----------
-    results : mapping
-        The content of results.json, whose `sources` say what each model and data set is.
+    The `sources` of results.json say what each model and data set is.
     """
     sources = results.get("sources") or {"models": {}, "datasets": {}}
-    ours = {
-        "models": {model_in_paper(path): name for name, path in sources["models"].items()},
-        "datasets": {dataset_in_paper(source): name for name, source in sources["datasets"].items()},
-    }
-    tables = []
-    for name in TABLES:
-        rows = list(_compared(name, results, ours))
-        if rows:
-            tables.append(_table(name, rows))
-    return tables
+    models = {model_in_paper(path): name for name, path in sources["models"].items()}
+    datasets = {dataset_in_paper(source): name for name, source in sources["datasets"].items()}
+    compared = {name: list(_comparisons(name, results["analyses"], models, datasets)) for name in TABLES}
+    return [_table(name, rows) for name, rows in compared.items() if rows]
 
 
-def _compared(
-    name: str, results: Mapping[str, Any], ours: Mapping[str, Mapping[str | None, str]]
-) -> Iterator[Compared]:
+def _comparisons(
+    name: str,
+    analyses: Mapping[str, list[dict[str, Any]]],
+    models: Mapping[str | None, str],
+    datasets: Mapping[str | None, str],
+) -> Iterator[Comparison]:
     """Each published number of a table for which the run has one."""
     table = published(name)
-    lookup = _Lookup(results)
     for row in table["rows"]:
         model, dataset = row.get("model", table.get("model")), row["dataset"]
-        our_model, our_dataset = ours["models"].get(model), ours["datasets"].get(dataset)
-        if our_dataset is None or (model is not None and our_model is None):
+        if dataset not in datasets or (model is not None and model not in models):
             continue
-        for metric, paper, found in lookup.of(row, our_model, our_dataset):
-            heads = (model or "", dataset, row.get("method", ""), row.get("measure", ""), metric)
-            yield Compared(heads, paper, row.get("se"), found, 2 if metric in ("T", "change of rank") else 3)
+        ours = {"dataset": datasets[dataset]} | ({} if model is None else {"model": models[model]})
+        for metric, paper, found in _ours(row, analyses, ours):
+            names = (model or "", dataset, row.get("method", ""), row.get("measure", ""), metric)
+            digits = 2 if metric in ("T", "change of rank") else 3
+            yield Comparison(names, paper, row.get("se"), found, digits)
 
 
-class _Lookup:
-    """The run's number for a published row."""
+def _ours(
+    row: Mapping[str, Any], analyses: Mapping[str, list[dict[str, Any]]], of: Mapping[str, str]
+) -> Iterator[tuple[str, float, Any]]:
+    """(name of the metric, published value, the run's: over runs or a number) of a published row."""
 
-    def __init__(self, results: Mapping[str, Any]) -> None:
-        found = results["analyses"]
-        keys = ("model", "dataset", "method", "measure")
-        self.confidence = index(found["confidence"], *keys)
-        self.entropy = index(found["entropy"], *keys)
-        self.temperatures = index(found["temperatures"], "model", "dataset", "measure")
-        self.accuracies = index(found["base_accuracies"], "model", "dataset")
-        self.splits = index(found["splits"], "dataset")
-        self.agreement = index(found["agreement"], "model", "dataset", "measure")
-        self.volatility = index(
-            [row for row in found["volatility"] if row["metrics"] == ["ace", "mcb"]], "model", "dataset"
-        )
+    def found(analysis: str, **where: Any) -> dict[str, Any]:
+        rows = (one for one in analyses[analysis] if all(one[k] == v for k, v in {**of, **where}.items()))
+        return next(rows, {})
 
-    def of(self, row: Mapping[str, Any], model: str | None, dataset: str) -> Iterator[tuple[str, float, Any]]:
-        """(name of the metric, published value, ours: over runs or a number)."""
-        if "metric" in row:
-            rows = self.entropy if row["metric"].startswith("SE_") else self.confidence
-            found = rows.get((model, dataset, row["method"], row["measure"]))
-            if found and found[row["metric"]]:
-                yield NAMES.get(row["metric"], row["metric"]), row["mean"], found[row["metric"]]
-        elif "temperature" in row:
-            found = self.temperatures.get((model, dataset, row["measure"]))
-            if found and found["temperature"] is not None:
-                yield "T", row["temperature"], found["temperature"]
-        elif "beam" in row:
-            found = self.accuracies.get((model, dataset))
-            if found and found["beam"]:
-                yield "accuracy, 4 beams", row["beam"], found["beam"]
-        elif "test" in row:
-            for part in ("calibration_train", "validation", "test"):
-                yield part, row[part], self.splits[dataset,][part]
-        elif "volatility" in row:
-            found = self.volatility.get((model, dataset))
-            if found:
-                ours = {**found["per_method"], "Mean": found["mean"]}.get(row["method"])
-                yield "change of rank", row["volatility"], ours
-        elif row["key"] == "agreement":
-            found = self.agreement.get((model, dataset, "E-SC"))
-            if found and found["agreement"] is not None:
-                yield "agreement of gradings", row["value"], found["agreement"]
+    if "metric" in row:
+        metric = row["metric"]
+        analysis = "entropy" if metric.startswith("SE_") else "confidence"
+        value = found(analysis, method=row["method"], measure=row["measure"]).get(metric)
+        numbers = [(NAMES.get(metric, metric), row["mean"], value)]
+    elif "temperature" in row:
+        value = found("temperatures", measure=row["measure"]).get("temperature")
+        numbers = [("T", row["temperature"], value)]
+    elif "beam" in row:
+        numbers = [("accuracy, 4 beams", row["beam"], found("base_accuracies").get("beam"))]
+    elif "test" in row:
+        sizes = found("splits")
+        numbers = [(split, row[split], sizes[split]) for split in ("calibration_train", "validation", "test")]
+    elif "volatility" in row:
+        changes = found("volatility", metrics=["ace", "mcb"])
+        if changes:  # a method that was not run has a row of its own
+            value = {**changes["per_method"], "Mean": changes["mean"]}.get(row["method"])
+            yield "change of rank", row["volatility"], value
+        return
+    elif row["key"] == "agreement":
+        value = found("agreement", measure="E-SC").get("agreement")
+        numbers = [("agreement of gradings", row["value"], value)]
+    else:
+        return
+    yield from (one for one in numbers if one[2] is not None)
 
 
-def _table(name: str, rows: list[Compared]) -> Table:
-    heads = ("Model", "Data set", "Method", "Measure", "Metric")
-    used = [i for i in range(len(heads)) if any(row.heads[i] for row in rows)]
-    source = published(name)["table"]
+def _table(name: str, rows: list[Comparison]) -> Table:
+    headings = ("Model", "Data set", "Method", "Measure", "Metric")
+    used = [i for i in range(len(headings)) if any(row.names[i] for row in rows)]
     return Table(
         f"paper-{name}",
-        f"The paper's numbers ({source}), ours, and the difference (ours less the paper's); ± standard error "
-        "over runs, in brackets the 95 % interval over questions",
-        (*(Column(heads[i]) for i in used), Column("Paper"), Column("Ours"), Column("Difference")),
-        tuple((*(Cell(row.heads[i]) for i in used), *_cells(row)) for row in rows),
+        f"The paper's numbers ({published(name)['table']}), ours, and the difference (ours less the "
+        "paper's); ± standard error over runs, in brackets the 95 % interval over questions",
+        (*(Column(headings[i]) for i in used), *map(Column, ("Paper", "Ours", "Difference"))),
+        tuple((*(Cell(row.names[i]) for i in used), *_cells(row)) for row in rows),
         heads=len(used),
     )
 
 
-def _cells(row: Compared) -> tuple[Cell, Cell, Cell]:
-    ours = over_runs_cell(row.ours, row.digits)
+def _cells(row: Comparison) -> tuple[Cell, Cell, Cell]:
+    ours = cell_of(row.ours, row.digits)
     paper = replace(number(row.paper, row.digits), error=row.paper_se)
     if ours.value is None:
         return paper, ours, number(None)
     difference = number(ours.value - row.paper, 0 if isinstance(row.paper, int) else row.digits)
-    return (
-        paper,
-        ours,
-        replace(difference, text=f"+{difference.text}" if ours.value > row.paper else difference.text),
-    )
+    text = f"+{difference.text}" if ours.value > row.paper else difference.text
+    return paper, ours, replace(difference, text=text)

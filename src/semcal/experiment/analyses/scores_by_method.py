@@ -1,0 +1,205 @@
+"""Every method under every measure: tables 3 to 6 and 8 to 11, figures 3 to 5."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.columns import Floats
+from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.pair_scores import VARIANTS, Key, PairScores, over_runs, row_names
+from semcal.metrics import auroc, rank_volatility, selective_accuracy
+
+__all__ = ["SHORT", "chance_volatility", "confidence", "entropy", "selective", "volatility"]
+
+METRICS = (
+    *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "reliability", "resolution", "uncertainty"),
+    *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
+)
+#: The measures of the short table of entropies.
+SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")
+#: Shares of the least confident questions that are rejected, and how far the slope is taken.
+REJECTION = tuple(round(0.05 * i, 2) for i in range(19))
+SLOPE_TO = 0.5
+#: The second is the paper's second comparison, without a table of its own.
+VOLATILITY_OF = (("ace", "mcb"), ("ace", "ece"))
+
+
+def confidence(scores: GridScores) -> list[dict[str, Any]]:
+    """Compute every metric of every method under every measure (tables 3 and 8 to 10, figure 3).
+
+    Returns
+    -------
+    list of dict
+        {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for
+        each of `METRICS`; all of these are null where the measure is undefined for every question.
+        Refinement is uncertainty − resolution. Reliability and resolution are over unique confidence
+        values.
+    """
+    run = scores.run
+    return [
+        {
+            **row_names(model, dataset, method, measure),
+            **{key: chosen.get(key) for key in ("candidate", "measure_alpha")},
+            "n": pair.n,
+            "undefined": pair.undefined,
+            **{metric: _metric(pair, (method, measure), metric) for metric in METRICS},
+        }
+        for model, dataset in run.pairs
+        for pair in [scores.pair(model, dataset)]
+        for method in run.methods
+        for measure in run.measures
+        for chosen in [run.choice(model, dataset, method, measure)]
+    ]
+
+
+def _metric(pair: PairScores, key: Key, metric: str) -> dict[str, Any] | None:
+    if key not in pair.arrays:
+        return None
+    return pair.refinement(key) if metric == "refinement" else pair.over_runs(key, metric)
+
+
+def entropy(scores: GridScores) -> list[dict[str, Any]]:
+    """Compute the AUROC of −semantic entropy (tables 4 to 6).
+
+    Returns
+    -------
+    list of dict
+        {model, dataset, method, measure, SE_conf, SE_conf_one_member, SE_vanilla, vanilla, greedy_differs}:
+        each variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the
+        share of questions whose greedy answer is another than Base's (null without Base). SE_conf calls a
+        meaning right where any of the members is that were graded (`grading.members`), SE_conf_one_member
+        where the first of these is.
+    """
+    run = scores.run
+    return [
+        {
+            **row_names(model, dataset, method, measure),
+            **{variant: _entropy_auroc(pair, (method, measure), variant) for variant in VARIANTS},
+            "vanilla": pair.options.vanilla,
+            "greedy_differs": _greedy_differs(scores, model, dataset, method, measure),
+        }
+        for model, dataset in run.pairs
+        for pair in [scores.pair(model, dataset)]
+        for method in run.methods
+        for measure in run.measures
+    ]
+
+
+def _entropy_auroc(pair: PairScores, key: Key, variant: str) -> dict[str, Any] | None:
+    if key not in pair.arrays:
+        return None
+    arrays = pair.arrays[key]
+    found = [auroc(-nats, correct) for nats, correct in zip(arrays.entropy, arrays.by_variant[variant])]
+    return over_runs(pair.options.auroc(found), pair.entropies.interval((*key, variant), "auroc"))
+
+
+def _greedy_differs(scores: GridScores, model: str, dataset: str, method: str, measure: str) -> float | None:
+    run = scores.run
+    if "Base" not in run.methods:
+        return None
+    ours, base = (
+        scores.runs_of(model, dataset, run.choice(model, dataset, name, measure)["candidate"])
+        for name in (method, "Base")
+    )
+    return float(np.mean([np.mean([a != b for a, b in zip(x.greedy, y.greedy)]) for x, y in zip(ours, base)]))
+
+
+def selective(scores: GridScores) -> list[dict[str, Any]]:
+    """Compute the accuracy of the answered questions against the share rejected (figures 4 and 5).
+
+    Returns
+    -------
+    list of dict
+        {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error over
+        runs at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0
+        to 50 %; the gain AURAC − accuracy with its interval over questions.
+    """
+    rows = []
+    for model, dataset in scores.run.pairs:
+        pair = scores.pair(model, dataset)
+        for (method, measure), arrays in pair.arrays.items():
+            curves = np.stack(
+                [
+                    selective_accuracy(confidence, correct, rejection=REJECTION).accuracy
+                    for confidence, correct in zip(arrays.confidence, arrays.correct)
+                ]
+            )  # (R, rejection rates)
+            points = [over_runs(column) for column in curves.T]
+            rows.append(
+                {
+                    **row_names(model, dataset, method, measure),
+                    "rejection": list(REJECTION),
+                    "accuracy": [point["mean"] for point in points],
+                    "se": [point["se"] for point in points],
+                    "slope": over_runs(_slopes(curves)),
+                    "gain": _gain(pair, (method, measure)),
+                }
+            )
+    return rows
+
+
+def _slopes(curves: Floats) -> Floats:
+    """Least-squares slope (R,) of each curve over the rejection rates up to 50 %."""
+    inside = np.array(REJECTION) <= SLOPE_TO
+    rates = np.array(REJECTION)[inside]
+    centred = rates - rates.mean()
+    slopes: Floats = curves[:, inside] @ centred / (centred @ centred)
+    return slopes
+
+
+def _gain(pair: PairScores, key: Key) -> dict[str, Any]:
+    found = pair.resampled.contrast(key, "aurac") - pair.resampled.contrast(key, "accuracy")
+    by_run = pair.by_run[key]
+    return over_runs(by_run["aurac"] - by_run["accuracy"], found.interval())
+
+
+def volatility(scores: GridScores) -> list[dict[str, Any]]:
+    """Compare how two metrics rank the methods, by unrounded means over runs (table 11).
+
+    Returns
+    -------
+    list of dict
+        {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean, chance},
+        where ties share their mean rank and `chance` is what unrelated rankings would give.
+    """
+    methods = scores.run.methods
+    rows = []
+    for model, dataset in scores.run.pairs:
+        pair = scores.pair(model, dataset)
+        if not pair.arrays:
+            continue
+        for metrics in VOLATILITY_OF:
+            first, second = (_means(scores, pair, metric) for metric in metrics)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UndefinedWarning)
+                found = rank_volatility(first, second)
+            per_method = dict(zip(methods, found.per_method.tolist()))
+            rows.append(
+                {"model": model, "dataset": dataset, "metrics": list(metrics), "per_method": per_method}
+                | {"mean": found.mean, "chance": chance_volatility(len(methods))}
+            )
+    return rows
+
+
+def chance_volatility(methods: int) -> float:
+    r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K.
+
+    Examples
+    --------
+    >>> chance_volatility(5)
+    1.6
+    """
+    return (methods**2 - 1) / (3 * methods)
+
+
+def _means(scores: GridScores, pair: PairScores, metric: str) -> Floats:
+    """[methods, measures that are defined]."""
+    methods = scores.run.methods
+    measures = [name for name in scores.run.measures if (methods[0], name) in pair.arrays]
+    return np.array(
+        [[pair.by_run[method, measure][metric].mean() for measure in measures] for method in methods]
+    )
