@@ -38,8 +38,8 @@ from benchmarks._mutations import (
     changed_text,
 )
 from semcal.cli.app import app
-from semcal.cli.resuming import Resumable
 from semcal.demo.paths import language_model_dir, nli_model_dir
+from semcal.pipeline.store import UnfinishedWork
 from semcal.records import canonical
 
 CASES, SEED = 2400, 0
@@ -94,7 +94,7 @@ def prepared(folder: Path) -> Bench:
     shutil.copytree(nli_model_dir(), bench.path("nli"))
     bench.path("grid.yaml").write_text(GRID)
     _done(semcal("run", bench.path("grid.yaml"), "--out", bench.path("run"), "--workers", "1"))
-    with patch.object(Resumable, "finish", lambda _: None):
+    with patch.object(UnfinishedWork, "finish", lambda _: None):
         _done(semcal(*_resumed(bench)))
     return bench
 

@@ -15,7 +15,7 @@ from invoking import semcal
 
 from semcal.cli.commands import run as run_command
 from semcal.experiment.grid_settings import Model
-from semcal.experiment.shelf import Shelf
+from semcal.experiment.grid_state import GridState
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -31,10 +31,10 @@ def configured(folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shelf(folder: Path, **_: object):
-        return mills.shelf_of(folder)
+    def state(folder: Path, **_: object):
+        return mills.state_of(folder)
 
-    monkeypatch.setattr("semcal.experiment.shelf.open_shelf", shelf)
+    monkeypatch.setattr("semcal.experiment.grid_state.open_grid_state", state)
     monkeypatch.setattr(run_command, "_report", lambda *_: None)
 
 
@@ -53,10 +53,10 @@ def test_no_model_is_held_while_the_report_is_made(
         loaded.append(weakref.ref(found))
         return found
 
-    def shelf(folder: Path, **_: object) -> Shelf:
-        return Shelf(folder, load, partial(mills.judge_of, folder))
+    def state(folder: Path, **_: object) -> GridState:
+        return GridState(folder, load, partial(mills.equivalence_of, folder))
 
-    monkeypatch.setattr("semcal.experiment.shelf.open_shelf", shelf)
+    monkeypatch.setattr("semcal.experiment.grid_state.open_grid_state", state)
     monkeypatch.setattr(run_command, "_report", lambda *_: held.extend(one() for one in loaded))
     semcal("run", config, "--json", "--out", tmp_path / "run", "--workers", 1)
     assert held == [None]

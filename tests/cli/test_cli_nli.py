@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from semcal.cli.app import app
 from semcal.cli.console import nli_calls
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.pipeline.sharing import Shared
+from semcal.pipeline.worker_plan import WorkerPlan
 
 SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
 ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]
@@ -33,7 +33,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr("semcal.cli.loading.open_model", language_model)
     monkeypatch.setattr("semcal.cli.loading.open_equivalence", judge)
-    one = Shared(processes=1, threads=1, reason="it is a test", asked=True)
+    one = WorkerPlan(processes=1, threads=1, reason="it is a test", asked=True)
     for command in ("ask", "cluster"):
         monkeypatch.setattr(f"semcal.cli.commands.{command}.chosen", lambda *_, **__: one)
     return devices

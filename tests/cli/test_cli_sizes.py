@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.resuming import Resumable
+from semcal.cli.executors import open_unfinished
 from semcal.errors import UsageError
 
 ROWS = [{"id": "1", "question": "Which?", "samples": ["a", "b"], "confidence": 0.5, "correct": True}]
@@ -36,7 +36,7 @@ def test_a_seed_has_62_bits_at_most(tmp_path: Path) -> None:
 
 def unfinished(folder: Path) -> Path:
     """What a call that has finished one block leaves; its note of settings."""
-    Resumable(folder / "out", {"seed": 0}, fresh=False).keep([{"id": "1"}], [{"id": "1", "x": 2}])
+    open_unfinished(folder / "out", {"seed": 0}, fresh=False).keep([{"id": "1"}], [{"id": "1", "x": 2}])
     return folder / "out.unfinished" / "settings.json"
 
 
@@ -46,13 +46,15 @@ def test_a_changed_note_of_settings_is_another_calls(change: bytes, tmp_path: Pa
     with pytest.raises(
         UsageError, match=r"out\.unfinished holds unfinished work of a call with other options"
     ):
-        Resumable(tmp_path / "out", {"seed": 0}, fresh=False)
+        open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
 
 
 def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
-    Resumable(tmp_path / "out", {"seed": 0}, fresh=False).begin()
-    other = Resumable(tmp_path / "out", {"seed": 1}, fresh=False)
+    open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False).begin()
+    other = open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False)
     assert other.keep([{"id": "1"}], [{"id": "1", "x": 2}]) == [{"id": "1", "x": 2}]
     with pytest.raises(UsageError, match="other options"):
-        Resumable(tmp_path / "out", {"seed": 0}, fresh=False)
-    assert Resumable(tmp_path / "out", {"seed": 1}, fresh=False).find([{"id": "1"}]) == [{"id": "1", "x": 2}]
+        open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
+    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).find([{"id": "1"}]) == [
+        {"id": "1", "x": 2}
+    ]

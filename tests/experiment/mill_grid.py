@@ -17,11 +17,11 @@ from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import LanguageModel
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.experiment.grid import Grid, Outcome
+from semcal.experiment.grid_blocks import Shard
 from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import settings_of
-from semcal.experiment.shelf import Shelf
-from semcal.experiment.stages import Shard
-from semcal.pipeline.crews import Alone, Crew
+from semcal.pipeline.executor import Executor, SerialExecutor
 
 COUNT = 40
 
@@ -42,12 +42,12 @@ def model_of(which: Model) -> FakeLanguageModel:
     return FakeLanguageModel(table, name=which.path)
 
 
-def judge_of(folder: Path, _: str) -> Equivalence:
+def equivalence_of(folder: Path, _: str) -> Equivalence:
     return CachedEquivalence(FakeEquivalence([{"ana", "dr ana"}]), folder / "verdicts.sqlite")
 
 
-def shelf_of(folder: Path | str) -> Shelf:
-    return Shelf(Path(folder), model_of, partial(judge_of, Path(folder)))
+def state_of(folder: Path | str) -> GridState:
+    return GridState(Path(folder), model_of, partial(equivalence_of, Path(folder)))
 
 
 class Mortal(FakeLanguageModel):
@@ -64,13 +64,13 @@ class Mortal(FakeLanguageModel):
         return super().sample_runs(*args, **options)
 
 
-def mortal_shelf(folder: Path | str) -> Shelf:
+def mortal_state(folder: Path | str) -> GridState:
     folder = Path(folder)
 
     def load(which: Model) -> LanguageModel:
         return Mortal(model_of(which), folder / "killed")
 
-    return Shelf(folder, load, partial(judge_of, folder))
+    return GridState(folder, load, partial(equivalence_of, folder))
 
 
 def write_questions(folder: Path) -> dict[str, str]:
@@ -106,13 +106,23 @@ def settings(data: Path, *overrides: str, **more: Any) -> GridSettings:
 
 
 @dataclass(frozen=True)
-class Shelves:
-    """Gives a shelf to each worker process."""
+class States:
+    """Gives a state to each worker process."""
 
     folder: Path
 
-    def __call__(self) -> Shelf:
-        return shelf_of(self.folder)
+    def __call__(self) -> GridState:
+        return state_of(self.folder)
+
+
+@dataclass(frozen=True)
+class MortalStates:
+    """Gives a state to each worker process; the first one dies when it samples."""
+
+    folder: Path
+
+    def __call__(self) -> GridState:
+        return mortal_state(self.folder)
 
 
 @contextmanager
@@ -121,9 +131,13 @@ def silent(_label: str, _total: int | None):
 
 
 def run(
-    folder: Path, chosen: GridSettings, *, shard: Shard | None = None, crew: Crew[Shelf] | None = None
+    folder: Path,
+    chosen: GridSettings,
+    *,
+    shard: Shard | None = None,
+    executor: Executor[GridState] | None = None,
 ) -> Outcome:
-    grid = Grid(chosen, folder, crew or Alone(shelf_of(folder)), silent, shard)
+    grid = Grid(chosen, folder, executor or SerialExecutor(state_of(folder)), silent, shard)
     outcome = grid.run()
     grid.write_costs()
     return outcome

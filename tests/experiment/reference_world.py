@@ -14,9 +14,9 @@ from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import Prompt
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import settings_of
-from semcal.experiment.shelf import Shelf
-from semcal.pipeline.crews import Alone
+from semcal.pipeline.executor import SerialExecutor
 
 #: Sixty names, more than a top-k of 50 leaves.
 NAMES = tuple(f"{a}{b}o".capitalize() for a in ("ba", "de", "ki", "lu", "mo", "sa") for b in "bdfgklmnrt")
@@ -122,6 +122,6 @@ def settings(folder: Path, preset: str) -> GridSettings:
 def run(folder: Path, preset: str = "reference") -> GridSettings:
     """Run the world under a preset."""
     chosen = settings(folder, preset)
-    shelf = Shelf(folder, lambda _: model(), lambda _: FakeEquivalence(CHAIN, entailments=[ONE_WAY]))
-    assert Grid(chosen, folder, Alone(shelf), mills.silent).run().complete
+    state = GridState(folder, lambda _: model(), lambda _: FakeEquivalence(CHAIN, entailments=[ONE_WAY]))
+    assert Grid(chosen, folder, SerialExecutor(state), mills.silent).run().complete
     return chosen

@@ -17,7 +17,7 @@ from semcal.experiment.costs import added, fit_label
 from semcal.experiment.environment import Clock
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid import Grid
-from semcal.pipeline.crews import Alone
+from semcal.pipeline.executor import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 SMALL = (
@@ -59,9 +59,9 @@ def test_no_time_gets_into_what_is_compared(folder: Path) -> None:
 
 
 def test_writing_costs_twice_counts_them_once(folder: Path) -> None:
-    grid = Grid(mills.settings(folder, *SMALL), folder, Alone(mills.shelf_of(folder)), mills.silent)
+    grid = Grid(mills.settings(folder, *SMALL), folder, SerialExecutor(mills.state_of(folder)), mills.silent)
     before = record(folder)
-    grid.crew.seconds["sample"] = 5.0
+    grid.executor.seconds["sample"] = 5.0
     for _ in range(2):
         grid.write_costs()
     after = record(folder)

@@ -13,8 +13,8 @@ import pytest
 from semcal.experiment.analyses import analyse
 from semcal.experiment.folders import forget_from, state_of
 from semcal.experiment.grid import Grid
-from semcal.experiment.grid_jobs import GridJob
-from semcal.pipeline.crews import Alone
+from semcal.experiment.grid_blocks import BlockJob
+from semcal.pipeline.executor import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -36,7 +36,7 @@ def run(folder: Path, data: Path, keep: str, *more: str) -> tuple[Grid, list[str
     """A run, and what it said."""
     said: list[str] = []
     settings = mills.settings(data, *SMALL, f"keep={keep}", *more)
-    grid = Grid(settings, folder, Alone(mills.shelf_of(folder)), mills.silent, say=said.append)
+    grid = Grid(settings, folder, SerialExecutor(mills.state_of(folder)), mills.silent, say=said.append)
     assert grid.run().complete
     return grid, said
 
@@ -96,14 +96,14 @@ def test_features_of_one_model_and_data_set_exist_at_a_time(
     keep: str, most: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    work = GridJob.__call__
+    work = BlockJob.__call__
 
-    def counted(job: GridJob, *args: Any) -> list[str]:
+    def counted(job: BlockJob, *args: Any) -> list[str]:
         lines = work(job, *args)
         seen.append(sum(path.stat().st_size > 0 for path in tmp_path.rglob("states.bin")))
         return lines
 
-    monkeypatch.setattr(GridJob, "__call__", counted)
+    monkeypatch.setattr(BlockJob, "__call__", counted)
     run(tmp_path, data, keep)
     assert max(seen) == most
 

@@ -16,7 +16,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.experiment.analyses import analyse
-from semcal.pipeline.workers import PRELOAD, _starting
+from semcal.pipeline.process_executor import PRELOAD, start_context
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning"),
@@ -162,7 +162,7 @@ def ended(
     It parts from a clean server, never from this process: threads of OpenMP that other tests have used here
     would be gone in a fork, and torch would wait for them for ever.
     """
-    process = _starting(PRELOAD).Process(target=_run, args=(folder, data, moment, largest, more, removal))
+    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest, more, removal))
     process.start()
     process.join(300)
     assert process.exitcode is not None, process.kill()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import mill_grid as mills
 import pytest
 
 from semcal.errors import StoreError
-from semcal.experiment import ray_crew
-from semcal.experiment.grid_jobs import GridJob
-from semcal.experiment.ray_crew import RayCrew
+from semcal.experiment import ray_executor
+from semcal.experiment.fit_jobs import IdentifyJob
+from semcal.experiment.grid_blocks import BlockJob
+from semcal.experiment.grid_settings import Model
+from semcal.experiment.ray_executor import RayExecutor
+from semcal.pipeline.prompting import Asking
 
 SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
 
@@ -29,34 +33,38 @@ def test_two_workers_of_which_one_is_killed_give_the_files_of_the_serial_run(
     mills.run(tmp_path / "serial", settings)
     folder = tmp_path / "ray"
     folder.mkdir()
-    with RayCrew("local", folder, count=2, open="mill_grid:mortal_shelf") as crew:
-        assert mills.run(folder, settings, crew=crew).complete
-        assert crew.retries >= 1
+    with RayExecutor("local", mills.MortalStates(folder), n_workers=2) as executor:
+        assert mills.run(folder, settings, executor=executor).complete
+        assert executor.retries >= 1
     assert (folder / "killed").exists()
     assert mills.contents(folder) == mills.contents(tmp_path / "serial")
 
 
-def ask(folder: Path, job: GridJob) -> dict:
-    """What a process of the cluster answers, here in this one."""
-    job_of = {"kind": job.kind, "inputs": job.inputs, "unless": job.unless}
-    asked = {"open": "mill_grid:shelf_of", "with": {"folder": str(folder)}, "directory": str(Path.cwd())}
-    return json.loads(ray_crew.do(json.dumps({**asked, "job": job_of})))
+MILL = Model(name="one", path="one")
 
 
-def test_a_task_is_text_to_text_and_gives_the_lines_of_the_job(tmp_path: Path) -> None:
-    model = {"name": "one", "path": "one"}
-    inputs = {"model": model, "equivalence": "fake", "few_shot": {"mill": []}}
-    job = GridJob("identify", json.dumps(inputs))
-    answer = ask(tmp_path, job)
-    assert answer["lines"] == job(mills.shelf_of(tmp_path), lambda _: None)
-    assert (answer["warnings"], answer["seconds"] >= 0, answer["peak_mb"] > 10) == ({}, True, True)
+def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
+    job = BlockJob(IdentifyJob({"mill": Asking()}), MILL, "fake")
+    outcome = ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job)
+    assert outcome.error is None
+    assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
+    assert (outcome.warnings, outcome.seconds >= 0, outcome.peak_mb > 10) == ((), True, True)
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A job that fails as no job is meant to."""
+
+    stage: ClassVar[str] = "odd"
+
+    def __call__(self, *_: object) -> list[dict]:
+        raise KeyError("odd")
 
 
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    block = tmp_path / "block.jsonl"
-    block.write_text("cut short")
-    outcome = ray_crew._outcome(ask(tmp_path, GridJob("grade", "{}", "block.jsonl")))
-    with pytest.raises(StoreError, match=r"block\.jsonl is damaged"):
-        outcome.get()
-    with pytest.raises(RuntimeError, match="KeyError"):
-        ray_crew._outcome(ask(tmp_path, GridJob("grade", "{}"))).get()
+    (tmp_path / "block.jsonl").write_text("cut short")
+    read, fail = BlockJob(Odd(), MILL, "fake", "block.jsonl"), BlockJob(Odd(), MILL, "fake")
+    found = [ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job).error for job in (read, fail)]
+    assert isinstance(found[0], StoreError)
+    assert "block.jsonl is damaged" in str(found[0])
+    assert isinstance(found[1], KeyError)

@@ -13,10 +13,10 @@ import pytest
 
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.folders import forget_from, state_of
+from semcal.experiment.grid_blocks import STAGES, Shard
 from semcal.experiment.merging import merge
 from semcal.experiment.question_sets import load_parts
-from semcal.experiment.stages import STAGES, Shard
-from semcal.pipeline.workers import Workers
+from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.semantics import MEASURES, confidences
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -172,8 +172,8 @@ def test_rows_wait_for_every_block_that_they_are_made_of(stage: str, small: Path
 
 @pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one(small: Path, tmp_path: Path) -> None:
-    with Workers(mills.Shelves(tmp_path), 2) as crew:
-        mills.run(tmp_path, mills.settings(small, *SMALL), crew=crew)
+    with ProcessExecutor(mills.States(tmp_path), 2) as executor:
+        mills.run(tmp_path, mills.settings(small, *SMALL), executor=executor)
     assert mills.contents(tmp_path) == mills.contents(small)
 
 

@@ -22,16 +22,16 @@ from semcal.experiment.analyses.normal_form_ablation import (
     labels_of,
     pair_errors,
 )
+from semcal.experiment.answer_jobs import TextFormsJob
 from semcal.experiment.finished import read_finished
-from semcal.experiment.grid_settings import Grading
-from semcal.experiment.plain_jobs import plain
-from semcal.experiment.shelf import Shelf
+from semcal.experiment.grid_settings import Clustering, Grading
 from semcal.metrics import summary
+from semcal.pipeline.worker_state import WorkerState
 
 SAMPLES = ["20", "twenty", "3 May 1820", "1820-05-03", "the Oak", "Oak", ""]
 
 
-def job(judge: Any, folder: Path) -> dict[str, Any]:
+def job(judge: Any) -> dict[str, Any]:
     row = {
         "id": "q",
         "question": "?",
@@ -39,38 +39,30 @@ def job(judge: Any, folder: Path) -> dict[str, Any]:
         "samples": SAMPLES,
         "log_likelihoods": [-1.0, -0.1, -3.0, -3.0, -3.0, -3.0, "-inf"],
     }
-    spec = {
-        "rows": [row],
-        "equivalence": "fake",
-        "measure_alphas": [0.5, 0.5],
-        "linkage": "components",
-        "merge_refusals": False,
-        "grading": Grading().model_dump(),
-        "seed": 0,
-    }
-    (found,) = plain(Shelf(folder, lambda _: None, lambda _: judge), spec, lambda _: None)
+    work = TextFormsJob((row,), (0.5, 0.5), Clustering(), Grading(), seed=0)
+    (found,) = work(WorkerState(equivalence=judge), lambda _: None)
     return found
 
 
-def test_without_normal_forms_numbers_and_dates_stay_apart_and_texts_meet(tmp_path: Path) -> None:
-    found = job(ExactMatch(), tmp_path)
+def test_without_normal_forms_numbers_and_dates_stay_apart_and_texts_meet() -> None:
+    found = job(ExactMatch())
     assert found["clusters"] == [[0], [1], [2], [3], [4, 5], [6]]
     assert found["normal_forms"] == ["20", "twenty", "3 may 1820", "18200503", "oak", "oak", ""]
 
 
-def test_grading_reads_numbers_all_the_same(tmp_path: Path) -> None:
-    found = job(ExactMatch(), tmp_path)
+def test_grading_reads_numbers_all_the_same() -> None:
+    found = job(ExactMatch())
     assert found["top_cluster"]["L-SC"] == 1
     assert (found["correct"]["L-SC"], found["rule"]["L-SC"]) == (True, "equality")
 
 
-def test_what_the_nli_model_knows_still_joins(tmp_path: Path) -> None:
-    found = job(FakeEquivalence([{"20", "twenty"}, {"3 may 1820", "18200503"}]), tmp_path)
+def test_what_the_nli_model_knows_still_joins() -> None:
+    found = job(FakeEquivalence([{"20", "twenty"}, {"3 may 1820", "18200503"}]))
     assert found["clusters"] == [[0, 1], [2, 3], [4, 5], [6]]
 
 
-def test_different_values_stay_apart_without_normal_forms_as_well(tmp_path: Path) -> None:
-    found = job(FakeEquivalence([{"20", "twenty", "18200503"}]), tmp_path)
+def test_different_values_stay_apart_without_normal_forms_as_well() -> None:
+    found = job(FakeEquivalence([{"20", "twenty", "18200503"}]))
     assert found["clusters"] == [[0, 1], [2], [3], [4, 5], [6]]
 
 

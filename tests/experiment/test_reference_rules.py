@@ -25,9 +25,10 @@ from authors_rules import (
 )
 
 from semcal.engine.drawing import uniforms
-from semcal.experiment import answer_jobs
 from semcal.experiment.analyses import analyse
-from semcal.experiment.shelf import Shelf
+from semcal.experiment.answer_jobs import AnswerBlock, GradeJob
+from semcal.pipeline.worker_state import WorkerState
+from semcal.qa.datasets import Question
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -150,7 +151,7 @@ def graded(folder: Path, preset: str, rows: Sequence[Row]) -> list[Row]:
     """What a preset's job of grading says of rows with one cluster, or the clusters that they have."""
     settings = world.settings(folder, preset)
     parts = {
-        "questions": [{key: row[key] for key in ("id", "question", "answers")} for row in rows],
+        "questions": tuple(Question(row["id"], row["question"], tuple(row["answers"])) for row in rows),
         "sampled": [
             {"candidate": "Base", "run": 0, **{k: row[k] for k in ("id", "samples", "log_likelihoods")}}
             for row in rows
@@ -158,15 +159,13 @@ def graded(folder: Path, preset: str, rows: Sequence[Row]) -> list[Row]:
         "clustered": [{"id": row["id"], "clusters": row["clusters"]} for row in rows],
     }
     sampled = [{**row, "likelihood": ["sampled"] * len(row["samples"])} for row in parts["sampled"]]
-    spec = {
-        "questions": parts["questions"],
-        "sampled": list(map(json.dumps, sampled)),
-        "clustered": list(map(json.dumps, parts["clustered"])),
-        "m": settings.sampling.m,
-        "grading": settings.grading.model_dump(),
-        "seeds": list(settings.seeds),
-    }
-    return answer_jobs.grade(Shelf(folder, lambda _: None, lambda _: None), spec, lambda _: None)
+    block = AnswerBlock(
+        parts["questions"],
+        settings.sampling.m,
+        list(map(json.dumps, sampled)),
+        list(map(json.dumps, parts["clustered"])),
+    )
+    return GradeJob(block, settings.grading, settings.seeds)(WorkerState(), lambda _: None)
 
 
 def one_answer(number: int, prediction: str, reference: str) -> Row:

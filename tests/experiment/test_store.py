@@ -7,25 +7,28 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import StoreError
-from semcal.experiment.store import Store, digest, read_block
+from semcal.pipeline.store import Stage, Store, digest, read_block
+
+
+def rows(root: Path, stage: str, key: dict, compute) -> list[dict]:
+    return Stage(Store(root), stage, key).rows([], compute)
+
 
 ROWS = [{"id": "1", "u": -float("inf")}, {"id": "2", "text": "è\n"}]
 
 
 def test_a_block_is_computed_once(tmp_path: Path) -> None:
     calls = []
-    store = Store(tmp_path)
-    first = store.rows("sample", {"seed": 0}, lambda: calls.append(1) or ROWS)
-    second = Store(tmp_path).rows("sample", {"seed": 0}, lambda: calls.append(1) or [])
+    first = rows(tmp_path, "sample", {"seed": 0}, lambda: calls.append(1) or ROWS)
+    second = rows(tmp_path, "sample", {"seed": 0}, lambda: calls.append(1) or [])
     assert first == second == [{"id": "1", "u": "-inf"}, {"id": "2", "text": "è\n"}]
     assert calls == [1]
 
 
 def test_other_settings_are_another_block(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.rows("sample", {"seed": 0}, lambda: ROWS)
-    assert store.rows("sample", {"seed": 1}, list) == []
-    assert store.rows("cluster", {"seed": 0}, list) == []
+    rows(tmp_path, "sample", {"seed": 0}, lambda: ROWS)
+    assert rows(tmp_path, "sample", {"seed": 1}, list) == []
+    assert rows(tmp_path, "cluster", {"seed": 0}, list) == []
 
 
 def test_a_failure_while_computing_leaves_nothing(tmp_path: Path) -> None:
@@ -33,15 +36,15 @@ def test_a_failure_while_computing_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        Store(tmp_path).rows("sample", {}, compute)
+        rows(tmp_path, "sample", {}, compute)
     assert not list(tmp_path.rglob("*.jsonl"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "edit", "drop", "empty", "garble"])
 def test_a_damaged_block_is_named_and_refused(tmp_path: Path, damage: str) -> None:
     store = Store(tmp_path)
-    store.rows("sample", {}, lambda: ROWS)
-    path = store.path("sample", {})
+    rows(tmp_path, "sample", {}, lambda: ROWS)
+    path = store.path("sample", {"inputs": []})
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(
         {
@@ -53,21 +56,21 @@ def test_a_damaged_block_is_named_and_refused(tmp_path: Path, damage: str) -> No
         }[damage]
     )
     with pytest.raises(StoreError, match=path.name):
-        store.rows("sample", {}, lambda: ROWS)
+        rows(tmp_path, "sample", {}, lambda: ROWS)
 
 
 def test_blocks_whose_contents_are_swapped_are_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     keys = ({"seed": 0}, {"seed": 1})
     for key in keys:
-        store.rows("sample", key, lambda: ROWS)
-    one, other = (store.path("sample", key) for key in keys)
+        rows(tmp_path, "sample", key, lambda: ROWS)
+    one, other = (store.path("sample", {**key, "inputs": []}) for key in keys)
     (tmp_path / "kept").write_bytes(one.read_bytes())
     one.write_bytes(other.read_bytes())
     other.write_bytes((tmp_path / "kept").read_bytes())
     for key, path in zip(keys, (one, other), strict=True):
         with pytest.raises(StoreError, match=path.name):
-            store.find("sample", key)
+            store.find("sample", {**key, "inputs": []})
 
 
 def test_no_change_of_a_single_byte_passes_for_a_block(tmp_path: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import InputError, QuestionError
-from semcal.experiment.fit_jobs import check
-from semcal.experiment.question_sets import row_of
+from semcal.experiment.fit_jobs import CheckJob
 from semcal.pipeline.fitting import CalibrationSet
 from semcal.pipeline.prompting import Asking
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import Turn
 
@@ -58,10 +56,8 @@ def test_a_fit_leaves_them_out(model: Picky) -> None:
 
 
 def test_a_grid_leaves_them_out(model: Picky) -> None:
-    parts = {"validation": [row_of(question) for question in QUESTIONS], "test": [row_of(QUESTIONS[0])]}
-    shelf = SimpleNamespace(model=lambda _: model)
-    spec = json.loads(json.dumps({"few_shot": [], "longest": 4, "parts": parts}))
-    _, *bad = check(shelf, spec, lambda _: None)
+    job = CheckJob(Asking(), {"validation": QUESTIONS, "test": QUESTIONS[:1]}, {}, max_new_tokens=4)
+    _, *bad = job(WorkerState(model), lambda _: None)
     assert bad == [
         {"part": "validation", "id": "marked", "reason": "the text spells <s>"},
         {"part": "validation", "id": "answered", "reason": "the answer spells <s>"},

@@ -101,7 +101,7 @@ def test_a_column_that_is_replaced_is_told_and_does_not_come_back(tmp_path: Path
     told: list[str] = []
     (question,) = load_questions(path, columns={"question": "better"}, notify=told.append)
     assert question.row() == {"id": "a", "question": "Who wrote it?"}
-    assert told == ["columns: 'better' takes the place of 'question', which is left out"]
+    assert told == ["columns: 'better' replaces 'question', which is ignored"]
 
 
 def test_a_column_that_comes_late_is_read_by_its_name_and_by_columns_and_never_lost(tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ def test_columns_without_a_name_are_kept_by_their_place(tmp_path: Path) -> None:
     assert load_questions(tmp_path / "q.csv")[0].extra == {"column 1": "0", "column 3": ""}
 
 
-def test_an_unclosed_quote_names_what_it_swallowed(tmp_path: Path) -> None:
+def test_an_unclosed_quote_names_the_lines_that_it_includes(tmp_path: Path) -> None:
     path = tmp_path / "q.csv"
     path.write_text('id,question\na,"One?\nb,Two?\nc,"Three?"\nd,"Four?\ne,Five?\n')
     first, last = read_questions(path)
-    swallowed = "a quote that opens in line {} and is not closed there swallowed {}; not CSV"
-    assert str(first).startswith(f"lines 2-4: {swallowed.format(2, 'lines 3 to 4')}")
-    assert str(last).startswith(f"lines 5-6: {swallowed.format(5, 'line 6')}")
+    includes = "a quote opened in line {} and not closed there includes {}; not CSV"
+    assert str(first).startswith(f"lines 2-4: {includes.format(2, 'lines 3 to 4')}")
+    assert str(last).startswith(f"lines 5-6: {includes.format(5, 'line 6')}")
 
 
 def test_a_parquet_date_out_of_range_spoils_its_own_row_only(tmp_path: Path) -> None:

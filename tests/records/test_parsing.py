@@ -20,9 +20,9 @@ BAD = {
     "NaN": ('{"id": "b", "question": "Who?", "log_likelihoods": [-1, NaN]}', "'log_likelihoods' holds NaN"),
     "a key twice": (
         '{"id": "b", "question": "Who?", "question": "When?"}',
-        "the key 'question' stands twice",
+        "the key 'question' occurs twice",
     ),
-    "a key twice inside": ('{"id": "b", "question": "Who?", "x": [{"k": 1, "k": 1}]}', "'k' stands twice"),
+    "a key twice inside": ('{"id": "b", "question": "Who?", "x": [{"k": 1, "k": 1}]}', "'k' occurs twice"),
     "5000 digits": (
         '{"id": "b", "question": "Who?", "x": ' + "7" * 5000 + "}",
         "'x' holds a whole number of 5000",
@@ -94,7 +94,7 @@ def test_a_cell_or_a_file_in_one_piece_has_a_limit_too(tmp_path: Path, small_lim
     errors = [item for item in found if isinstance(item, RowError)]
     assert errors[0].line == 3
     assert "longer than 1000 characters" in errors[0].reason
-    assert "swallowed lines 4 to" in errors[0].reason
+    assert "includes lines 4 to" in errors[0].reason
     assert found[0].id == "1"
     assert found[-1].id == "4"
     (tmp_path / "q.json").write_text(json.dumps([{"question": "x" * 900}] * 2))

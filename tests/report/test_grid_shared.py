@@ -11,8 +11,8 @@ from made_up_grid import Grid, write_grid
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse, pair_analysis
 from semcal.experiment.finished import read_finished
-from semcal.pipeline.crews import Crew
-from semcal.pipeline.workers import Workers
+from semcal.pipeline.executor import Executor
+from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.report import build
 
 TWO = Grid(
@@ -32,17 +32,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew[int]]:
-    with Workers(int, 2, preload=()) as workers:
+def executor() -> Iterator[Executor[int]]:
+    with ProcessExecutor(int, 2, preload=()) as workers:
         yield workers
 
 
 def test_two_processes_write_the_bytes_that_one_writes(
-    run: Path, crew: Crew[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, executor: Executor[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = build.planned_figures
     monkeypatch.setattr(build, "planned_figures", lambda *given: every(*given)[:5])
-    for name, workers in (("alone", None), ("shared", crew)):
+    for name, workers in (("alone", None), ("shared", executor)):
         analyse(run, tmp_path / name, workers)
         build.build(run, tmp_path / name, workers)
     files = {
@@ -52,19 +52,19 @@ def test_two_processes_write_the_bytes_that_one_writes(
         }
         for name in ("alone", "shared")
     }
-    assert crew.hired == 2
+    assert executor.n_processes == 2
     assert {"results.json", "report.html", "figures/figure-03-scatter.pdf"} <= files["alone"].keys()
     assert files["shared"] == files["alone"]
 
 
 def test_what_a_process_finds_damaged_is_named_and_nothing_is_written(
-    crew: Crew[int], tmp_path: Path
+    executor: Executor[int], tmp_path: Path
 ) -> None:
     folder = write_grid(tmp_path / "run", TWO)
     path = next(folder.glob("samples/*/made-up-reading/TS_NLL/run1.jsonl"))
     path.write_text(path.read_text()[:-9])
     with pytest.raises(StoreError, match=r"made-up-reading/TS_NLL/run1\.jsonl is damaged"):
-        analyse(folder, crew=crew)
+        analyse(folder, executor=executor)
     assert not (folder / "results.json").exists()
 
 

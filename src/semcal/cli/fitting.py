@@ -17,9 +17,9 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from semcal.cli.resuming import Resumable
     from semcal.engine import Equivalence, LanguageModel
     from semcal.pipeline.fitting import CalibrationSet
+    from semcal.pipeline.store import UnfinishedWork
     from semcal.recalibration import Fitted, Provenance
 
 __all__ = ["Wanted", "Work", "check_options", "forget_others"]
@@ -149,7 +149,7 @@ class Work:
         question = next(question for question in self.questions if question.id == error.question_id)
         self.bad.report(question.error(error.reason))
 
-    def fitted(self, wanted: Wanted, kept: Resumable, plot: Path | None) -> dict[str, Any]:
+    def fitted(self, wanted: Wanted, kept: UnfinishedWork, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and keep it."""
         from semcal.experiment.environment import versions
         from semcal.pipeline import fit
@@ -185,7 +185,7 @@ class Work:
         wanted: Wanted,
         judge: Equivalence,
         sampling: Mapping[str, Any],
-        kept: Resumable,
+        kept: UnfinishedWork,
         plot: Path | None,
     ) -> dict[str, Any]:
         """Do what answers have to be sampled for: a choice, or a learning curve."""

@@ -1,4 +1,4 @@
-"""Models, judges, recalibrators and prompts from their options."""
+"""Models, recalibrators and prompts from their options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.hub_names import Location
     from semcal.pipeline import Asking, Fit
-    from semcal.pipeline.models import Models
+    from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
     from semcal.recalibration import AnyRecalibrator
@@ -63,12 +63,12 @@ def open_models(
     memory: str | None = None,
     nli_device: str | None = None,
     cache: Path | None = None,
-) -> Models:
+) -> WorkerState:
     """Load what a process that works for a command holds: either model, or both."""
     with loading():
-        from semcal.pipeline.models import Models
+        from semcal.pipeline.worker_state import WorkerState
 
-        return Models(
+        return WorkerState(
             None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
             None
             if equivalence is None
@@ -79,7 +79,7 @@ def open_models(
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-    from semcal.pipeline.sharing import on_disk
+    from semcal.pipeline.worker_plan import on_disk
 
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]

@@ -1,71 +1,82 @@
-"""Jobs of a grid on one block of questions: sample, greedy, cluster, grade, and grading by entailment.
+"""Jobs of a grid on one block of questions: greedy answers, clusters, grades, and measured rows.
 
-Rows are told apart by (candidate, run, m, id). Every job keeps the order of the rows that it is given.
+`semcal.pipeline.sample.SampleJob` draws the answers. Rows are told apart by (candidate, run, m, id), and
+every job keeps the order of the rows that it is given.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.drawing import Truncation
-from semcal.experiment.grid_settings import Grading
-from semcal.experiment.question_sets import questions_of
-from semcal.experiment.shelf import Shelf
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.grade import grade_clusters
-from semcal.pipeline.processes import Tell
+from semcal.experiment.grid_settings import Clustering, Grading
+from semcal.pipeline.cluster import ClusterJob
+from semcal.pipeline.executor import Progress
+from semcal.pipeline.grade import grade_clusters, grade_row
+from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.sample import sample_runs, scored_without_passages
+from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
+from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
-from semcal.qa.normal_form import normal_form
+from semcal.qa.normal_form import normal_form, text_form
+from semcal.qa.questions import GROUP
 
-__all__ = ["cluster", "clustered", "cut_to_counts", "grade", "greedy", "nli", "sample"]
+__all__ = [
+    "AnswerBlock",
+    "ClusterAnswersJob",
+    "EntailmentJob",
+    "GradeJob",
+    "GreedyJob",
+    "GreedyPass",
+    "MeasureJob",
+    "TextFormsJob",
+    "cut_to_counts",
+]
 
 Rows = list[dict[str, Any]]
-Spec = Mapping[str, Any]
+Lines = Sequence[str]
 
 
-def sample(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Draw answers: for each pass, run and candidate all questions of the block."""
-    del tell
-    model, questions = shelf.model(spec), questions_of(spec["questions"])
-    asking = Asking(questions_of(spec["few_shot"]))
-    rows: Rows = []
-    for one in spec["passes"]:
-        recalibrators = [shelf.recalibrator(reference) for reference in one["recalibrators"]]
-        runs = sample_runs(
-            model,
-            questions,
-            recalibrators=recalibrators,
-            seeds=one["seeds"],
-            asking=asking,
-            m=one["m"],
-            max_new_tokens=spec["longest"],
-            truncation=Truncation(**spec["truncation"]) if spec["truncation"] else None,
-        )
-        for run, sampled in zip(one["runs"], runs):
-            if spec["scored_in"] == "prompt without passage":
-                sampled = scored_without_passages(
-                    model, questions, sampled, recalibrators=recalibrators, asking=asking
-                )
-            for reference, of_candidate in zip(one["recalibrators"], sampled):
-                rows += [
-                    {
-                        "id": question.id,
-                        "candidate": reference["name"],
-                        "run": run,
-                        **({"counts": one["counts"]} if one["counts"] else {}),
-                        "samples": [draw.text for draw in found.draws],
-                        "log_likelihoods": [draw.log_likelihood for draw in found.draws],
-                        "likelihood": [draw.likelihood for draw in found.draws],
-                    }
-                    for question, found in zip(questions, of_candidate)
-                ]
-    return rows
+@dataclass(frozen=True)
+class AnswerBlock:
+    """A block of questions, and what is known of their answers so far: rows as JSON."""
+
+    questions: tuple[Question, ...]
+    m: int
+    sampled: Lines
+    clustered: Lines | None = None
+    graded: Lines | None = None
+
+    def key(self) -> dict[str, Any]:
+        """Its content, as it names blocks."""
+        known = {"sampled": self.sampled, "clustered": self.clustered, "graded": self.graded}
+        return {
+            "questions": [question.row() for question in self.questions],
+            **{name: lines for name, lines in known.items() if lines is not None},
+        }
+
+    def drawn(self) -> Rows:
+        """The rows with their questions, cut to each number of draws."""
+        asked = {question.id: question.question for question in self.questions}
+        rows = cut_to_counts(list(map(json.loads, self.sampled)), self.m)
+        return [{**row, "question": asked[row["id"]]} for row in rows]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows with questions, reference answers and clusters."""
+        assert self.clustered is not None
+        answers = {question.id: list(question.answers) for question in self.questions}
+        for row, groups in zip(self.drawn(), map(json.loads, self.clustered), strict=True):
+            assert row["id"] == groups["id"]
+            yield {**row, **groups, "answers": answers[row["id"]]}
+
+    def grades(self) -> Iterator[dict[str, Any]]:
+        """The grades of the clusters of each row."""
+        assert self.graded is not None
+        return map(json.loads, self.graded)
 
 
 def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
@@ -85,107 +96,311 @@ def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
     ]
 
 
-def greedy(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+@dataclass(frozen=True)
+class GreedyPass:
+    """The greedy answers ("greedy") and those of 4 beams ("beam") under one recalibrator."""
+
+    source: RecalibratorSource
+    run: int
+    kinds: tuple[str, ...]
+
+    def key(self) -> dict[str, Any]:
+        """What it is, as it names blocks."""
+        return {**self.source.key(), "run": self.run, "kinds": list(self.kinds)}
+
+
+@dataclass(frozen=True)
+class GreedyJob:
     """The most likely answers, token by token and by 4 beams, and whether they are right."""
-    del tell
-    model, questions = shelf.model(spec), questions_of(spec["questions"])
-    prompts = Asking(questions_of(spec["few_shot"])).prompts(model, questions)
-    grader = Grading(**spec["grading"]).grader()
-    rows: Rows = []
-    for reference in spec["recalibrators"]:
-        how = {"recalibrator": shelf.recalibrator(reference), "max_new_tokens": spec["longest"]}
-        for kind in reference["kinds"]:
-            generate = model.greedy if kind == "greedy" else model.beam
-            for question, generation in zip(questions, generate(prompts, **how)):
-                text = first_answer(generation.text).text
-                rows.append(
-                    {
-                        "id": question.id,
-                        "candidate": reference["name"],
-                        "run": reference["run"],
-                        "kind": kind,
-                        "text": text,
-                        "correct": grader.grade(question.question, [text], question.answers).correct,
-                    }
-                )
-    return rows
+
+    stage: ClassVar[str] = "greedy"
+    questions: tuple[Question, ...]
+    asking: Asking
+    passes: tuple[GreedyPass, ...]
+    grading: Grading
+    max_new_tokens: int
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model."""
+        return {
+            "questions": [question.row() for question in self.questions],
+            "recalibrators": [one.key() for one in self.passes],
+            "grading": self.grading.model_dump(),
+            "longest": self.max_new_tokens,
+        }
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Answer."""
+        del progress
+        model, grader = state.model, self.grading.grader()
+        prompts = self.asking.prompts(model, self.questions)
+        rows: Rows = []
+        for one in self.passes:
+            recalibrator = state.recalibrator(one.source)
+            for kind in one.kinds:
+                generate = model.greedy if kind == "greedy" else model.beam
+                found = generate(prompts, recalibrator=recalibrator, max_new_tokens=self.max_new_tokens)
+                for question, generation in zip(self.questions, found):
+                    text = first_answer(generation.text).text
+                    grade = grader.grade(question.question, [text], question.answers)
+                    rows.append(
+                        {
+                            "id": question.id,
+                            "candidate": one.source.name,
+                            "run": one.run,
+                            "kind": kind,
+                            "text": text,
+                            "correct": grade.correct,
+                        }
+                    )
+        return rows
 
 
-def cluster(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Group the answers of each row by meaning, at each number of draws."""
-    del tell
-    asked = {question.id: question.question for question in questions_of(spec["questions"])}
-    rows = cut_to_counts(_parsed(spec["sampled"]), spec["m"])
-    found, _ = cluster_rows(
-        [{**row, "question": asked[row["id"]]} for row in rows],
-        equivalence=shelf.judge(spec),
-        linkage=spec["linkage"],
-        merge_refusals=spec["merge_refusals"],
+@dataclass(frozen=True)
+class ClusterAnswersJob:
+    """The answers of each row by meaning, at each number of draws."""
+
+    stage: ClassVar[str] = "cluster"
+    block: AnswerBlock
+    clustering: Clustering
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the equivalence."""
+        return {**self.block.key(), "m": self.block.m, **self.clustering.model_dump()}
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Cluster."""
+        how = self.clustering
+        found = ClusterJob(tuple(self.block.drawn()), how.linkage, how.merge_refusals)(state, progress)
+        return [{key: row[key] for key in ("id", "normal_forms", "clusters")} for row in found.rows]
+
+
+@dataclass(frozen=True)
+class GradeJob:
+    """Every cluster of each row graded by rules."""
+
+    stage: ClassVar[str] = "grade"
+    block: AnswerBlock
+    grading: Grading
+    seeds: tuple[int, ...]  # one a run
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on."""
+        how = {"m": self.block.m, "grading": self.grading.model_dump(), "seeds": list(self.seeds)}
+        return {**self.block.key(), **how}
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Grade."""
+        del state, progress
+        grader, rows = self.grading.grader(), []
+        for row in self.block.rows():
+            grades = grade_clusters(
+                row,
+                grader=grader,
+                seed=self.seeds[row["run"]],
+                limit=self.grading.members,
+                likeliest=self.grading.choice == "likeliest",
+            )
+            correct, rule = [one.correct for one in grades], [one.rule for one in grades]
+            rows.append({"id": row["id"], "correct": correct, "rule": rule})
+        return rows
+
+
+@dataclass(frozen=True)
+class EntailmentJob:
+    """What each measure puts first graded by entailment: rows with `top_cluster`, one verdict a measure."""
+
+    stage: ClassVar[str] = "nli"
+    needs: ClassVar[tuple[str, ...]] = (
+        *("id", "question", "answers", "normal_forms", "clusters", "top_cluster"),
     )
-    return [{key: row[key] for key in ("id", "normal_forms", "clusters")} for row in found]
+    rows: tuple[Mapping[str, Any], ...]
+    grading: Grading
+    seed: int
 
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the equivalence."""
+        return {"rows": list(self.rows), "grading": self.grading.model_dump(), "seed": self.seed}
 
-def grade(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Grade every cluster of each row by rules."""
-    del shelf, tell
-    grading = Grading(**spec["grading"])
-    grader = grading.grader()
-    rows: Rows = []
-    for row in clustered(spec):
-        grades = grade_clusters(
-            row,
-            grader=grader,
-            seed=spec["seeds"][row["run"]],
-            limit=grading.members,
-            likeliest=grading.choice == "likeliest",
-        )
-        correct, rule = [one.correct for one in grades], [one.rule for one in grades]
-        rows.append({"id": row["id"], "correct": correct, "rule": rule})
-    return rows
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Grade."""
+        del progress
+        pairs: dict[tuple[str, str, str], None] = {}
+        pairs_of = [self._pairs(row) for row in self.rows]
+        for of_row in pairs_of:
+            for of_cluster in of_row.values():
+                pairs |= dict.fromkeys(pair for pair in of_cluster if pair[1] and pair[2])
+        found = cluster_answers(
+            [pair[0] for pair in pairs], [pair[1:] for pair in pairs], state.equivalence
+        ).clusters
+        same = {pair for pair, clusters in zip(pairs, found) if len(clusters) == 1}
+        return [
+            {
+                "id": row["id"],
+                "correct_nli": {
+                    measure: None if index is None else any(pair in same for pair in of_row[index])
+                    for measure, index in row["top_cluster"].items()
+                },
+            }
+            for row, of_row in zip(self.rows, pairs_of)
+        ]
 
-
-def clustered(spec: Spec) -> Iterator[dict[str, Any]]:
-    """The rows of a block with question, samples and clusters."""
-    asked = {question.id: question for question in questions_of(spec["questions"])}
-    rows = cut_to_counts(_parsed(spec["sampled"]), spec["m"])
-    for row, groups in zip(rows, _parsed(spec["clustered"]), strict=True):
-        question = asked[row["id"]]
-        assert row["id"] == groups["id"]
-        yield {**row, **groups, "question": question.question, "answers": list(question.answers)}
-
-
-def nli(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Grade by entailment what each measure puts first: rows with `top_cluster`, one verdict a measure."""
-    del tell
-    judge, seed, limit = shelf.judge(spec), spec["seed"], spec["grading"]["members"]
-    rows = spec["rows"]
-    pairs: dict[tuple[str, str, str], None] = {}
-    looked_at = []
-    for row in rows:
-        chosen = {index for index in row["top_cluster"].values() if index is not None}
-        of_row = {}
-        for index in sorted(chosen):
-            members = members_to_grade(row["clusters"][index], seed=seed, question_id=row["id"], limit=limit)
-            of_row[index] = [
+    def _pairs(self, row: Mapping[str, Any]) -> dict[int, list[tuple[str, str, str]]]:
+        """The pairs of texts that decide on each cluster which a measure puts first."""
+        found = {}
+        for index in sorted({index for index in row["top_cluster"].values() if index is not None}):
+            members = members_to_grade(
+                row["clusters"][index], seed=self.seed, question_id=row["id"], limit=self.grading.members
+            )
+            found[index] = [
                 (row["question"], row["normal_forms"][i], normal_form(reference))
                 for i in members
                 for reference in row["answers"]
             ]
-            pairs |= dict.fromkeys(pair for pair in of_row[index] if pair[1] and pair[2])
-        looked_at.append(of_row)
-    found = cluster_answers([pair[0] for pair in pairs], [pair[1:] for pair in pairs], judge).clusters
-    same = {pair for pair, clusters in zip(pairs, found) if len(clusters) == 1}
-    return [
-        {
-            "id": row["id"],
-            "correct_nli": {
-                measure: None if index is None else any(pair in same for pair in of_row[index])
-                for measure, index in row["top_cluster"].items()
-            },
+        return found
+
+
+@dataclass(frozen=True)
+class TextFormsJob:
+    """The samples of rows grouped, measured and graded again without normal forms (analyses.md, beyond).
+
+    Linkage, the rule that different values are different meanings, and grading are those of the run: what is
+    left out is the reading of numbers and dates before clustering, and nothing else. The text forms stand as
+    `normal_forms`.
+    """
+
+    stage: ClassVar[str] = "plain"
+    needs: ClassVar[tuple[str, ...]] = ("id", "question", "answers", "samples", "log_likelihoods")
+    ADDED: ClassVar[tuple[str, ...]] = (
+        *("id", "normal_forms", "clusters", "confidences", "semantic_entropy", "confidence", "top_cluster"),
+        *("correct", "rule"),
+    )
+    rows: tuple[Mapping[str, Any], ...]
+    measure_alphas: tuple[float, float]  # the a of T-SC and of G-SC
+    clustering: Clustering
+    grading: Grading
+    seed: int
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the equivalence."""
+        return {
+            "rows": list(self.rows),
+            "measure_alphas": list(self.measure_alphas),
+            **self.clustering.model_dump(),
+            "grading": self.grading.model_dump(),
+            "seed": self.seed,
         }
-        for row, of_row in zip(rows, looked_at)
-    ]
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Group, measure and grade."""
+        del progress
+        forms = [[text_form(text) for text in row["samples"]] for row in self.rows]
+        found = cluster_answers(
+            [row["question"] for row in self.rows],
+            forms,
+            state.equivalence,
+            linkage=self.clustering.linkage,
+            merge_refusals=self.clustering.merge_refusals,
+            read_as=[[normal_form(text) for text in row["samples"]] for row in self.rows],
+        )
+        clustered = [
+            {**row, "normal_forms": form, "clusters": clusters}
+            for row, form, clusters in zip(self.rows, forms, found.clusters)
+        ]
+        t_alpha, g_alpha = self.measure_alphas
+        grader, grading = self.grading.grader(), self.grading
+        graded = (
+            grade_row(
+                row,
+                grader=grader,
+                seed=self.seed,
+                limit=grading.members,
+                likeliest=grading.choice == "likeliest",
+            )
+            for row in measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha)
+        )
+        return [{key: row[key] for key in self.ADDED} for row in graded]
 
 
-def _parsed(lines: Sequence[str]) -> Rows:
-    return [json.loads(line) for line in lines]
+@dataclass(frozen=True)
+class MeasureJob:
+    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
+
+    stage: ClassVar[str] = "measure"
+    block: AnswerBlock
+    greedy: Lines
+    measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
+    measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
+    model: str
+    dataset: str
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on."""
+        return {
+            **self.block.key(),
+            "m": self.block.m,
+            "greedy": self.greedy,
+            "measure_alphas": self.measure_alphas,
+            "measure_alphas_at": self.measure_alphas_at,
+            "model_name": self.model,
+            "dataset": self.dataset,
+        }
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Measure."""
+        del state, progress
+        groups: dict[tuple[str, int, int], Rows] = {}
+        for row, grades in zip(self.block.rows(), self.block.grades(), strict=True):
+            key = (row["candidate"], row["run"], row["m"])
+            groups.setdefault(key, []).append({**row, "grades": grades})
+        shared = {question.id: _passage_and_group(question) for question in self.block.questions}
+        answers = {
+            (row["kind"], row["candidate"], row["run"], row["id"]): row
+            for row in map(json.loads, self.greedy)
+        }
+        rows: Rows = []
+        for (candidate, _, count), of_group in groups.items():
+            alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
+            rows += [
+                self._row(row, shared[row["id"]], answers)
+                for row in measure_rows(of_group, t_alpha=alphas[0], g_alpha=alphas[1])
+            ]
+        return rows
+
+    def _row(
+        self,
+        row: Mapping[str, Any],
+        shared: Mapping[str, Any],
+        answers: Mapping[tuple[str, str, int, str], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """A finished row; its greedy answer is Base's where the method keeps the argmax."""
+        name, run, id = row["candidate"], row["run"], row["id"]
+
+        def answer(kind: str) -> Mapping[str, Any] | None:
+            return answers.get((kind, name, run, id)) or answers.get((kind, name, 0, id))
+
+        single = answer("greedy") or answers["greedy", "Base", 0, id]
+        beam = answer("beam")
+        top, grades = row["top_cluster"], row["grades"]
+        return {
+            "id": id,
+            "question": row["question"],
+            "answers": row["answers"],
+            **shared,
+            "model": self.model,
+            "dataset": self.dataset,
+            **{key: row[key] for key in ("candidate", "run", "samples", "log_likelihoods", "likelihood")},
+            **{key: row[key] for key in ("normal_forms", "clusters", "confidences", "semantic_entropy")},
+            **{key: row[key] for key in ("confidence", "top_cluster")},
+            **{
+                key: {name: None if index is None else grades[key][index] for name, index in top.items()}
+                for key in ("correct", "rule")
+            },
+            "greedy": single["text"],
+            "greedy_correct": single["correct"],
+            **({"beam": beam["text"], "beam_correct": beam["correct"]} if beam else {}),
+        }
+
+
+def _passage_and_group(question: Question) -> dict[str, Any]:
+    return {key: value for key, value in question.row().items() if key in ("context", GROUP)}

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.experiment.store import Store
 from semcal.pipeline.grid import rows_at_temperatures
 from semcal.pipeline.prompting import Asking
+from semcal.pipeline.store import Stage, Store
 from semcal.qa.datasets import Question
 
-__all__ = ["Stage", "in_blocks", "rows_in_blocks"]
+__all__ = ["in_blocks", "rows_in_blocks"]
 
 #: Questions that are sampled in one piece.
 BLOCK = 64
 
 Rows = list[dict[str, Any]]
 Way = TypeVar("Way")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where the finished blocks of a stage are kept.
-
-    Attributes
-    ----------
-    name : str
-        Of the stage.
-    settings : mapping
-        All that its rows depend on, but the questions.
-    store : Store or None
-        None keeps nothing.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-    store: Store | None
-
-    def rows(self, block: Sequence[Question], compute: Callable[[Sequence[Question]], Rows]) -> Rows:
-        """The rows of a block, from the store where they are there already."""
-        if self.store is None:
-            return compute(block)
-        key = {**self.settings, "questions": [question.row() for question in block]}
-        return self.store.rows(self.name, key, lambda: compute(block))
 
 
 def in_blocks(
@@ -80,7 +54,7 @@ def in_blocks(
     rows: dict[Way, Rows] = {way: [] for way in ways}
     for start in range(0, len(questions), BLOCK):
         block = questions[start : start + BLOCK]
-        found = stage.rows(block, compute)
+        found = stage.rows([question.row() for question in block], partial(compute, block))
         for number, of_way in enumerate(rows.values()):
             of_way += found[number * len(block) : (number + 1) * len(block)]
         if progress is not None:
@@ -132,5 +106,5 @@ def rows_in_blocks(
         )
         return [row for t in temperatures for row in found[t]]
 
-    stage = Stage("temperatures", settings, Store(keep) if keep else None)
+    stage = Stage(Store(keep) if keep else None, "temperatures", settings)
     return in_blocks(temperatures, questions, sampled, stage=stage, progress=progress)

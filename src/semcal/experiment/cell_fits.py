@@ -1,4 +1,4 @@
-"""The first half of a cell's plan: check the questions, fit every candidate, and see what the fits do."""
+"""The first half of a cell: check the questions, fit every candidate, and see what the fits do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from itertools import chain
 from typing import Any
 
 from semcal.errors import FitError
-from semcal.experiment.cells import Cell
+from semcal.experiment.cell import Cell
 from semcal.experiment.costs import fit_label
+from semcal.experiment.fit_jobs import CheckJob, DiagnoseJob, FeaturesJob, FitJob
+from semcal.experiment.grid_blocks import PlannedBlock
 from semcal.experiment.grid_candidates import (
     FITTED,
     Fits,
@@ -20,38 +22,35 @@ from semcal.experiment.grid_candidates import (
     refits_of,
 )
 from semcal.experiment.paths import recalibrator_folder
-from semcal.experiment.question_sets import PARTS, Problem, row_of
+from semcal.experiment.question_sets import PARTS, Problem, essentials
 from semcal.experiment.selection import Candidate
-from semcal.experiment.stages import Piece
-from semcal.experiment.store import digest
-from semcal.pipeline.crews import Plan
+from semcal.pipeline.store import digest
+from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.datasets import data_hash
 
-__all__ = ["diagnose", "fitted_again", "prepare", "refit"]
+__all__ = ["diagnose", "fit_again", "prepare", "refit"]
 
 Spec = dict[str, Any]
 
 
-def prepare(cell: Cell) -> Plan[None]:
+def prepare(cell: Cell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
-    yield from _check(cell)
+    _check(cell)
     first = ["TS"] if cell.settings.keep == "chosen" else FITTED
-    if any(not cell.stages.has("fit", _piece(cell, fits)) for fits in fits_of(cell.settings, first)):
-        yield from _features(cell)
+    if any(not cell.blocks.has(_block(cell, fits)) for fits in fits_of(cell.settings, first)):
+        _read(cell)
     elif set(cell.settings.methods) & set(FITTED):
-        cell.stages.step("features")
-    yield from _carry_out(cell, fits_of(cell.settings, ["TS"]))
+        cell.blocks.step("features")
+    _fit(cell, fits_of(cell.settings, ["TS"]))
 
 
-def _check(cell: Cell) -> Plan[None]:
+def _check(cell: Cell) -> None:
     """Find the questions that do not fit the model."""
-    longest = cell.settings.max_new_tokens(open_book=cell.parts.open_book)
-    piece = Piece(
-        cell.frozen(longest=longest, hashes={part: data_hash(cell.parts.part(part)) for part in PARTS}),
-        cell.where(parts={part: [row_of(q) for q in cell.parts.part(part)] for part in PARTS}),
-        cell.label("all", 0),
-    )
-    (lines,) = yield from cell.stages.rows("check", [piece], cell.rank, everyone=True)
+    parts = {part: cell.parts.part(part) for part in PARTS}
+    hashes = {part: data_hash(questions) for part, questions in parts.items()}
+    bare = {part: tuple(map(essentials, questions)) for part, questions in parts.items()}
+    job = CheckJob(cell.asking, bare, hashes, cell.max_new_tokens)
+    (lines,) = cell.blocks.rows([cell.block(job, "all", 0)], cell.priority, everyone=True)
     first, *bad = map(json.loads, lines or [])
     cell.prompt = first["prompt"]
     cell.left_out = {(row["part"], row["id"]) for row in bad}
@@ -64,44 +63,39 @@ def _check(cell: Cell) -> Plan[None]:
             raise FitError(f"no {part} question fits {cell.name}; the first reason: {cell.problems[0]}")
 
 
-def _features(cell: Cell) -> Plan[None]:
-    at = cell.calibration_at()
-    needs = (cell.stages.store.root / at["features"] / "blocks.jsonl",)
-    piece = Piece(cell.calibration(), at, cell.label("calibration_train", 0), needs)
-    yield from cell.stages.rows("features", [piece], cell.rank, everyone=True)
+def _read(cell: Cell) -> None:
+    """Let the model read the calibration questions."""
+    needs = (cell.root / cell.calibration.features / "blocks.jsonl",)
+    block = cell.block(FeaturesJob(cell.calibration), "calibration_train", 0, needs=needs)
+    cell.blocks.rows([block], cell.priority, everyone=True)
 
 
-def refit(cell: Cell, names: Sequence[str]) -> Plan[None]:
+def refit(cell: Cell, names: Sequence[str]) -> None:
     """Fit candidates anew for the runs after the first, where the settings say so."""
-    yield from _carry_out(cell, refits_of(cell.settings, names))
+    _fit(cell, refits_of(cell.settings, names))
 
 
-def fitted_again(cell: Cell, wanted: Iterable[Mapping[str, Any]]) -> Plan[None]:
-    """Fit again those of some recalibrators (as `Cell.reference` gives them) that were not kept."""
-    folders = {one["folder"] for one in wanted if "folder" in one}
-    root = cell.stages.store.root
-    gone = {folder for folder in folders if not (root / folder / "calibration.json").exists()}
+def fit_again(cell: Cell, wanted: Iterable[RecalibratorSource]) -> None:
+    """Fit again those of some recalibrators that were not kept."""
+    folders = {one.folder for one in wanted if one.folder is not None}
+    gone = {folder for folder in folders if not (cell.root / folder / "calibration.json").exists()}
     if not gone:
         return
     names = [f"{name} (run {run})" for (name, run), row in cell.fitted.items() if row["folder"] in gone]
-    cell.stages.say(
+    cell.blocks.say(
         f"{cell.name}: {len(gone)} recalibrators that were not kept are needed again; the calibration "
         "questions are read again, and they are fitted again: "
         f"{', '.join(names[:4])}{', …' * (len(names) > 4)}"
     )
     known = {name for name, _ in cell.fitted}
     every = [*fits_of(cell.settings, FITTED), *refits_of(cell.settings, sorted(known))]
-    yield from _carry_out(
-        cell, [one for one in every if gone & set(_folders(cell, one).values())], whole=True
-    )
+    _fit(cell, [one for one in every if gone & set(_folders(cell, one).values())], kept=True)
 
 
-def _carry_out(cell: Cell, fits: Sequence[Fits], *, whole: bool = False) -> Plan[None]:
-    """Do the fits that are not done; with `whole` those as well whose recalibrators were not kept."""
-    pieces = [_piece(cell, one, whole=whole) for one in fits]
-    found = yield from cell.stages.rows(
-        "fit", pieces, cell.rank, everyone=True, before=lambda: _features(cell)
-    )
+def _fit(cell: Cell, fits: Sequence[Fits], *, kept: bool = False) -> None:
+    """Do the fits that are not done; with `kept` those as well whose recalibrators were not kept."""
+    blocks = [_block(cell, one, kept=kept) for one in fits]
+    found = cell.blocks.rows(blocks, cell.priority, everyone=True, before=lambda: _read(cell))
     for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
         cell.fitted[row["candidate"], row["run"]] = row
 
@@ -113,35 +107,38 @@ def _folders(cell: Cell, fits: Fits) -> dict[str, str]:
     }
 
 
-def _piece(cell: Cell, fits: Fits, *, whole: bool = False) -> Piece:
+def _block(cell: Cell, fits: Fits, *, kept: bool = False) -> PlannedBlock:
     fitting, folders = cell.settings.fitting, _folders(cell, fits)
-    inputs = {
-        **cell.calibration(),
-        "method": fits.method,
-        "solver": fits.solver,
-        "losses": [list(point) for point in fits.losses],
-        "weight_decay": fits.weight_decay,
-        "learning_rate": fitting.learning_rate_for(len(cell.parts.calibration_train)),
-        "batch_size": fitting.batch_size,
-        "warm_up": fitting.warm_up,
-        "seed": cell.settings.seeds[fits.run],
-        "run": fits.run,
-        "folders": folders,
-    }
-    where = {
-        **cell.calibration_at(),
-        "dataset": cell.parts.name,
-        "trainings": f"{cell.scratch}/trainings/{digest(inputs)}",
-    }
-    needs = (cell.stages.store.root / folder / "calibration.json" for folder in folders.values())
-    kept = tuple(needs) if whole or cell.settings.keep == "all" else ()
-    label = cell.label("calibration_train", f"{', '.join(fits.names)} (run {fits.run})")
-    return Piece(inputs, where, label, kept, spent_on=fit_label(cell.model.name, fits.method))
+    made_of = [cell.identity.key(), cell.calibration.key(), asdict(fits), folders, cell.settings.seeds]
+    job = FitJob(
+        cell.calibration,
+        cell.identity,
+        cell.parts.name,
+        fits.method,
+        fits.solver,
+        fits.losses,
+        fits.weight_decay,
+        fitting.learning_rate_for(len(cell.parts.calibration_train)),
+        fitting.batch_size,
+        fitting.warm_up,
+        cell.settings.seeds[fits.run],
+        fits.run,
+        folders,
+        trainings=f"{cell.scratch}/trainings/{digest([*made_of, fitting.model_dump()])}",
+    )
+    needs = (cell.root / folder / "calibration.json" for folder in folders.values())
+    return cell.block(
+        job,
+        "calibration_train",
+        f"{', '.join(fits.names)} (run {fits.run})",
+        needs=tuple(needs) if kept or cell.settings.keep == "all" else (),
+        counted_as=fit_label(cell.model.name, fits.method),
+    )
 
 
-def diagnose(cell: Cell) -> Plan[list[Spec]]:
+def diagnose(cell: Cell) -> list[Spec]:
     """What each candidate does to the tokens of validation answers, with what its fit says of it."""
-    yield from _carry_out(cell, fits_of(cell.settings, [method for method in FITTED if method != "TS"]))
+    _fit(cell, fits_of(cell.settings, [method for method in FITTED if method != "TS"]))
     known = {
         one.name: (method, one)
         for method, given in candidates_of(cell.settings).items()
@@ -152,31 +149,27 @@ def diagnose(cell: Cell) -> Plan[list[Spec]]:
         return []
     if not cell.settings.extras.token_losses:
         return [_described(cell, {"candidate": name}, *known[name]) for name in known]
-    plain = [name for name in known if (name, 0) not in cell.fitted]
-    references = [cell.reference(name) for name in known]
-    piece = Piece(
-        {
-            **cell.calibration(),
-            "validation": [row_of(q) for q in cell.parts.validation],
-            "recalibrators": references,
-            "plain": plain,
-        },
-        cell.calibration_at(),
-        cell.label("validation", "all candidates"),
+    sources = tuple(cell.source(name) for name in known)
+    job = DiagnoseJob(
+        cell.calibration,
+        tuple(map(essentials, cell.parts.validation)),
+        sources,
+        unfitted=tuple(name for name in known if (name, 0) not in cell.fitted),
     )
 
-    def needed() -> Plan[None]:
-        yield from _features(cell)
-        yield from fitted_again(cell, references)
+    def needed() -> None:
+        _read(cell)
+        fit_again(cell, sources)
 
-    (lines,) = yield from cell.stages.rows("diagnose", [piece], cell.rank, everyone=True, before=needed)
+    block = cell.block(job, "validation", "all candidates")
+    (lines,) = cell.blocks.rows([block], cell.priority, everyone=True, before=needed)
     return [_described(cell, row, *known[row["candidate"]]) for row in map(json.loads, lines or [])]
 
 
 def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candidate) -> Spec:
     """An entry of `fits` in the file of selections."""
-    plain = {"temperature": known_temperatures().get(candidate.name), "train_nll": row.get("train_nll")}
-    fit = cell.fitted.get((candidate.name, 0), plain)
+    unfitted = {"temperature": known_temperatures().get(candidate.name), "train_nll": row.get("train_nll")}
+    fit = cell.fitted.get((candidate.name, 0), unfitted)
     return {
         "candidate": candidate.name,
         "method": method,

@@ -1,39 +1,52 @@
-"""The second half of a cell's plan: what is chosen on validation, then the rows of the test questions."""
+"""The second half of a cell: what is chosen on validation, then the rows of the test questions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from semcal.experiment.cell_fits import diagnose, fitted_again, refit
-from semcal.experiment.cell_plain import plain_candidate, plainly_clustered, reference_candidate
-from semcal.experiment.cells import Cell, Incomplete
+from semcal.experiment.answer_jobs import (
+    AnswerBlock,
+    EntailmentJob,
+    GreedyJob,
+    GreedyPass,
+    MeasureJob,
+    TextFormsJob,
+)
+from semcal.experiment.cell import Cell, Incomplete
+from semcal.experiment.cell_fits import diagnose, fit_again, refit
+from semcal.experiment.fit_jobs import OverheadJob
+from semcal.experiment.grid_blocks import BlockJob, Lines
 from semcal.experiment.grid_candidates import (
+    FITTED,
     candidates_of,
     known_temperatures,
     nothing_to_choose,
     only_choices,
 )
-from semcal.experiment.keeping import remove_answered, remove_features, remove_unchosen
 from semcal.experiment.paths import rows_path, selection_path
-from semcal.experiment.question_sets import PARTS, row_of
-from semcal.experiment.stages import Lines, Piece
-from semcal.experiment.store import write_if_new
-from semcal.pipeline.crews import Plan
+from semcal.experiment.question_sets import PARTS, essentials
+from semcal.experiment.select_job import SelectJob
+from semcal.pipeline.sample import SamplePass
+from semcal.pipeline.store import write_if_new
+from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import group_ties, several
 from semcal.records import dumps
 
-__all__ = ["answer"]
+__all__ = ["answer", "overhead_job", "reference_candidate"]
 
 Spec = dict[str, Any]
+Choices = Mapping[str, Mapping[str, Mapping[str, Any]]]
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5
+#: Validation questions whose answers recalibrators are timed on.
+TIMED = 8
 
 
-def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
+def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
     """Fit, choose on validation, ask the test questions, and write rows and selection.
 
     Parameters
@@ -48,30 +61,32 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> Plan[bool]:
     bool
         False where blocks of other shards are missing.
     """
-    fits = yield from diagnose(cell)
+    fits = diagnose(cell)
     try:
-        chosen = yield from _choose(cell)
-        yield from refit(cell, _chosen_names(chosen))
-        yield from fitted_again(cell, map(cell.reference, _names(chosen["methods"])))
-        remove_unchosen(cell, _chosen_names(chosen))
+        chosen = _choose(cell)
+        wanted = _names(chosen["methods"], *chosen["by_draws"].values(), *chosen["by_loss"].values())
+        refit(cell, wanted)
+        used = _names(chosen["methods"])
+        fit_again(cell, map(cell.source, used))
+        cell.remove_fits([(name, run) for name, run in cell.fitted if name not in wanted])
         moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
-        written = yield from _test(cell, chosen, _passes(cell, chosen, moved))
+        written = _TestQuestions(cell, chosen, _passes(cell, chosen, moved)).rows()
     except Incomplete:
-        remove_features(cell)
+        cell.remove_features()
         return False
-    remove_answered(cell, _names(chosen["methods"]))
-    root, names = cell.stages.store.root, (cell.model.name, cell.parts.name)
+    cell.remove_fits([(name, run) for name, run in cell.fitted if name not in used or run > 0])
     for path, lines in written.items():
-        write_if_new(root / path, "".join(line + "\n" for line in lines))
+        write_if_new(cell.root / path, "".join(line + "\n" for line in lines))
     content = _selection(cell, chosen, temperatures, fits)
-    write_if_new(root / selection_path(*names), dumps(content, indent=1) + "\n")
+    selection = cell.root / selection_path(cell.model.name, cell.parts.name)
+    write_if_new(selection, dumps(content, indent=1) + "\n")
     return True
 
 
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
     """What stands in the file of selections."""
     reference = reference_candidate(chosen["methods"])
-    plain = {"candidate": plain_candidate(reference), "of": reference}
+    plain = {"candidate": _without_forms(reference), "of": reference}
     groups = several(map(group_ties, cell.questions("test")))
     return {
         "model": cell.model.name,
@@ -102,7 +117,7 @@ def _with_refits(cell: Cell, fit: Spec) -> Spec:
     return {**fit, "temperature_of_run": found} if len(found) > 1 else fit
 
 
-def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence[Spec]) -> Spec:
+def _with_temperatures(choices: Choices, fits: Sequence[Spec]) -> Spec:
     """Choices by method and measure, each with its one temperature; null where it has none."""
     known = {**known_temperatures(), **{one["candidate"]: one["temperature"] for one in fits}}
     return {
@@ -113,7 +128,25 @@ def _with_temperatures(choices: Mapping[str, Mapping[str, Spec]], fits: Sequence
     }
 
 
-def _choose(cell: Cell) -> Plan[Spec]:
+def reference_candidate(methods: Choices) -> str:
+    """The candidate whose answers are clustered twice: that of TS, or of the first method, for E-SC.
+
+    Examples
+    --------
+    >>> chosen = {name: {"E-SC": {"candidate": f"{name} NLL"}} for name in ("ATS", "TS")}
+    >>> reference_candidate(chosen)
+    'TS NLL'
+    """
+    of_measures = methods.get("TS") or next(iter(methods.values()))
+    return str(next(iter(of_measures.values()))["candidate"])
+
+
+def _without_forms(reference: str) -> str:
+    """What the same answers are called when they are clustered without number and date forms."""
+    return f"{reference} without normal forms"
+
+
+def _choose(cell: Cell) -> Spec:
     """Sample, cluster and grade the validation questions under every candidate, and choose."""
     settings = cell.settings
     candidates = candidates_of(settings)
@@ -121,64 +154,43 @@ def _choose(cell: Cell) -> Plan[Spec]:
     if nothing_to_choose(settings, candidates) and not maps:
         return only_choices(settings, candidates)
     names = list(dict.fromkeys(one.name for given in candidates.values() for one in given))
-    counts = list(settings.chosen_at)
-    passes = [
-        {
-            "recalibrators": [cell.reference(name) for name in names],
-            "runs": [0],
-            "seeds": [settings.seeds[0]],
-            "m": max([settings.sampling.m, *counts]),
-            "counts": counts,
-        }
-    ]
-    sampled = yield from cell.sampled("validation", passes, _needed(cell, passes))
-    clustered = yield from cell.clustered("validation", sampled)
-    graded = yield from cell.graded("validation", sampled, clustered)
-    blocks = [
-        {"questions": [row_of(q) for q in block], "sampled": a, "clustered": b, "graded": c}
-        for (_, block), a, b, c in zip(cell.cut("validation"), sampled, clustered, graded)
-    ]
-    if any(block["graded"] is None for block in blocks):
+    counts = settings.chosen_at
+    sources = tuple(map(cell.source, names))
+    passes = [SamplePass(sources, settings.seeds[:1], max(settings.sampling.m, *counts, 0), (0,), counts)]
+    blocks = cell.answered("validation", passes, _needed(cell, passes))
+    known = tuple(block for block in blocks if block is not None)
+    if len(known) < len(blocks):
         raise Incomplete
-    piece = Piece(
-        {
-            "methods": {method: [asdict(one) for one in given] for method, given in candidates.items()},
-            "blocks": blocks,
-            "m": settings.sampling.m,
-            "counts": counts,
-            "measure_alphas": list(settings.selection.measure_alphas),
-            "accuracy_within": settings.selection.accuracy_within,
-            "bins": settings.evaluation.bins,
-            **({"score_maps": True} if maps and "Base" in settings.methods else {}),
-        },
-        {},
-        cell.label("validation", "all"),
+    job = SelectJob(
+        candidates,
+        known,
+        settings.sampling.m,
+        counts,
+        settings.selection.measure_alphas,
+        settings.selection.accuracy_within,
+        settings.evaluation.bins,
+        score_maps=bool(maps) and "Base" in settings.methods,
     )
-    (lines,) = yield from cell.stages.rows("select", [piece], cell.rank, everyone=True)
+    (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority, everyone=True)
     found: Spec = json.loads((lines or [])[0])
     return found
 
 
-def _needed(cell: Cell, passes: Sequence[Spec]) -> Callable[[], Plan[None]]:
+def _needed(cell: Cell, passes: Sequence[SamplePass]) -> Callable[[], None]:
     """Brings the recalibrators of some passes back where they were not kept."""
-    return lambda: fitted_again(cell, (one for some in passes for one in some["recalibrators"]))
+    every = [one for some in passes for one in some.recalibrators if isinstance(one, RecalibratorSource)]
+    return lambda: fit_again(cell, every)
 
 
-def _names(*choices: Mapping[str, Mapping[str, Spec]]) -> list[str]:
+def _names(*choices: Choices) -> list[str]:
     """The candidates among some choices by method and measure, each once."""
-    return list(
-        dict.fromkeys(
-            one["candidate"] for some in choices for of_method in some.values() for one in of_method.values()
-        )
+    every = (
+        one["candidate"] for some in choices for of_method in some.values() for one in of_method.values()
     )
+    return list(dict.fromkeys(every))
 
 
-def _chosen_names(chosen: Spec) -> list[str]:
-    """Every candidate that was chosen: those of the methods first."""
-    return _names(chosen["methods"], *chosen["by_draws"].values(), *chosen["by_loss"].values())
-
-
-def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[Spec]:
+def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[SamplePass]:
     """What the test questions are asked: groups of candidates and runs that share a pass of the model.
 
     The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws,
@@ -189,110 +201,144 @@ def _passes(cell: Cell, chosen: Spec, moved: Mapping[str, float]) -> list[Spec]:
     main = _names(chosen["methods"], *chosen["by_draws"].values())
     at_m = [*_names(chosen["methods"], *chosen["by_loss"].values()), *moved]
     rest = [name for name in at_m if name not in main]
-    counts, more = list(settings.counts), settings.sampling.counts_runs
+    counts, more = settings.counts, settings.sampling.counts_runs
     runs = list(range(settings.runs.count))
+
+    def one_pass(names: Sequence[str], runs: Sequence[int], counts: tuple[int, ...]) -> SamplePass:
+        sources = tuple(
+            RecalibratorSource(name, moved[name]) if name in moved else cell.source(name, runs[0])
+            for name in names
+        )
+        seeds = tuple(settings.seeds[run] for run in runs)
+        return SamplePass(sources, seeds, max(settings.sampling.m, *counts, 0), tuple(runs), counts)
+
     passes = []
     for group in [[run] for run in runs] if settings.runs.refit else [runs]:
         early, late = [run for run in group if run < more], [run for run in group if run >= more]
-        asked: list[tuple[list[str], list[int], list[int]]] = [(at_m, group, [])]
+        asked: list[tuple[list[str], list[int], tuple[int, ...]]] = [(at_m, group, ())]
         if counts and early:
-            asked = [(main, early, counts), (rest, early, []), (at_m, late, [])]
-        passes += [_pass(cell, names, given, cut, moved) for names, given, cut in asked if names and given]
+            asked = [(main, early, counts), (rest, early, ()), (at_m, late, ())]
+        passes += [one_pass(*one) for one in asked if one[0] and one[1]]
     return passes
 
 
-def _pass(
-    cell: Cell, names: Sequence[str], runs: Sequence[int], counts: Sequence[int], moved: Mapping[str, float]
-) -> Spec:
-    settings = cell.settings
-    references = [
-        {"name": name, "temperature": moved[name]} if name in moved else cell.reference(name, runs[0])
-        for name in names
-    ]
-    return {
-        "recalibrators": references,
-        "runs": list(runs),
-        "seeds": [settings.seeds[run] for run in runs],
-        "m": max([settings.sampling.m, *counts]),
-        "counts": list(counts),
-    }
+@dataclass(frozen=True)
+class _TestQuestions:
+    """The test questions of a cell, asked with what was chosen on validation."""
 
+    cell: Cell
+    chosen: Spec
+    passes: Sequence[SamplePass]
 
-def _test(cell: Cell, chosen: Spec, passes: Sequence[Spec]) -> Plan[dict[str, Lines]]:
-    """Sample, cluster, grade and measure the test questions: file → its lines."""
-    greedy = yield from _greedy(cell, passes)
-    sampled = yield from cell.sampled("test", passes, _needed(cell, passes))
-    clustered = yield from cell.clustered("test", sampled)
-    graded = yield from cell.graded("test", sampled, clustered)
-    blocks = cell.cut("test")
-    pieces = [
-        None
-        if a is None or b is None or c is None or d is None
-        else Piece(
-            {
-                "questions": [row_of(q) for q in block],
-                "m": cell.settings.sampling.m,
-                "measure_alphas": _alphas(chosen, passes),
-                "measure_alphas_at": {
-                    count: _alphas({"methods": methods, "by_loss": {}}, passes)
-                    for count, methods in chosen["by_draws"].items()
-                },
-                "model_name": cell.model.name,
-                "dataset": cell.parts.name,
-                "sampled": a,
-                "clustered": b,
-                "graded": c,
-                "greedy": d,
-            },
-            {},
-            cell.label("test", number),
+    def rows(self) -> dict[str, Lines]:
+        """Sample, cluster, grade and measure: file → its lines."""
+        cell, names = self.cell, (self.cell.model.name, self.cell.parts.name)
+        greedy = self._greedy()
+        measured = self._measured(cell.answered("test", self.passes, _needed(cell, self.passes)), greedy)
+        files: dict[str, list[Lines]] = {path: [] for path in self._files()}
+        for (_, block), lines in zip(cell.cut("test"), measured):
+            for place, of_file in enumerate(files.values()):
+                start = place * len(block)
+                of_file.append([] if lines is None else lines[start : start + len(block)])
+        base = rows_path(*names, "Base", 0)
+        by_entailment: list[Lines | None] = []
+        if base in files and cell.settings.extras.entailment:
+            by_entailment = self._by_entailment(files[base])
+            files[base] = [lines or [] for lines in by_entailment]
+        plain: list[Lines | None] = []
+        if cell.settings.extras.without_normal_forms:
+            reference = reference_candidate(self.chosen["methods"])
+            plain = self._without_normal_forms(files[rows_path(*names, reference, 0)], reference)
+            files[rows_path(*names, _without_forms(reference), 0)] = [lines or [] for lines in plain]
+        if any(lines is None for lines in (*measured, *by_entailment, *plain)):
+            raise Incomplete
+        return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
+
+    def _sources(self) -> list[tuple[SamplePass, RecalibratorSource]]:
+        return [
+            (one, source)
+            for one in self.passes
+            for source in one.recalibrators
+            if isinstance(source, RecalibratorSource)
+        ]
+
+    def _greedy(self) -> list[Lines | None]:
+        """Greedy and beam answers; methods that keep the argmax share Base's."""
+        cell = self.cell
+        beams = cell.settings.grading.vanilla == "beam"
+        base = RecalibratorSource("Base")
+        kinds = ("greedy",) + ("beam",) * (beams or cell.settings.extras.beams)
+        asked = {("Base", 0): GreedyPass(base, 0, kinds)}
+        for one, source in self._sources():
+            run = one.runs[0] if cell.settings.runs.refit else 0
+            kinds = ("greedy",) * source.name.startswith("Platt") + ("beam",) * beams
+            if kinds:
+                asked.setdefault((source.name, run), GreedyPass(source, run, kinds))
+        passes, grading = tuple(asked.values()), cell.settings.grading
+        jobs = [
+            GreedyJob(block, cell.asking, passes, grading, cell.max_new_tokens)
+            for _, block in cell.cut("test")
+        ]
+        return cell.done("test", jobs, before=_needed(cell, self.passes))
+
+    def _measured(
+        self, blocks: Sequence[AnswerBlock | None], greedy: Sequence[Lines | None]
+    ) -> list[Lines | None]:
+        alphas = self._alphas(self.chosen)
+        alphas_at = {
+            count: self._alphas({"methods": methods, "by_loss": {}})
+            for count, methods in self.chosen["by_draws"].items()
+        }
+        names = (self.cell.model.name, self.cell.parts.name)
+        jobs = [
+            None if block is None or lines is None else MeasureJob(block, lines, alphas, alphas_at, *names)
+            for block, lines in zip(blocks, greedy)
+        ]
+        return self.cell.done("test", jobs)
+
+    def _files(self) -> list[str]:
+        """The files of rows, in the order in which `MeasureJob` gives their lines within a block."""
+        cell = self.cell
+        return [
+            rows_path(cell.model.name, cell.parts.name, source.name, run, count)
+            for one in self.passes
+            for run in one.runs
+            for source in one.recalibrators
+            if isinstance(source, RecalibratorSource)
+            for count in (None, *one.counts)
+        ]
+
+    def _alphas(self, chosen: Spec) -> dict[str, list[float]]:
+        """Candidate → the a of T-SC and of G-SC: as chosen with it, or else as its method chose."""
+        found: dict[str, list[float]] = {}
+        for name in sorted({source.name for _, source in self._sources()}):
+            method = name.partition(" ")[0]
+            method = "TS" if name.startswith("T of ") else "TS-grid" if method == "T" else method
+            found[name] = [_alpha(chosen, method, name, measure) for measure in ("T-SC", "G-SC")]
+        return found
+
+    def _by_entailment(self, parts: Sequence[Lines]) -> list[Lines | None]:
+        """Rows of Base with `correct_nli`; None for a block that is not there."""
+        settings = self.cell.settings
+        found = self.cell.again(parts, lambda rows: EntailmentJob(rows, settings.grading, settings.seeds[0]))
+        return [None if rows is None else list(map(dumps, rows)) for rows in found]
+
+    def _without_normal_forms(self, parts: Sequence[Lines], reference: str) -> list[Lines | None]:
+        """Rows of a candidate in run 0 with the clusters that text alone gives."""
+        settings = self.cell.settings
+        t_alpha, g_alpha = self._alphas(self.chosen)[reference]
+        found = self.cell.again(
+            parts,
+            lambda rows: TextFormsJob(
+                rows, (t_alpha, g_alpha), settings.clustering, settings.grading, settings.seeds[0]
+            ),
         )
-        for (number, block), a, b, c, d in zip(blocks, sampled, clustered, graded, greedy)
-    ]
-    measured = yield from cell.stages.rows("measure", pieces, cell.rank)
-    groups = _groups(cell, passes)
-    files: dict[str, list[list[str]]] = {path: [] for path in groups}
-    for (_, block), lines in zip(blocks, measured):
-        for place, of_file in enumerate(files.values()):
-            start = place * len(block)
-            of_file.append([] if lines is None else lines[start : start + len(block)])
-    base = rows_path(cell.model.name, cell.parts.name, "Base", 0)
-    judged: list[Lines | None] = []
-    if base in files and cell.settings.extras.entailment:
-        judged = yield from _by_entailment(cell, files[base])
-        files[base] = [lines or [] for lines in judged]
-    plain: list[Lines | None] = []
-    if cell.settings.extras.without_normal_forms:
-        reference = reference_candidate(chosen["methods"])
-        rows = files[rows_path(cell.model.name, cell.parts.name, reference, 0)]
-        plain = yield from plainly_clustered(cell, rows, _alphas(chosen, passes)[reference])
-        path = rows_path(cell.model.name, cell.parts.name, plain_candidate(reference), 0)
-        files[path] = [lines or [] for lines in plain]
-    if any(lines is None for lines in (*measured, *judged, *plain)):
-        raise Incomplete
-    return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
 
+        def line(row: Mapping[str, Any]) -> str:
+            left = {key: value for key, value in row.items() if key != "correct_nli"}
+            return dumps({**left, "candidate": _without_forms(row["candidate"])})
 
-def _groups(cell: Cell, passes: Sequence[Spec]) -> list[str]:
-    """The files of rows, in the order in which `measure` gives their lines within a block."""
-    return [
-        rows_path(cell.model.name, cell.parts.name, reference["name"], run, count)
-        for one in passes
-        for run in one["runs"]
-        for reference in one["recalibrators"]
-        for count in (None, *one["counts"])
-    ]
-
-
-def _alphas(chosen: Spec, passes: Sequence[Spec]) -> dict[str, list[float]]:
-    """Candidate → the a of T-SC and of G-SC: as chosen with it, or else as its method chose."""
-    found: dict[str, list[float]] = {}
-    names = {reference["name"] for one in passes for reference in one["recalibrators"]}
-    for name in sorted(names):
-        method = name.partition(" ")[0]
-        method = "TS" if name.startswith("T of ") else "TS-grid" if method == "T" else method
-        found[name] = [_alpha(chosen, method, name, measure) for measure in ("T-SC", "G-SC")]
-    return found
+        return [None if rows is None else list(map(line, rows)) for rows in found]
 
 
 def _alpha(chosen: Spec, method: str, name: str, measure: str) -> float:
@@ -303,42 +349,29 @@ def _alpha(chosen: Spec, method: str, name: str, measure: str) -> float:
     return DEFAULT_ALPHA if found is None else float(found)
 
 
-def _greedy(cell: Cell, passes: Sequence[Spec]) -> Plan[list[Lines | None]]:
-    """The answers without chance: Base's for all methods that leave the likeliest token, Platt's its own."""
-    beams = cell.settings.grading.vanilla == "beam"
-    asked: dict[tuple[str, int], Spec] = {
-        ("Base", 0): {"name": "Base", "run": 0, "kinds": ["greedy", "beam"]}
+def overhead_job(cell: Cell) -> BlockJob | None:
+    """Times Base and the first candidate of each fitted method that is there; None where there is none."""
+    settings = cell.settings
+    sources = {
+        method: cell.source(name)
+        for method, given in candidates_of(settings).items()
+        if method in FITTED and (name := _first_kept(cell, [one.name for one in given]))
     }
-    if not (beams or cell.settings.extras.beams):
-        asked["Base", 0]["kinds"] = ["greedy"]
-    for one in passes:
-        run = one["runs"][0] if cell.settings.runs.refit else 0
-        for reference in one["recalibrators"]:
-            kinds = ["greedy"] * reference["name"].startswith("Platt") + ["beam"] * beams
-            if kinds:
-                asked.setdefault((reference["name"], run), {**reference, "run": run, "kinds": kinds})
-    how = {
-        "recalibrators": list(asked.values()),
-        "grading": cell.settings.grading.model_dump(),
-        "longest": cell.settings.max_new_tokens(open_book=cell.parts.open_book),
-    }
-    pieces = [
-        Piece(
-            cell.frozen(questions=[row_of(q) for q in block], **how), cell.where(), cell.label("test", number)
-        )
-        for number, block in cell.cut("test")
-    ]
-    return (yield from cell.stages.rows("greedy", pieces, cell.rank, before=_needed(cell, passes)))
-
-
-def _by_entailment(cell: Cell, parts: Sequence[Lines]) -> Plan[list[Lines | None]]:
-    """Rows of Base with `correct_nli`; None for a block that is not there."""
-    found = yield from cell.again(
-        "nli",
-        parts,
-        ("id", "question", "answers", "normal_forms", "clusters", "top_cluster"),
-        seed=cell.settings.seeds[0],
-        grading=cell.settings.grading.model_dump(),
-        judge=cell.identity["equivalence"],
+    if not sources:
+        return None
+    job = OverheadJob(
+        tuple(map(essentials, cell.questions("validation")[:TIMED])),
+        cell.asking,
+        {"Base": RecalibratorSource("Base"), **sources},
+        settings.sampling.m,
+        cell.max_new_tokens,
     )
-    return [None if rows is None else list(map(dumps, rows)) for rows in found]
+    return BlockJob(job, cell.model, settings.equivalence)
+
+
+def _first_kept(cell: Cell, names: Sequence[str]) -> str | None:
+    """The first of some candidates that is fitted and kept."""
+    folders = {name: cell.fitted[name, 0]["folder"] for name in names if (name, 0) in cell.fitted}
+    return next(
+        (name for name, at in folders.items() if (cell.root / at / "calibration.json").exists()), None
+    )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from semcal.pipeline.footprint import Peak
+from semcal.pipeline.memory_usage import Peak
 
 __all__ = ["added", "fit_label", "higher"]
 

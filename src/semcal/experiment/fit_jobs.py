@@ -1,200 +1,309 @@
-"""Jobs of a grid on calibration questions: what a model is and can read, features, fits, their diagnosis."""
+"""Jobs of a grid on calibration questions: what a model can read, features, fits, and their effects."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import torch
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError
-from semcal.experiment.diagnosis import token_effects
 from semcal.experiment.environment import versions
-from semcal.experiment.question_sets import questions_of
 from semcal.experiment.selection import candidate_of
-from semcal.experiment.shelf import Shelf
-from semcal.pipeline.fitting import CalibrationSet, calibration_features, mean_loss_of
-from semcal.pipeline.processes import Tell
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.stored_fits import train_stored
+from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.datasets import Question
 from semcal.qa.prompts import plain_text
 from semcal.qa.token_classes import token_classes
-from semcal.recalibration import (
-    AnyRecalibrator,
-    Fitted,
-    TemperatureScaling,
-    TrainingCallbacks,
-    TrainingStore,
-    fingerprint,
-    fit_temperatures,
-    save_pretrained,
-    temperature_of,
-)
 
-__all__ = ["check", "diagnose", "features", "fit", "identify"]
+if TYPE_CHECKING:  # jobs are made by processes that need no torch
+    from semcal.experiment.grid_state import GridState
+    from semcal.recalibration import AnyRecalibrator, Fitted
+
+__all__ = [
+    "CalibrationSource",
+    "CheckJob",
+    "DiagnoseJob",
+    "FeaturesJob",
+    "FitJob",
+    "IdentifyJob",
+    "ModelIdentity",
+    "OverheadJob",
+]
 
 Rows = list[dict[str, Any]]
-Spec = Mapping[str, Any]
+Point = tuple[str, float | None]
+#: Of each recalibrator the fastest round counts: of so many, or of more as long as they take no more seconds.
+LEAST, MOST, SECONDS = 3, 30, 4.0
 
 
-def identify(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What everything that a model does with the questions of a data set depends on."""
+
+    revision: str
+    prompt: str  # hash of how it is asked
+    memory: str | int | None  # of a batch, as the settings have it
+
+    def key(self) -> dict[str, Any]:
+        """What it is, as it names blocks."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CalibrationSource:
+    """The calibration questions of a data set, and where their features lie (relative to the run folder)."""
+
+    asking: Asking
+    questions: str
+    features: str
+    data_hash: str
+    whole: bool  # whether the states of all tokens are kept
+
+    def key(self) -> dict[str, Any]:
+        """What the features depend on beside the model."""
+        return {"whole": self.whole, "data_hash": self.data_hash}
+
+
+@dataclass(frozen=True)
+class IdentifyJob:
     """Revisions of the models, and hashes of the prompts of all data sets."""
-    del tell
-    model, judge = shelf.model(spec), shelf.judge(spec)
-    prompts = {name: Asking(questions_of(rows)).hash(model) for name, rows in spec["few_shot"].items()}
-    return [
-        {
-            "name": model.name,
-            "revision": model.revision,
-            "equivalence": [judge.name, judge.revision],
-            "prompts": prompts,
-        }
-    ]
 
+    stage: ClassVar[str] = "identify"
+    asking: Mapping[str, Asking]
 
-def check(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """The prompt of the first test question, and every question that the model cannot be asked."""
-    del tell
-    model, asking = shelf.model(spec), Asking(questions_of(spec["few_shot"]))
-    longest = tuple(range(spec["longest"]))
-    rows: Rows = []
-    for part, given in spec["parts"].items():
-        for question in questions_of(given):
-            try:
-                prompts = asking.prompts(model, [question])
-                bad = model.invalid_prompts(prompts, [[*asking.answers(model, question), longest]])
-            except QuestionError as error:
-                bad = [error]
-            rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]
-    first = questions_of(spec["parts"]["test"][:1])
-    return [{"prompt": _written(model, asking, first[0])} if first else {"prompt": ""}, *rows]
-
-
-def _written(model: LanguageModel, asking: Asking, question: Question) -> str:
-    """A prompt with its special tokens written out; as plain text where there is no tokenizer."""
-    tokenizer = getattr(model, "tokenizer", None)
-    if tokenizer is None:
-        return plain_text(asking.chat(question))
-    (prompt,) = asking.prompts(model, [question])
-    return str(tokenizer.decode(prompt.token_ids, skip_special_tokens=False))
-
-
-def features(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Let the model read the calibration questions, into the folder for features."""
-    del tell
-    found = shelf.calibration(spec)
-    return [{"questions": len(found.labelled.questions), "tokens": len(found.features.targets)}]
-
-
-def fit(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
-    """Fit candidates of one method and keep them in the run folder; a row for each."""
-    del tell
-    found = shelf.calibration(spec)
-    model = shelf.model(spec)
-    provenance = found.labelled.provenance(
-        model,
-        asking=found.asking,
-        data=f"{spec['dataset']}, calibration-train",
-        seed=spec["seed"],
-        versions=versions(),
-    )
-    fitted = _temperatures(shelf, spec) if spec["solver"] == "exact" else _trained(shelf, spec)
-    rows: Rows = []
-    for (loss, alpha), recalibrator in fitted:
-        candidate = candidate_of(spec["method"], loss, alpha, spec["weight_decay"])
-        folder = spec["folders"][candidate.name]
-        save_pretrained(recalibrator, shelf.folder / folder, provenance=provenance)
-        rows.append(
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Identify."""
+        del progress
+        model, equivalence = state.model, state.equivalence
+        return [
             {
-                "candidate": candidate.name,
-                "run": spec["run"],
-                "folder": folder,
-                "fingerprint": fingerprint(recalibrator),
-                "temperature": temperature_of(recalibrator),
-                "at_bound": _at_bound(recalibrator),
-                "parameters": _parameters(recalibrator),
-                "train_nll": mean_loss_of(model, found.features, recalibrator),
+                "name": model.name,
+                "revision": model.revision,
+                "equivalence": [equivalence.name, equivalence.revision],
+                "prompts": {name: one.hash(model) for name, one in self.asking.items()},
             }
+        ]
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """The prompt of the first test question, and every question that the model cannot be asked."""
+
+    stage: ClassVar[str] = "check"
+    asking: Asking
+    parts: Mapping[str, Sequence[Question]]
+    hashes: Mapping[str, str]  # of the parts
+    max_new_tokens: int
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model."""
+        return {"longest": self.max_new_tokens, "hashes": self.hashes}
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Check."""
+        del progress
+        model, longest = state.model, tuple(range(self.max_new_tokens))
+        rows: Rows = []
+        for part, questions in self.parts.items():
+            for question in questions:
+                try:
+                    prompts = self.asking.prompts(model, [question])
+                    bad = model.invalid_prompts(prompts, [[*self.asking.answers(model, question), longest]])
+                except QuestionError as error:
+                    bad = [error]
+                rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]
+        first = self.parts["test"][:1]
+        return [{"prompt": self._written(model, first[0]) if first else ""}, *rows]
+
+    def _written(self, model: LanguageModel, question: Question) -> str:
+        """A prompt with its special tokens written out; as plain text where there is no tokenizer."""
+        tokenizer = getattr(model, "tokenizer", None)
+        if tokenizer is None:
+            return plain_text(self.asking.chat(question))
+        (prompt,) = self.asking.prompts(model, [question])
+        return str(tokenizer.decode(prompt.token_ids, skip_special_tokens=False))
+
+
+@dataclass(frozen=True)
+class FeaturesJob:
+    """The model reads the calibration questions, into the folder for features."""
+
+    stage: ClassVar[str] = "features"
+    source: CalibrationSource
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model."""
+        return self.source.key()
+
+    def __call__(self, state: GridState, progress: Progress) -> Rows:
+        """Read."""
+        del progress
+        found = state.calibration(self.source)
+        return [{"questions": len(found.labelled.questions), "tokens": len(found.features.targets)}]
+
+
+@dataclass(frozen=True)
+class FitJob:
+    """Candidates of one method, fitted and kept in the run folder; a row for each."""
+
+    stage: ClassVar[str] = "fit"
+    source: CalibrationSource
+    identity: ModelIdentity
+    dataset: str
+    method: str
+    solver: str
+    losses: tuple[Point, ...]
+    weight_decay: float | None
+    learning_rate: float | None
+    batch_size: int
+    warm_up: float
+    seed: int
+    run: int
+    folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
+    trainings: str  # folder for states of trainings
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model."""
+        names = ("method", "solver", "weight_decay", "learning_rate", "batch_size", "warm_up", "seed", "run")
+        return {
+            **self.source.key(),
+            **{name: getattr(self, name) for name in names},
+            "losses": [list(point) for point in self.losses],
+            "folders": self.folders,
+        }
+
+    def __call__(self, state: GridState, progress: Progress) -> Rows:
+        """Fit."""
+        from semcal.pipeline.fitting import mean_loss_of
+        from semcal.recalibration import fingerprint, save_pretrained, temperature_of
+
+        del progress
+        found, model = state.calibration(self.source), state.model
+        provenance = found.labelled.provenance(
+            model,
+            asking=self.source.asking,
+            data=f"{self.dataset}, calibration-train",
+            seed=self.seed,
+            versions=versions(),
         )
-    shutil.rmtree(shelf.folder / spec["trainings"], ignore_errors=True)
-    return rows
+        rows: Rows = []
+        for point, recalibrator in self._exact(state) if self.solver == "exact" else self._trained(state):
+            candidate = candidate_of(self.method, *point, self.weight_decay)
+            folder = self.folders[candidate.name]
+            save_pretrained(recalibrator, state.folder / folder, provenance=provenance)
+            rows.append(
+                {
+                    "candidate": candidate.name,
+                    "run": self.run,
+                    "folder": folder,
+                    "fingerprint": fingerprint(recalibrator),
+                    "temperature": temperature_of(recalibrator),
+                    "at_bound": _at_bound(recalibrator),
+                    "parameters": _parameters(recalibrator),
+                    "train_nll": mean_loss_of(model, found.features, recalibrator),
+                }
+            )
+        shutil.rmtree(state.folder / self.trainings, ignore_errors=True)
+        return rows
 
+    def _exact(self, state: GridState) -> list[tuple[Point, Fitted]]:
+        from semcal.recalibration import TemperatureScaling, fit_temperatures
 
-def _temperatures(shelf: Shelf, spec: Spec) -> list[tuple[tuple[str, float | None], Fitted]]:
-    points = [(loss, alpha) for loss, alpha in spec["losses"]]
-    found = fit_temperatures(
-        shelf.calibration(spec).features, shelf.model(spec).logits, losses=points, seed=spec["seed"]
-    )
-    return [(point, TemperatureScaling.from_fit(one)) for point, one in zip(points, found)]
+        features = state.calibration(self.source).features
+        found = fit_temperatures(features, state.model.logits, losses=list(self.losses), seed=self.seed)
+        return [(point, TemperatureScaling.from_fit(one)) for point, one in zip(self.losses, found)]
 
+    def _trained(self, state: GridState) -> Iterator[tuple[Point, Fitted]]:
+        from semcal.pipeline.stored_fits import train_stored
+        from semcal.recalibration import TrainingCallbacks, TrainingStore
 
-def _trained(shelf: Shelf, spec: Spec) -> list[tuple[tuple[str, float | None], Fitted]]:
-    found = shelf.calibration(spec)
-    keep = TrainingStore(
-        shelf.folder / spec["trainings"],
-        {"data": spec["data_hash"], "model": spec["revision"], "prompt": spec["prompt"]},
-    )
-    schedule = {key: spec[key] for key in ("weight_decay", "learning_rate", "batch_size", "warm_up", "seed")}
-    if spec["method"] == "TS":
-        schedule |= {"weight_decay": 0.0, "learning_rate": None}
-    fitted: list[tuple[tuple[str, float | None], Fitted]] = []
-    for loss, alpha in spec["losses"]:
-        training = train_stored(
-            shelf.model(spec),
-            found.features,
-            method=spec["method"],
-            loss=loss,
-            alpha=alpha,
-            table=None if spec["method"] == "Platt" else shelf.table(spec),
-            callbacks=TrainingCallbacks(store=keep),
-            **schedule,
-        )
-        fitted.append(((loss, alpha), training.recalibrator))
-    return fitted
+        identity = self.identity
+        depends = {"data": self.source.data_hash, "model": identity.revision, "prompt": identity.prompt}
+        store = TrainingStore(state.folder / self.trainings, depends)
+        is_ts = self.method == "TS"
+        for loss, alpha in self.losses:
+            training = train_stored(
+                state.model,
+                state.calibration(self.source).features,
+                method=self.method,
+                loss=loss,
+                alpha=alpha,
+                table=None if self.method == "Platt" else state.table(self.source),
+                callbacks=TrainingCallbacks(store=store),
+                weight_decay=0.0 if is_ts else self.weight_decay or 0.0,
+                learning_rate=None if is_ts else self.learning_rate,
+                batch_size=self.batch_size,
+                warm_up=self.warm_up,
+                seed=self.seed,
+            )
+            yield (loss, alpha), training.recalibrator
 
 
 def _at_bound(recalibrator: AnyRecalibrator) -> bool | None:
+    from semcal.recalibration import TemperatureScaling
+
     if isinstance(recalibrator, TemperatureScaling) and recalibrator.sgd_ is None:
         return recalibrator.certificate_.at_bound
     return None
 
 
 def _parameters(recalibrator: AnyRecalibrator) -> int:
+    import torch
+
     if isinstance(recalibrator, torch.nn.Module):
         return sum(weight.numel() for weight in recalibrator.parameters())
     return int(recalibrator.method == "TS")
 
 
-def diagnose(shelf: Shelf, spec: Spec, tell: Tell) -> Rows:
+@dataclass(frozen=True)
+class DiagnoseJob:
     """What each candidate does to the tokens of the validation answers (semcal.experiment.diagnosis)."""
-    del tell
-    model, asking = shelf.model(spec), Asking(questions_of(spec["few_shot"]))
-    held_out = CalibrationSet.of(
-        model,
-        questions_of(spec["validation"]),
-        asking=asking,
-        on_bad_question=lambda _: None,
-        fitted_to=False,
-    )
-    states = calibration_features(model, held_out, asking=asking, whole=spec["whole"])
-    every = {one["name"]: shelf.recalibrator(one) for one in spec["recalibrators"]}
-    classes = _classes(model, held_out.answers)
-    train = shelf.calibration(spec).features
-    plain = {name: mean_loss_of(model, train, every[name]) for name in spec["plain"]}
-    return [
-        {
-            "candidate": name,
-            **({"train_nll": plain[name]} if name in plain else {}),
-            "validation_nll": effects.mean_nll,
-            "top_changed": float(effects.top_changed.mean()),
-            "order_changed": float(effects.order_changed.mean()),
-            "classes": effects.by_class(classes) if classes else {},
+
+    stage: ClassVar[str] = "diagnose"
+    source: CalibrationSource
+    validation: tuple[Question, ...]
+    recalibrators: tuple[RecalibratorSource, ...]
+    unfitted: tuple[str, ...]  # those of them that no fit has scored on the calibration answers
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model."""
+        return {
+            **self.source.key(),
+            "validation": [question.row() for question in self.validation],
+            "recalibrators": [one.key() for one in self.recalibrators],
+            "plain": list(self.unfitted),
         }
-        for name, effects in token_effects(model, states, every).items()
-    ]
+
+    def __call__(self, state: GridState, progress: Progress) -> Rows:
+        """Diagnose."""
+        from semcal.experiment.diagnosis import token_effects
+        from semcal.pipeline.fitting import CalibrationSet, calibration_features, mean_loss_of
+
+        del progress
+        model, asking = state.model, self.source.asking
+        held_out = CalibrationSet.of(
+            model, self.validation, asking=asking, on_bad_question=lambda _: None, fitted_to=False
+        )
+        states = calibration_features(model, held_out, asking=asking, whole=self.source.whole)
+        every = {one.name: state.recalibrator(one) for one in self.recalibrators}
+        classes = _classes(model, held_out.answers)
+        train = state.calibration(self.source).features
+        train_nll = {name: mean_loss_of(model, train, every[name]) for name in self.unfitted}
+        return [
+            {
+                "candidate": name,
+                **({"train_nll": train_nll[name]} if name in train_nll else {}),
+                "validation_nll": effects.mean_nll,
+                "top_changed": float(effects.top_changed.mean()),
+                "order_changed": float(effects.order_changed.mean()),
+                "classes": effects.by_class(classes) if classes else {},
+            }
+            for name, effects in token_effects(model, states, every).items()
+        ]
 
 
 def _classes(model: LanguageModel, answers: Sequence[Sequence[tuple[int, ...]]]) -> list[str]:
@@ -210,3 +319,50 @@ def _classes(model: LanguageModel, answers: Sequence[Sequence[tuple[int, ...]]])
             tokenizer.convert_ids_to_tokens(answer), end_of_turn=[token in chat.stops for token in answer]
         )
     ]
+
+
+@dataclass(frozen=True)
+class OverheadJob:
+    """CPU seconds that each recalibrator takes for the likelihoods of answers that Base has drawn.
+
+    Prompt and answers are read each time, as they are when answers are drawn, so what is more than Base's
+    time is the recalibrator's own. Rows are {method, candidate, tokens, seconds}, Base's first. A time is
+    kept in no block.
+    """
+
+    stage: ClassVar[str] = "overhead"
+    questions: tuple[Question, ...]
+    asking: Asking
+    recalibrators: Mapping[str, RecalibratorSource]  # by method
+    m: int
+    max_new_tokens: int
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Measure."""
+        from semcal.recalibration import Base
+
+        del progress
+        model, prompts = state.model, self.asking.prompts(state.model, self.questions)
+        (drawn,) = model.sample(
+            prompts, recalibrators=[Base()], m=self.m, seed=0, max_new_tokens=self.max_new_tokens
+        )
+        answers = [[one.token_ids for one in of_question] for of_question in drawn]
+        every = {method: state.recalibrator(one) for method, one in self.recalibrators.items()}
+        seconds = dict.fromkeys(every, float("inf"))
+        started = time.process_time()
+        for number in range(MOST):
+            if number >= LEAST and time.process_time() - started > SECONDS:
+                break
+            for method, recalibrator in every.items():
+                begun = time.process_time()
+                model.score(prompts, answers, recalibrator=recalibrator)
+                seconds[method] = min(seconds[method], time.process_time() - begun)
+        return [
+            {
+                "method": method,
+                "candidate": self.recalibrators[method].name,
+                "tokens": sum(len(answer) for of_question in answers for answer in of_question),
+                "seconds": seconds[method],
+            }
+            for method in every
+        ]

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semcal.errors import StoreError, UsageError
-from semcal.experiment.expected import expected_blocks
+from semcal.experiment.grid_blocks import STAGES, expected_blocks
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.paths import QUESTIONS, selection_path
 from semcal.experiment.reading import FILE, read_settings
-from semcal.experiment.stages import STAGES
-from semcal.experiment.store import read_block
+from semcal.pipeline.store import read_block
 from semcal.records import clear_folder, own_files, read_object
 from semcal.registry import check_name
 

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 from semcal.errors import SemcalError
-from semcal.experiment.expected import expected_blocks
+from semcal.experiment.grid_blocks import expected_blocks
 from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
 from semcal.experiment.machines import Machine
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-from semcal.pipeline.sharing import on_disk
+from semcal.pipeline.worker_plan import on_disk
 
 __all__ = ["ASSUMED", "REFERENCES", "CellForecast", "nli_parameters", "parts_here", "shape_of"]
 
@@ -185,7 +185,9 @@ class CellForecast:
 
     def pairs(self) -> int:
         m = self.settings.sampling.m
-        twice = self.size("test") * m * self.settings.extras.without_normal_forms
+        twice = (
+            self.size("test") * m * self.settings.extras.without_normal_forms
+        )  # clustered without number and date forms as well
         return (sum(self._answers().values()) + twice) * (m - 1)
 
     def seconds(self, machine: Machine) -> Counter[str]:

@@ -8,34 +8,32 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
+from semcal.experiment.cell import Cell
 from semcal.experiment.cell_fits import prepare
-from semcal.experiment.cell_overhead import overhead_task
-from semcal.experiment.cell_rows import answer
-from semcal.experiment.cells import Cell
+from semcal.experiment.cell_rows import answer, overhead_job
 from semcal.experiment.costs import added, higher
 from semcal.experiment.environment import Clock, environment, versions
-from semcal.experiment.expected import expected_blocks
+from semcal.experiment.fit_jobs import IdentifyJob
+from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
 from semcal.experiment.grid_candidates import FITTED
-from semcal.experiment.grid_jobs import GridJob
 from semcal.experiment.grid_settings import GridSettings, Model
-from semcal.experiment.keeping import remove_features
 from semcal.experiment.paths import QUESTIONS, slug
-from semcal.experiment.question_sets import Parts, Problem, load_parts, row_of
+from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
-from semcal.experiment.stages import Shard, Stages
-from semcal.experiment.store import Store, write_if_new
-from semcal.pipeline.crews import Crew, Task, together
+from semcal.pipeline.executor import Executor
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.store import Store, write_if_new
 from semcal.recalibration import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
 
 if TYPE_CHECKING:
-    from semcal.experiment.shelf import Shelf
+    from semcal.experiment.grid_state import GridState
 
 __all__ = ["Grid", "Outcome"]
 
@@ -75,8 +73,8 @@ class Grid:
         Resolved.
     folder : Path
         The run folder; finished blocks in it are used again.
-    crew : Crew
-        Who does the work, each given a `Shelf` of this folder.
+    executor : Executor
+        Its workers hold a `GridState` of this folder.
     progress : callable
         (label, total) → a context manager that yields a function of the number of blocks done.
     shard : Shard, optional
@@ -89,7 +87,7 @@ class Grid:
 
     settings: GridSettings
     folder: Path
-    crew: Crew[Shelf]
+    executor: Executor[GridState]
     progress: ProgressFactory
     shard: Shard | None = None
     tell: Callable[[Problem], None] = lambda _: None
@@ -119,16 +117,16 @@ class Grid:
             self.tell(problem)
         self._claim_questions(sets)
         steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
-        stages = Stages(Store(self.folder), self.shard, made=self.made, say=self.say)
+        blocks = GridBlocks(Store(self.folder), self.executor, self.shard, made=self.made, say=self.say)
         total = steps * len(self.settings.models)
         with self.progress("run", total) as update:
             done = count(1)
-            stages.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
+            blocks.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
             for model in self.settings.models:
-                problems += self._carry_out(model, sets, stages)
+                problems += self._carry_out(model, sets, blocks)
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
-        return Outcome(tuple(problems), stages.missing)
+        return Outcome(tuple(problems), blocks.missing)
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
         """Refuse too few questions to fit to before a model is loaded, and warn of few."""
@@ -179,31 +177,30 @@ class Grid:
         for parts in sets:
             write_rows(
                 self.folder / self._scratch / "questions" / f"{slug(parts.name)}.jsonl",
-                map(row_of, parts.calibration_train),
+                (essentials(question).row() for question in parts.calibration_train),
             )
 
-    def _carry_out(self, model: Model, sets: Sequence[Parts], stages: Stages) -> list[Problem]:
+    def _carry_out(self, model: Model, sets: Sequence[Parts], blocks: GridBlocks) -> list[Problem]:
         """All data sets under one model: together, since what one waits for leaves time for the others.
 
         With `keep: chosen` one after another, so that the features of one alone are there at a time. Every
         temperature is fitted first, for each set is asked under those of the others; the set whose features
         are then still there is the next.
         """
-        few_shot = {parts.name: [row_of(question) for question in parts.few_shot] for parts in sets}
-        inputs = {"model": model.model_dump(), "equivalence": self.settings.equivalence, "few_shot": few_shot}
-        job = GridJob("identify", json.dumps(inputs))
-        (line,) = self.crew.result(self.crew.start(Task(job, "identify")))
-        identity: dict[str, Any] = json.loads(line)
+        identify = IdentifyJob({parts.name: Asking(tuple(map(essentials, parts.few_shot))) for parts in sets})
+        job = BlockJob(identify, model, self.settings.equivalence)
+        (line,) = self.executor.submit(job, stage="identify").result()
+        known: dict[str, Any] = json.loads(line)
         cells = [
-            Cell(self.settings, model, parts, identity, stages, self._scratch, rank)
-            for rank, parts in enumerate(sets)
+            Cell(self.settings, model, parts, known, blocks, self._scratch, priority)
+            for priority, parts in enumerate(sets)
         ]
         one_by_one = self.settings.keep == "chosen"
         groups = [[cell] for cell in cells] if one_by_one else [cells]
         for group in reversed(groups):
-            together(self.crew, [prepare(cell) for cell in group])
+            self.executor.run_together([partial(prepare, cell) for cell in group])
             if group is not groups[0]:
-                remove_features(group[0])
+                group[0].remove_features()
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
             self.tell(problem)
@@ -216,7 +213,7 @@ class Grid:
         ]
         moved = dict(zip((cell.parts.name for cell in cells), others))
         for group in groups:
-            together(self.crew, [answer(cell, moved[cell.parts.name]) for cell in group])
+            self.executor.run_together([partial(answer, cell, moved[cell.parts.name]) for cell in group])
         if self.settings.extras.timing:
             self._time_recalibrators(cells[0])
         return found
@@ -224,24 +221,24 @@ class Grid:
     def _time_recalibrators(self, cell: Cell) -> None:
         """Time the recalibrators of a model on a few questions, unless that is on record."""
         name = cell.model.name
-        task = overhead_task(cell)
-        if task is not None and name not in self._before.get("overhead", {}):
-            lines = self.crew.result(self.crew.start(task))
+        job = overhead_job(cell)
+        if job is not None and name not in self._before.get("overhead", {}):
+            lines = self.executor.submit(job, stage="overhead").result()
             self.overhead[name] = list(map(json.loads, lines))
 
     def write_costs(self) -> None:
         """Add to the environment record what this session has cost so far; may be called again."""
         before = self._before
         seconds = Counter(self.clock.seconds)
-        seconds.update(self.crew.seconds)
+        seconds.update(self.executor.seconds)
         record = {
             **environment(),
-            **added(before, seconds=seconds, peaks=self.crew.peaks, made=self.made),
+            **added(before, seconds=seconds, peaks=self.executor.peaks, made=self.made),
             "overhead": {**before.get("overhead", {}), **self.overhead},
             "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
             "sessions": before.get("sessions", 0) + 1,
-            "processes": self.crew.count,
-            "retries": before.get("retries", 0) + self.crew.retries,
-            **higher(before, self.crew.peak),
+            "processes": self.executor.n_workers,
+            "retries": before.get("retries", 0) + self.executor.retries,
+            **higher(before, self.executor.peak_memory),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")

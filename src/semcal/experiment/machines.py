@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from semcal.pipeline.sharing import cores, has_gpu
+from semcal.pipeline.worker_plan import cores, has_gpu
 
 __all__ = ["H100", "Machine", "this_machine"]
 

@@ -12,7 +12,7 @@ from semcal.errors import StoreError
 from semcal.experiment.folders import blocks_in, settings_in
 from semcal.experiment.paths import QUESTIONS
 from semcal.experiment.reading import claim_folder
-from semcal.experiment.store import read_block
+from semcal.pipeline.store import read_block
 from semcal.records import atomic_write
 
 __all__ = ["Merged", "merge"]

@@ -14,7 +14,7 @@ from semcal.qa.questions import GROUP
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
-__all__ = ["PARTS", "Parts", "Problem", "load_parts", "questions_of", "row_of", "sizes_of_built_in"]
+__all__ = ["PARTS", "Parts", "Problem", "essentials", "load_parts", "sizes_of_built_in"]
 
 PARTS = ("calibration_train", "validation", "test")
 
@@ -178,21 +178,7 @@ def _first(
     return tuple(questions[:count])
 
 
-def row_of(question: Question) -> dict[str, Any]:
-    """What jobs are told of a question."""
+def essentials(question: Question) -> Question:
+    """A question without the fields that no job reads."""
     group = question.extra.get(GROUP)
-    return replace(question, extra={} if group is None else {GROUP: group}).row()
-
-
-def questions_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Questions from what `row_of` gave."""
-    return tuple(
-        Question(
-            row["id"],
-            row["question"],
-            tuple(row.get("answers", ())),
-            row.get("context"),
-            {GROUP: row[GROUP]} if GROUP in row else {},
-        )
-        for row in rows
-    )
+    return replace(question, extra={} if group is None else {GROUP: group})

@@ -13,13 +13,13 @@ from typing import Any
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.experiment.blocks import Stage, in_blocks
+from semcal.experiment.blocks import in_blocks
 from semcal.experiment.selection import Candidate, Selection, candidate_of, select
-from semcal.experiment.store import Store
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.store import Stage, Store
 from semcal.pipeline.stored_fits import train_stored
 from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
@@ -151,7 +151,7 @@ def sample_candidates(
         return cluster_rows(rows, equivalence=equivalence, linkage=linkage)[0]
 
     return in_blocks(
-        recalibrators, questions, drawn, stage=Stage("candidates", settings, keep), progress=progress
+        recalibrators, questions, drawn, stage=Stage(keep, "candidates", settings), progress=progress
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_option
 from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
@@ -157,7 +157,7 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
 
 def ece_of(t: FrequencyTable, bins: int) -> Floats:
     """ECE of each row."""
-    index = equal_width_bin(t.value, bins).astype(np.intp)
+    index = equal_width_bin(t.value, bins)
     error: Floats = np.abs(t.sum_by_bin(index, residual(t), bins)).sum(-1) / t.n
     return error
 
@@ -174,10 +174,10 @@ def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
     return smooth_error(smoothing_of_tables(t, end_weight))
 
 
-def equal_width_bin(value: Floats, bins: int) -> Floats:
-    """Index of the bin ((b)/M, (b+1)/M] that each value belongs to."""
-    index: Floats = np.clip(np.ceil((value - ABOVE_EDGE) * bins) - 1, 0, bins - 1)
-    return index
+def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
+    """Index of the bin (b/M, (b+1)/M] that each value belongs to."""
+    index = np.clip(np.ceil((value - ABOVE_EDGE) * bins) - 1, 0, bins - 1)
+    return np.asarray(index, np.intp)
 
 
 def equal_mass_edges(n: int | Floats, bins: int) -> Floats:

@@ -43,16 +43,8 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
     ----------
     first, second : array_like of float, shape (M methods, S measures)
         Unrounded means over runs of two metrics with the same better direction (negate one if they differ).
-
-    Raises
-    ------
-    InputError
-        Shapes that differ or are not two-dimensional.
-
-    Warns
-    -----
-    UndefinedWarning
-        A value is NaN: the ranks within its measure, and so all results, are NaN.
+        Where one is NaN, so are the ranks within its measure and all results, with an UndefinedWarning;
+        shapes that differ or are not two-dimensional are an InputError.
 
     Examples
     --------
@@ -91,12 +83,8 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     Raises
     ------
     InputError
-        No measures, lengths that differ, or fewer than two questions without nulls.
-
-    Warns
-    -----
-    UndefinedWarning
-        A measure is constant; its correlations are NaN.
+        No measures, lengths that differ, or fewer than two questions without nulls. (The correlations of a
+        measure that is constant are NaN, with an UndefinedWarning.)
 
     Examples
     --------

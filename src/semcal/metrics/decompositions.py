@@ -261,7 +261,7 @@ def _if_calibrated(t: FrequencyTable, resamples: int, rng: np.random.Generator) 
 
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
     """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
-    index, starts = np.unique(equal_width_bin(t.value, bins).astype(np.intp), return_index=True)
+    index, starts = np.unique(equal_width_bin(t.value, bins), return_index=True)
     sums = np.zeros((3, len(t.count), bins))
     for total, row in zip(sums, (t.count, t.count * t.value, t.right)):
         total[:, index] = np.add.reduceat(row, starts, axis=1)

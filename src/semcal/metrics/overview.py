@@ -93,17 +93,13 @@ def summary(
     -------
     dict of str to float
         ``n`` (an int), ``accuracy, ece, ace, brier, reliability, resolution, uncertainty, mcb, dsc, unc,
-        auroc, aurac, prr, smooth_ece, mean_confidence``.
+        auroc, aurac, prr, smooth_ece, mean_confidence``. AUROC and PRR are NaN, with an UndefinedWarning,
+        when all or none are correct.
 
     Raises
     ------
     InputError
         Empty input, lengths that differ, a confidence outside [0, 1] or NaN, an outcome that is not 0 or 1.
-
-    Warns
-    -----
-    UndefinedWarning
-        All or none are correct: AUROC and PRR are NaN.
 
     Examples
     --------

@@ -27,17 +27,12 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0.5 is chance, 1 is best. NaN when all or none are correct.
+        In [0, 1]; 0.5 is chance, 1 is best. NaN, with an UndefinedWarning, when all or none are correct.
 
     Raises
     ------
     InputError
         Empty input, lengths that differ, a score that is NaN, an outcome that is not 0 or 1.
-
-    Warns
-    -----
-    UndefinedWarning
-        All or none are correct.
 
     References
     ----------

@@ -111,6 +111,11 @@ class ResampledRun:
         """Whether all questions of a tie are wrong: [U]."""
         return np.asarray(np.add.reduceat(self.correct, self.starts) == 0)
 
+    @cached_property
+    def mixed(self) -> NDArray[np.bool_]:
+        """Whether a tie holds right and wrong ones: [U]."""
+        return ~(self.all_right | self.all_wrong)
+
     def sums(
         self,
         part: NDArray[Any],
@@ -154,14 +159,13 @@ class ResampledRun:
         Pairs in which the right one is above, as a share of all. Wrong ties and the right ones above them are
         one block, as all its right ones are above all its wrong ones.
         """
-        mixed = ~(self.all_right | self.all_wrong)
         starts_wrong = self.all_wrong & ~np.append(False, self.all_wrong[:-1])
-        block = _numbered(mixed | starts_wrong | np.append(False, mixed[:-1]))
+        block = _numbered(self.mixed | starts_wrong | np.append(False, self.mixed[:-1]))
         wrong, right = (self.numbers_of(block[self.tie], right=which) for which in (False, True))
         below = wrong.copy()
         _accumulate(below)
         losses, wins = below[-1].astype(np.float64), right.sum(0, dtype=np.float64)
-        ties = np.unique(block[mixed])
+        ties = np.unique(block[self.mixed])
         below[ties] -= wrong[ties] / 2
         won = np.einsum("ub,ub->b", below, right).astype(np.float64)
         pairs = losses * wins
@@ -172,9 +176,8 @@ class ResampledRun:
     def squared_rates(self) -> Floats:
         """Mean of the squared share of right answers within ties: [B]."""
         squares = self.mean(self.all_right[self.tie].astype(np.float64), self.resamples.exact)
-        mixed = ~(self.all_right | self.all_wrong)
-        if mixed.any():
-            part, inside = np.maximum(np.cumsum(mixed) - 1, 0)[self.tie], mixed[self.tie]
+        if self.mixed.any():
+            part, inside = np.maximum(np.cumsum(self.mixed) - 1, 0)[self.tie], self.mixed[self.tie]
             count = self.sums(part, 1.0, self.resamples.counts, inside)
             right = self.sums(part, self.correct, self.resamples.counts, inside)
             squares = squares + (_ratio(right, count) * right).sum(0) / self.resamples.n
@@ -207,7 +210,7 @@ class ResampledRun:
 
 def ece(run: ResampledRun) -> Floats:
     """Sum over bins of equal width of the absolute gap."""
-    bins = equal_width_bin(run.values, run.bins).astype(np.intp)
+    bins = equal_width_bin(run.values, run.bins)
     gaps = run.sums(bins, run.correct - run.values, run.resamples.counts)
     return _absolute(gaps, run.resamples.n)
 

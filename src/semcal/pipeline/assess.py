@@ -7,9 +7,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from semcal import metrics
 from semcal.errors import InputError, shown
 from semcal.qa.questions import Ties, group_of, several, ties_of
@@ -145,14 +142,16 @@ def assess(
     found: dict[Name, dict[str, Any]] = {
         name: _measured(one, bins) if one.confidence else {"n": 0} for name, one in scores.items()
     }
-    if ci:
-        groups = {name: several(one.ties) for name, one in scores.items()}
-        for name, labels in groups.items():
-            if labels is not None:
-                found[name]["groups"] = int(labels.max()) + 1
-        for name, spread in _intervals(scores, groups, bins, seed, resamples).items():
-            found[name]["se"] = {metric: one.standard_error for metric, one in spread.items()}
-            found[name]["interval"] = {metric: [one.low, one.high] for metric, one in spread.items()}
+    for name, one in scores.items() if ci else ():
+        groups = several(one.ties)
+        if groups is not None:
+            found[name]["groups"] = int(groups.max()) + 1
+        if one.confidence:
+            intervals = metrics.bootstrap(
+                one.confidence, one.correct, groups=groups, bins=bins, resamples=resamples, seed=seed
+            )
+            found[name]["se"] = {metric: each.standard_error for metric, each in intervals.items()}
+            found[name]["interval"] = {metric: [each.low, each.high] for metric, each in intervals.items()}
     return found
 
 
@@ -166,33 +165,3 @@ def _measured(scores: Scores, bins: int) -> dict[str, Any]:
         f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy)
     }
     return result
-
-
-def _intervals(
-    scores: Mapping[Name, Scores],
-    groups: Mapping[Name, NDArray[np.intp] | None],
-    bins: int,
-    seed: int,
-    resamples: int,
-) -> dict[Name, dict[str, metrics.Interval]]:
-    """Intervals of every metric; measures defined for as many questions, in equal groups, share resamples."""
-    alike: dict[tuple[int, bytes | None], list[Name]] = {}
-    for name, one in scores.items():
-        labels = groups[name]
-        key = len(one.confidence), None if labels is None else labels.tobytes()
-        alike.setdefault(key, []).append(name)
-    found: dict[Name, dict[str, metrics.Interval]] = {}
-    for (n, _), names in alike.items():
-        if n:
-            drawn = metrics.joint_bootstrap(
-                {name: (scores[name].confidence, scores[name].correct) for name in names},
-                groups=groups[names[0]],
-                bins=bins,
-                resamples=resamples,
-                seed=seed,
-            )
-            found |= {
-                name: {metric: drawn.interval(name, metric) for metric in drawn.estimates[name]}
-                for name in names
-            }
-    return found

@@ -9,9 +9,9 @@ from typing import Any
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
-from semcal.pipeline.models import Models
-from semcal.pipeline.processes import Tell
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samples_of
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 
 __all__ = ["ClusterJob", "Clustered", "check_clusterable", "cluster_rows"]
@@ -90,18 +90,18 @@ class ClusterJob:
     linkage: str = "components"
     merge_refusals: bool = False
 
-    def __call__(self, models: Models, tell: Tell) -> Clustered:
+    def __call__(self, state: WorkerState, progress: Progress) -> Clustered:
         """Cluster."""
-        known = _hits(models.judge)
+        known = _hits(state.equivalence)
         rows, calls = cluster_rows(
             self.rows,
-            equivalence=models.judge,
+            equivalence=state.equivalence,
             linkage=self.linkage,
             merge_refusals=self.merge_refusals,
-            progress=tell,
+            progress=progress,
         )
-        return Clustered(rows, calls, _hits(models.judge) - known)
+        return Clustered(rows, calls, _hits(state.equivalence) - known)
 
 
-def _hits(judge: Equivalence) -> int:
-    return judge.hits if isinstance(judge, CachedEquivalence) else 0
+def _hits(equivalence: Equivalence) -> int:
+    return equivalence.hits if isinstance(equivalence, CachedEquivalence) else 0

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from semcal.engine.drawing import Truncation
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import Asking
+from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.datasets import Question
 from semcal.qa.first_answer import FirstAnswer, first_answer
-from semcal.recalibration import AnyRecalibrator
+
+if TYPE_CHECKING:
+    from semcal.engine.drawing import Truncation
+    from semcal.recalibration import AnyRecalibrator
 
 __all__ = [
     "Draw",
+    "SampleJob",
+    "SamplePass",
     "Sampled",
     "check_question",
     "default_max_new_tokens",
@@ -322,3 +328,114 @@ def sample_mixed_at(
         for by_id, of_recalibrator in zip(found, sampled):
             by_id.update((question.id, one) for question, one in zip(alike, of_recalibrator))
     return [[by_id[question.id] for question in questions] for by_id in found]
+
+
+@dataclass(frozen=True)
+class SamplePass:
+    """Draws that share a pass of the model: `m` of each question in each run under each recalibrator."""
+
+    recalibrators: tuple[RecalibratorSource | AnyRecalibrator, ...]
+    seeds: tuple[int, ...]  # one a run
+    m: int
+    runs: tuple[int, ...] = (0,)
+    counts: tuple[int, ...] = ()  # numbers of draws that the m are also cut to
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """Answers to some questions: what `semcal sample` and the grid have workers do.
+
+    Rows come by pass, run, recalibrator and question. By default they hold what later stages read. `full`
+    rows are those of `semcal sample`; questions with and without passages are then sampled apart, each with
+    its own default limit, and without truncation.
+    """
+
+    stage: ClassVar[str] = "sample"
+    questions: tuple[Question, ...]
+    asking: Asking
+    passes: tuple[SamplePass, ...]
+    max_new_tokens: int | None
+    truncation: tuple[int, float] | None = None  # top-k and top-p
+    scored_in: str = "whole prompt"
+    full: bool = False
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model, as it names their block."""
+        return {
+            "questions": [question.row() for question in self.questions],
+            "passes": [
+                {
+                    **{name: list(getattr(one, name)) for name in ("runs", "seeds", "counts")},
+                    "recalibrators": [source.key() for source in _sources(one)],
+                    "m": one.m,
+                }
+                for one in self.passes
+            ],
+            "longest": self.max_new_tokens,
+            "truncation": dict(zip(("top_k", "top_p"), self.truncation)) if self.truncation else None,
+            "scored_in": self.scored_in,
+        }
+
+    def __call__(self, state: WorkerState, progress: Progress) -> list[dict[str, Any]]:
+        """Sample."""
+        if self.full:
+            return [
+                {**question.row(), **one.fields()}
+                for given in self.passes
+                for run in self._mixed(state, given, progress)
+                for of_recalibrator in run
+                for question, one in zip(self.questions, of_recalibrator)
+            ]
+        return [row for given in self.passes for row in self._rows(state, given, progress)]
+
+    def _mixed(self, state: WorkerState, given: SamplePass, progress: Progress) -> list[list[list[Sampled]]]:
+        return [
+            sample_mixed_at(
+                state.model,
+                self.questions,
+                recalibrators=list(map(state.recalibrator, given.recalibrators)),
+                asking=self.asking,
+                m=given.m,
+                seed=seed,
+                max_new_tokens=self.max_new_tokens,
+                progress=progress,
+            )
+            for seed in given.seeds
+        ]
+
+    def _rows(self, state: WorkerState, given: SamplePass, progress: Progress) -> Iterator[dict[str, Any]]:
+        from semcal.engine.drawing import Truncation
+
+        assert self.max_new_tokens is not None
+        recalibrators = list(map(state.recalibrator, given.recalibrators))
+        runs = sample_runs(
+            state.model,
+            self.questions,
+            recalibrators=recalibrators,
+            seeds=given.seeds,
+            asking=self.asking,
+            m=given.m,
+            max_new_tokens=self.max_new_tokens,
+            truncation=Truncation(*self.truncation) if self.truncation else None,
+            progress=progress,
+        )
+        for run, sampled in zip(given.runs, runs):
+            if self.scored_in == "prompt without passage":
+                sampled = scored_without_passages(
+                    state.model, self.questions, sampled, recalibrators=recalibrators, asking=self.asking
+                )
+            for source, of_recalibrator in zip(_sources(given), sampled):
+                for question, found in zip(self.questions, of_recalibrator):
+                    yield {
+                        "id": question.id,
+                        "candidate": source.name,
+                        "run": run,
+                        **({"counts": list(given.counts)} if given.counts else {}),
+                        "samples": [draw.text for draw in found.draws],
+                        "log_likelihoods": [draw.log_likelihood for draw in found.draws],
+                        "likelihood": [draw.likelihood for draw in found.draws],
+                    }
+
+
+def _sources(given: SamplePass) -> list[RecalibratorSource]:
+    return [source for source in given.recalibrators if isinstance(source, RecalibratorSource)]

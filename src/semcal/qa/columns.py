@@ -130,7 +130,7 @@ def peek(
     found = {**columns, **find_columns(keys, known, given)} if good else dict(columns)
     for ours, theirs in found.items():
         if notify and theirs != ours and ours in keys:
-            notify(f"columns: {theirs!r} takes the place of {ours!r}, which is left out")
+            notify(f"columns: {theirs!r} replaces {ours!r}, which is ignored")
     understood = [f"{theirs!r} as {ours}" for ours, theirs in found.items() if ours not in columns]
     if understood and notify:
         notify(f"columns: {', '.join(understood)}")
@@ -150,8 +150,8 @@ def _without_late(
                 ours = missing.get(key.strip().lower(), key)
                 if key not in keys and key != ours:
                     yield row.error(
-                        f"its column {shown(key)} is in none of the first {FIRST} rows, which settle what "
-                        f"columns are called: call it {ours!r}, or say --columns {ours}={key[:40]}"
+                        f"its column {shown(key)} is in none of the first {FIRST} rows, which determine "
+                        f"the columns: call it {ours!r}, or give --columns {ours}={key[:40]}"
                     )
                     break
             else:

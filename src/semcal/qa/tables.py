@@ -119,7 +119,7 @@ def _bad(first: int, reason: str, last: int) -> RowError:
     """The error of a record, with the lines that an open quote has taken into it."""
     if last > first:
         lines = f"line {last}" if last == first + 1 else f"lines {first + 1} to {last}"
-        reason = f"a quote that opens in line {first} and is not closed there swallowed {lines}; {reason}"
+        reason = f"a quote opened in line {first} and not closed there includes {lines}; {reason}"
     return RowError(first, reason, last=last)
 
 

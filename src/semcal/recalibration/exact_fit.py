@@ -67,37 +67,20 @@ class LossCurve:
 class TemperatureFit:
     """An exact temperature with its certificate, standard error and resampled values.
 
-    Attributes
-    ----------
-    loss : str
-        "NLL" or "SS".
-    alpha : float or None
-        The α of selective smoothing.
-    certificate : Certificate
-        Temperature, loss, gradient and curvature from exact sums, and whether a bound was hit.
-    log_temperature_step : float
-        How far a further Newton step would move log T: the remaining error.
-    standard_error : float
-        Of T: the sandwich, clustered by question (or group) and each cluster's slope taken with the curvature
-        of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
-    resampled : tuple of float
-        T of calibration sets with questions drawn with replacement.
-    curve : LossCurve
-        The loss at many temperatures.
-    n_tokens, n_questions, n_clusters : int
-        Size of the calibration set; clusters are the groups of questions, or the questions.
+    The standard error of T is the sandwich, clustered by question (or group) and each cluster's slope taken
+    with the curvature of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
     """
 
-    loss: str
-    alpha: float | None
-    certificate: Certificate
-    log_temperature_step: float
+    loss: str  # "NLL" or "SS"
+    alpha: float | None  # of selective smoothing
+    certificate: Certificate  # from exact sums
+    log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
     standard_error: float
-    resampled: tuple[float, ...] = field(repr=False)
+    resampled: tuple[float, ...] = field(repr=False)  # T of calibration sets with questions drawn again
     curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int
-    n_clusters: int
+    n_clusters: int  # groups of questions, or questions
 
     @property
     def temperature(self) -> float:

@@ -114,7 +114,7 @@ class LogPartitionTable:
         Raises
         ------
         InputError
-            If the loss of a token is infinite at every T, for a logit that it needs is −inf.
+            If the loss of a token is infinite at every T, because a logit that it needs is −inf.
         """
         weight, centre = weight_and_centre(
             self.hit, self.target, self.mean[self.position], loss=loss, alpha=alpha
@@ -122,8 +122,8 @@ class LogPartitionTable:
         infinite = (centre == -torch.inf).nonzero()
         if len(infinite):
             raise InputError(
-                f"the {loss} of token {int(infinite[0])} is infinite at every T, for a logit that it needs "
-                "is -inf; leave the answer out"
+                f"the {loss} of token {int(infinite[0])} is infinite at every T, because a logit that it "
+                "needs is -inf; leave the answer out"
             )
         return weight, centre
 

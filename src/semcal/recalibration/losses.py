@@ -222,8 +222,8 @@ def _check_finite(values: Tensor, loss: str) -> None:
     odd = ~values.flatten().isfinite()
     if odd.any():
         raise InputError(
-            f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, for a logit that it needs "
-            "is -inf, or is no number; leave the token out"
+            f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit that it "
+            "needs is -inf or NaN; leave the token out"
         )
 
 

@@ -18,37 +18,18 @@ _ADVICE = "fit it again here, or use --force to apply it all the same"
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a recalibrator was fitted on; it is valid there and nowhere else.
+    """What a recalibrator was fitted on; it is valid there and nowhere else."""
 
-    Attributes
-    ----------
-    model, revision : str
-        Name of the language model and the revision of its weights.
-    prompt : mapping
-        The system message and the few-shot examples; sampling must use the same.
-    prompt_hash : str
-        Hash of the token ids before every question.
-    data, data_hash : str
-        Source of the labelled questions, and the hash of questions and answers.
-    n_questions : int
-        How many questions were used.
-    seed : int
-        Random seed of the fit (the exact solver uses none).
-    versions : mapping of str to str
-        Package versions.
-    validation : mapping
-        The validation scores by which it was chosen; empty if there was no choice.
-    """
-
-    model: str
-    revision: str
-    prompt: Mapping[str, Any]
-    prompt_hash: str
-    data: str
-    data_hash: str
+    model: str  # name of the language model
+    revision: str  # of its weights
+    prompt: Mapping[str, Any]  # system message and few-shot examples; sampling must use the same
+    prompt_hash: str  # of the token ids before every question
+    data: str  # source of the labelled questions
+    data_hash: str  # of questions and answers
     n_questions: int
-    seed: int = 0
-    versions: Mapping[str, str | None] = field(default_factory=dict)
+    seed: int = 0  # random seed of the fit (the exact solver uses none)
+    versions: Mapping[str, str | None] = field(default_factory=dict)  # of packages
+    #: The validation scores by which it was chosen; empty if there was no choice.
     validation: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, *, model: str, revision: str, prompt_hash: str | None = None) -> None:
@@ -78,7 +59,7 @@ def check_enough(questions: int, *, of: str = "to fit to") -> None:
         raise FitError(
             f"there {'is' if questions == 1 else 'are'} {questions or 'no'} labelled "
             f"question{'' if questions == 1 else 's'} {of}, and at least {FEWEST} are needed: label more "
-            f"(from {FEW} on a fit is worth something, with a few hundred it is reliable)"
+            f"({FEW} give a usable fit, a few hundred a reliable one)"
         )
 
 
@@ -86,8 +67,8 @@ def warn_if_few(questions: int, *, of: str = "to fit to", stacklevel: int = 3) -
     """Warn below 50 labelled questions."""
     if questions < FEW:
         warnings.warn(
-            f"there are only {questions} labelled questions {of}: another {questions} may give quite another "
-            f"result; label {FEW} or more, better a few hundred",
+            f"there are only {questions} labelled questions {of}: {questions} others may give a very "
+            f"different result; label {FEW} or more, better a few hundred",
             SemcalWarning,
             stacklevel=stacklevel,
         )

@@ -20,36 +20,17 @@ LOSSES_KEPT = 200
 
 @dataclass(frozen=True)
 class Schedule:
-    """Settings of a training by gradient steps.
+    """Settings of a training by gradient steps."""
 
-    Attributes
-    ----------
-    learning_rate : float
-        Highest learning rate, reached at the end of the warm-up.
-    weight_decay : float
-        Of AdamW, decoupled.
-    max_norm : float or None
-        Gradients are clipped to this norm; None leaves them as they are.
-    epochs : int
-        Passes over the calibration set.
-    batch_size : int
-        Questions per step. The paper does not state it.
-    warm_up : float
-        Share of the first epoch in which the learning rate rises linearly.
-    references : {"drawn", "all"}
-        One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
-    seed : int
-        Random seed of the order of questions, the drawn references and the initial weights of ATS.
-    """
-
-    learning_rate: float
-    weight_decay: float = 0.0
-    max_norm: float | None = None
-    epochs: int = 2
-    batch_size: int = 4
-    warm_up: float = 0.1
+    learning_rate: float  # highest learning rate, reached at the end of the warm-up
+    weight_decay: float = 0.0  # of AdamW, decoupled
+    max_norm: float | None = None  # gradients are clipped to this norm; None leaves them as they are
+    epochs: int = 2  # passes over the calibration set
+    batch_size: int = 4  # questions per step; the paper does not state it
+    warm_up: float = 0.1  # share of the first epoch in which the learning rate rises linearly
+    #: One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
     references: Literal["drawn", "all"] = "drawn"
-    seed: int = 0
+    seed: int = 0  # of the order of questions, the drawn references and the initial weights of ATS
 
     def __post_init__(self) -> None:
         check_name(self.references, REFERENCES, what="choice of references")
@@ -114,27 +95,13 @@ def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[floa
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """The record of a training, which is saved with the recalibrator.
-
-    Attributes
-    ----------
-    schedule : Schedule
-        The settings.
-    steps : int
-        How many steps there were.
-    drift_bound : float
-        Sum of the learning rates: about how far AdamW can have moved a parameter.
-    losses : tuple of float
-        Mean losses (nats per token) of equal shares of the steps, at most 200.
-    exact_temperature : float or None
-        TS: the optimum of the same loss with all references weighted equally.
-    """
+    """The record of a training, which is saved with the recalibrator."""
 
     schedule: Schedule
     steps: int
-    drift_bound: float
-    losses: tuple[float, ...] = field(repr=False)
-    exact_temperature: float | None = None
+    drift_bound: float  # sum of the learning rates: about how far AdamW can have moved a parameter
+    losses: tuple[float, ...] = field(repr=False)  # mean nats per token of equal shares of steps
+    exact_temperature: float | None = None  # TS: optimum of the same loss over all references
 
     @classmethod
     def from_losses(

@@ -95,7 +95,7 @@ def fault(data: Any) -> str | None:
     >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
     "'log_likelihoods' holds NaN, which is no value of JSON: write null for a number that is not known"
     >>> fault(parse('{"id": 1, "id": 2}')[0])
-    "the key 'id' stands twice in one object: rename or remove one"
+    "the key 'id' occurs twice in one object: rename or remove one"
     """
     level: list[Keyed] = [(None, data)]
     for _ in range(DEEPEST + 1):
@@ -111,7 +111,7 @@ def fault(data: Any) -> str | None:
 
 def _fault_of_one(where: str, value: Any) -> str | None:
     if isinstance(value, _Doubled):
-        return f"the key {shown(value.key)} stands twice in one object: rename or remove one"
+        return f"the key {shown(value.key)} occurs twice in one object: rename or remove one"
     if isinstance(value, _TooLong):
         return f"{where} holds a whole number of {len(value)} digits: write it as a text, in quotes"
     if isinstance(value, float) and math.isnan(value):

@@ -12,7 +12,7 @@ from typing import Any
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.pipeline.crews import Alone, Crew
+from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, read_object, writing
 from semcal.report.explorer import Explorer, begin_explorer
 from semcal.report.further_tables import ablation_tables
@@ -42,19 +42,19 @@ BESIDE = ("remedies", "remedies-scores")
 
 
 def remake(
-    folder: Path, out: Path | None = None, crew: Crew[Any] | None = None, *, figures: bool = False
+    folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
     """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
-    crew = crew or Alone(None)
-    packing = begin_explorer(read_finished(Path(folder)), crew)
-    analyse(folder, out, crew)
-    return build(folder, out, crew, packing, figures=figures)
+    executor = executor or SerialExecutor(None)
+    packing = begin_explorer(read_finished(Path(folder)), executor)
+    analyse(folder, out, executor)
+    return build(folder, out, executor, packing, figures=figures)
 
 
 def build(
     folder: Path,
     out: Path | None = None,
-    crew: Crew[Any] | None = None,
+    executor: Executor[Any] | None = None,
     packing: Callable[[], Explorer] | None = None,
     *,
     figures: bool = False,
@@ -69,7 +69,7 @@ def build(
         A run folder.
     out : Path, optional
         Where results.json lies and everything is written; the run folder by default.
-    crew : Crew, optional
+    executor : Executor, optional
         Who draws the figures and packs the questions; this process by default. The files are the same.
     packing : callable, optional
         Gives the packed questions, where that has begun (`semcal.report.explorer.begin_explorer`).
@@ -86,18 +86,18 @@ def build(
     InputError, StoreError
         As `read_finished`; also if results.json is missing, damaged or of another schema.
     """
-    target, crew = Path(folder) if out is None else Path(out), crew or Alone(None)
+    target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
     run, results = read_finished(Path(folder)), read_results(target)
     planned = list(enumerate(planned_figures(run, results)))
     in_files = figures or (run.settings.get("extras") or {}).get("figure_files", True)
-    drawing = crew.begin(
+    drawing = executor.map(
         partial(_drawn, folder=target / "figures" if in_files else None), planned, stage="report"
     )
     written = write_tables(run, results, target / "tables")
     with writing(target / "results.md") as handle:
         handle.write(results_markdown(run, results))
-    explorer = (packing or begin_explorer(run, crew))()
-    drawn = [one for one in drawing() if one is not None]
+    explorer = (packing or begin_explorer(run, executor))()
+    drawn = [one for one in drawing if one is not None]
     page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
     renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
     return page

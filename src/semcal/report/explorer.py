@@ -22,7 +22,7 @@ from typing import Any
 
 from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun
-from semcal.pipeline.crews import Alone, Crew
+from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import parse_float
 
 __all__ = ["SMALL", "Explorer", "begin_explorer", "explorer_blocks", "script_json"]
@@ -62,26 +62,32 @@ class Explorer:
 
 def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
     """Pack the questions of a run: of all its runs up to so many characters, else of run 0."""
-    return begin_explorer(run, Alone(None), small=small)()
+    return begin_explorer(run, SerialExecutor(None), small=small)()
 
 
-def begin_explorer(run: FinishedRun, crew: Crew[Any], *, small: int = SMALL) -> Callable[[], Explorer]:
-    """Begin what `explorer_blocks` does, to be done by those of the crew who have nothing else to do.
+def begin_explorer(
+    run: FinishedRun, executor: Executor[Any], *, small: int = SMALL
+) -> Callable[[], Explorer]:
+    """Begin what `explorer_blocks` does, by workers that have nothing else to do.
 
     What is returned waits for it.
     """
     asked = {dataset: _asked(run, dataset) for dataset in run.datasets}
-    first = _run_blocks(run, 0, asked, crew)
-    return partial(_explorer, run, crew, small, asked, first)
+    first = _run_blocks(run, 0, asked, executor)
+    return partial(_explorer, run, executor, small, asked, first)
 
 
 def _explorer(
-    run: FinishedRun, crew: Crew[Any], small: int, asked: Mapping[str, Mapping[str, Row]], first: Begun
+    run: FinishedRun,
+    executor: Executor[Any],
+    small: int,
+    asked: Mapping[str, Mapping[str, Row]],
+    first: Begun,
 ) -> Explorer:
     found = first()
     every = run.runs * sum(len(block) for block, _ in found.values()) <= small
     for number in range(1, run.runs if every else 1):
-        found |= _run_blocks(run, number, asked, crew)()
+        found |= _run_blocks(run, number, asked, executor)()
     questions = {
         f"questions-{d}": packed([_question(row) for row in asked[name].values()])
         for d, name in enumerate(run.datasets)
@@ -152,7 +158,7 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 
 
 def _run_blocks(
-    run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], crew: Crew[Any]
+    run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], executor: Executor[Any]
 ) -> Begun:
     """Begin the blocks of one run of the grid, each with the rules that decided there."""
     places = [(m, d) for m in range(len(run.models)) for d in range(len(run.datasets))]
@@ -160,8 +166,8 @@ def _run_blocks(
         (replace(run, part=pair), number, {key: str(row["question"]) for key, row in asked[pair[1]].items()})
         for pair in run.pairs
     ]
-    packing = crew.begin(_packed_block, wanted, stage="report", rank=1)
-    return lambda: {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, packing())}
+    packing = executor.map(_packed_block, wanted, stage="report", priority=1)
+    return lambda: {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, packing)}
 
 
 def _packed_block(wanted: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:

@@ -14,7 +14,7 @@ import typer
 
 from semcal.cli.commands.sample import RecalibratorOption, TemperatureOption
 from semcal.cli.console import nli_calls, say
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.loading import ATLAS, open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     CacheOption,
@@ -47,7 +47,7 @@ from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
     from semcal.pipeline import Answer, Asking
-    from semcal.pipeline.models import Models
+    from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["command"]
@@ -104,7 +104,7 @@ def command(
         raise UsageError("--columns is for a file of questions; leave it out")
     read = iter([single]) if single else open_questions(question, columns, label="ask")
     questions, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
+    plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     load = partial(
         open_models,
         model,
@@ -123,8 +123,8 @@ def command(
         return asked.records
 
     render = dumps if json or out is not None or not sys.stdout.isatty() else _page
-    with crew_for(shared, load) as (crew, held):
-        models = held()
+    with open_executor(plan, load) as (executor, state):
+        models = state()
         method, asking = open_recalibrator(
             models.model,
             name=recalibrator,
@@ -132,7 +132,7 @@ def command(
             few_shot=open_few_shot(few_shot),
             force=force,
         )
-        if models.judge.name == "exact":
+        if models.equivalence.name == "exact":
             say("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
         options: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
         options |= {"linkage": linkage, "measure": measure, "few_shot": asking.few_shot}
@@ -140,12 +140,12 @@ def command(
         job_of = partial(
             _job, methods=_methods(method, compare=compare), options=options, below=abstain_below
         )
-        work = SharedRows(crew, job_of, stage="ask", then=counted, inputs=Question.row)
+        work = RowBlocks(executor, job_of, stage="ask", then=counted, inputs=Question.row)
         if single is None:
             fitting = checked(questions, _checker(models, method, asking, m, max_new_tokens))
             code = run_rows(fitting, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
-            if models.judge.name != "exact":
-                say(f"ask: {nli_calls(models.judge.name, **spent)}")
+            if models.equivalence.name != "exact":
+                say(f"ask: {nli_calls(models.equivalence.name, **spent)}")
             return code
         with writing(out) as handle:
             handle.writelines(render(record) + "\n" for record in work([single]))
@@ -187,15 +187,15 @@ def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator
     return (*usual, method)
 
 
-def _check(models: Models, options: Mapping[str, Any]) -> None:
+def _check(models: WorkerState, options: Mapping[str, Any]) -> None:
     """Refuse options that make no sense before anything is asked."""
     from semcal.pipeline import SemanticUQ
 
-    SemanticUQ(models.model, equivalence=models.judge, **options)
+    SemanticUQ(models.model, equivalence=models.equivalence, **options)
 
 
 def _checker(
-    models: Models, method: AnyRecalibrator, asking: Asking, m: int, max_new_tokens: int | None
+    models: WorkerState, method: AnyRecalibrator, asking: Asking, m: int, max_new_tokens: int | None
 ) -> Callable[[Question], None]:
     """What refuses a question that cannot be asked under `method`, and then under no single temperature."""
     from semcal.pipeline.sample import check_question
@@ -226,12 +226,12 @@ class AskJob:
     options: Mapping[str, Any]
     below: float | None
 
-    def __call__(self, models: Models, tell: Callable[[int], None]) -> Asked:
+    def __call__(self, models: WorkerState, tell: Callable[[int], None]) -> Asked:
         """Ask."""
         from semcal.pipeline import SemanticUQ
 
         askers = [
-            SemanticUQ(models.model, recalibrator=method, equivalence=models.judge, **self.options)
+            SemanticUQ(models.model, recalibrator=method, equivalence=models.equivalence, **self.options)
             for method in self.methods
         ]
         answered = [asker.ask_many(self.questions, progress=tell) for asker in askers]

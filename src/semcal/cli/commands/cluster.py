@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from semcal.cli.console import nli_calls, say
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.loading import open_models
 from semcal.cli.options import (
     CacheOption,
@@ -62,7 +62,7 @@ def command(
 
     read = open_rows(file, columns, check_clusterable, fields=FIELDS, label="cluster")
     rows, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
+    plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
     asked = {"calls": 0, "pairs": 0, "known": 0}
 
     def counted(found: Clustered) -> list[dict[str, Any]]:
@@ -75,11 +75,11 @@ def command(
         return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
 
     load = partial(open_models, None, equivalence, device=device, cache=cache)
-    with crew_for(shared, load) as (crew, held):
-        work = SharedRows(crew, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
+    with open_executor(plan, load) as (executor, state):
+        work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
-        judge = held().judge.name
-    if judge != "exact":
+        name = state().equivalence.name
+    if name != "exact":
         kept = f", {asked['known']} of them known from {cache}" if cache else ""
-        say(f"cluster: {nli_calls(judge, asked['calls'], asked['pairs'])}{kept}")
+        say(f"cluster: {nli_calls(name, asked['calls'], asked['pairs'])}{kept}")
     return code

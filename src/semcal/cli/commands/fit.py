@@ -14,6 +14,7 @@ from semcal.cli.choosing import keep_apart
 from semcal.cli.claims import Claim, refuse_existing, unfinished
 from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain
+from semcal.cli.executors import open_unfinished
 from semcal.cli.fitting import Wanted, Work, check_options, forget_others
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
 from semcal.cli.options import (
@@ -38,8 +39,8 @@ from semcal.cli.options import (
     out_path,
 )
 from semcal.cli.reading import open_labelled
-from semcal.cli.resuming import SETTINGS, Resumable
 from semcal.errors import StoreError
+from semcal.pipeline.store import SETTINGS
 from semcal.records import dumps, read_object
 
 __all__ = ["claim", "command"]
@@ -161,7 +162,7 @@ def command(
         if dry_run:
             _plan(work, wanted, sampling)
             return bad.exit_code()
-        kept = Resumable(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
+        kept = open_unfinished(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
         if wanted.samples:
             judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
             result = work.sampled(wanted, judge, sampling, kept, plot)

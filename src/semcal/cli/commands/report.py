@@ -45,7 +45,7 @@ def command(
     verbose: VerboseOption = False,
 ) -> int:
     """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
-    from semcal.cli.crews import reporters
+    from semcal.cli.executors import report_executor
     from semcal.experiment.finished import is_grid_run
 
     if not is_grid_run(run):
@@ -53,10 +53,10 @@ def command(
             f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
             f"--out {run}`"
         )
-    with reporters(run) as crew:
+    with report_executor(run) as executor:
         from semcal.report.build import remake
 
-        page = remake(run, out, crew, figures=figures)
+        page = remake(run, out, executor, figures=figures)
     paths = [(out or run) / "results.json", page]
     typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0

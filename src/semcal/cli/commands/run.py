@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from semcal.cli.claims import Claim
 from semcal.cli.complaints import Complaints
 from semcal.cli.console import complain, detail, progress, say
-from semcal.cli.crews import chosen, crew_for, tell_peak
+from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.loading import weights_of
 from semcal.cli.options import (
     DeviceOption,
@@ -36,11 +36,11 @@ from semcal.records import dumps
 
 if TYPE_CHECKING:
     from semcal.experiment.grid import Grid, Outcome
+    from semcal.experiment.grid_blocks import Shard
     from semcal.experiment.grid_settings import GridSettings
+    from semcal.experiment.grid_state import GridState
     from semcal.experiment.question_sets import Problem
-    from semcal.experiment.shelf import Shelf
-    from semcal.experiment.stages import Shard
-    from semcal.pipeline.crews import Crew
+    from semcal.pipeline.executor import Executor
 
 __all__ = ["CLASS", "carry_out", "claim", "command"]
 
@@ -172,7 +172,7 @@ def _forget(folder: Path) -> None:
 def _shard(text: str | None) -> Shard | None:
     if text is None:
         return None
-    from semcal.experiment.stages import Shard
+    from semcal.experiment.grid_blocks import Shard
 
     number, _, of = text.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
@@ -181,24 +181,26 @@ def _shard(text: str | None) -> Shard | None:
 
 
 @contextmanager
-def _crew(
+def _executor(
     settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
-) -> Iterator[tuple[Crew[Shelf], Shelf | None]]:
-    """Who does the work: this process, several, or a Ray cluster; and what this process holds.
+) -> Iterator[tuple[Executor[GridState], GridState | None]]:
+    """This process, worker processes, or a Ray cluster; and what this process holds.
 
     A process that only hands out work loads no model, and not even torch.
     """
     if ray is not None:
-        from semcal.experiment.ray_crew import RayCrew
+        from semcal.experiment.ray_executor import RayExecutor
 
-        with RayCrew(ray, folder, dict(how), count=workers) as cluster:
-            detail(f"run: up to {cluster.count} tasks at a time on Ray ({ray})")
+        with RayExecutor(
+            ray, partial(_open, folder.resolve(), **how), n_workers=workers, device=how["device"]
+        ) as cluster:
+            detail(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
             yield cluster, None
-            tell_peak(cluster)
+            show_peak(cluster)
         return
     sizes = {model.path: weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
-    shared = chosen(
+    plan = choose_workers(
         workers,
         "run",
         device=how["device"],
@@ -207,15 +209,19 @@ def _crew(
         equivalence=settings.equivalence,
         at_once=True,
     )
-    with crew_for(shared, partial(_open, folder, **how), at_once=True) as (crew, held):
-        yield crew, held() if shared.processes == 1 else None
+    devices = (how["device"], how["nli_device"])
+    with open_executor(plan, partial(_open, folder, **how), at_once=True, devices=devices) as (
+        executor,
+        state,
+    ):
+        yield executor, state() if plan.n_workers == 1 else None
 
 
-def _open(folder: Path, **how: Any) -> Shelf:
+def _open(folder: Path, **how: Any) -> GridState:
     """What a process that works holds."""
-    from semcal.experiment.shelf import open_shelf
+    from semcal.experiment.grid_state import open_grid_state
 
-    return open_shelf(folder, **how)
+    return open_grid_state(folder, **how)
 
 
 def carry_out(
@@ -242,51 +248,49 @@ def carry_out(
         complaints.tell()  # the data are read, and work begins
         return progress(label, total)
 
-    with _crew(settings, folder, workers, ray, how) as (crew, shelf):
+    with _executor(settings, folder, workers, ray, how) as (executor, state):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, crew, shown, share, tell, clock, say)
+        grid = Grid(settings, folder, executor, shown, share, tell, clock, say)
         try:
             outcome = grid.run()
             if outcome.complete:
-                _rest(crew, shelf)
+                _release(executor, state)
                 _record(grid)  # the report shows it
                 with clock.stage("report"):
-                    _report(folder, crew)
+                    _report(folder, executor)
         finally:
             complaints.close()
             if (folder / "settings.yaml").exists():
                 _record(grid)
-    clock.add(crew.seconds)
+    clock.add(executor.seconds)
     for line in clock.table():
         detail(line)
     return outcome
 
 
-def _rest(crew: Crew[Shelf], shelf: Shelf | None) -> None:
+def _release(executor: Executor[GridState], state: GridState | None) -> None:
     """Let go of the models: a report needs none."""
-    from semcal.pipeline.footprint import give_back
+    from semcal.pipeline.memory_usage import trim_memory
 
-    crew.rest()
-    if shelf is not None:
-        shelf.clear()
-    give_back()
+    executor.release()
+    if state is not None:
+        state.clear()
+    trim_memory()
 
 
 def _record(grid: Grid) -> None:
     """Write down what was spent up to now; what is no stage's is this process's own."""
-    from semcal.pipeline.crews import Alone
-
-    own = sum(grid.crew.seconds.values()) if isinstance(grid.crew, Alone) else 0.0
+    own = sum(grid.executor.seconds.values()) if grid.executor.in_process else 0.0
     grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - own})
     grid.write_costs()
 
 
-def _report(folder: Path, crew: Crew[Any]) -> None:
-    """Analyses, tables, figures and the page, by the processes that there are on this machine."""
-    from semcal.pipeline.workers import Workers
+def _report(folder: Path, executor: Executor[Any]) -> None:
+    """Analyses, tables, figures and the page, by the worker processes that there are on this machine."""
+    from semcal.pipeline.process_executor import ProcessExecutor
     from semcal.report.build import remake
 
-    remake(folder, crew=crew if isinstance(crew, Workers) else None)
+    remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
 
 
 def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:

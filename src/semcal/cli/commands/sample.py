@@ -12,7 +12,7 @@ import typer
 from semcal.cli.claims import Claim, unfinished
 from semcal.cli.complaints import BadRows
 from semcal.cli.console import complain, say
-from semcal.cli.crews import SharedRows, chosen, crew_for, peeked
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, open_unfinished, peeked
 from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
 from semcal.cli.options import (
     ColumnsOption,
@@ -42,7 +42,9 @@ from semcal.errors import RowError
 from semcal.qa.datasets import Question
 
 if TYPE_CHECKING:
-    from semcal.pipeline.processes import Job
+    from semcal.pipeline import Asking
+    from semcal.pipeline.executor import Job
+    from semcal.recalibration import AnyRecalibrator
 
 __all__ = ["RecalibratorOption", "TemperatureOption", "claim", "command"]
 
@@ -94,7 +96,6 @@ def command(
     and log_likelihoods (length-normalised, natural logarithm). With --out, finished blocks are kept
     when it is interrupted, and the same command goes on from there.
     """
-    from semcal.cli.resuming import Resumable
     from semcal.pipeline.sample import check_question
     from semcal.recalibration import fingerprint
 
@@ -102,10 +103,10 @@ def command(
     if dry_run:
         return _plan(read, m, limit)
     questions, blocks = peeked(read, BLOCK, limit)
-    shared = chosen(workers, "sample", device=device, blocks=blocks, model=model)
+    plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
-    with crew_for(shared, load) as (crew, held):
-        models = held()
+    with open_executor(plan, load) as (executor, state):
+        models = state()
         method, asking = open_recalibrator(
             models.model,
             name=recalibrator,
@@ -122,20 +123,20 @@ def command(
             "max_new_tokens": max_new_tokens,
             "dtype": dtype,
         }
-        kept = Resumable(out, key, fresh=fresh)
+        unfinished_rows = open_unfinished(out, key, fresh=fresh)
         if verbose:
             say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
         how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
         fitting = checked(questions, partial(check_question, models.model, recalibrators=[method], **how))
-        work = SharedRows(
-            crew,
+        work = RowBlocks(
+            executor,
             partial(_job, method=method, seed=seed, **how),
             stage="sample",
-            kept=kept,
+            unfinished=unfinished_rows,
             inputs=Question.row,
         )
         code = run_rows(fitting, out, work=work, label="sample", block=BLOCK, limit=limit)
-        kept.finish()
+        unfinished_rows.finish()
     return code
 
 
@@ -145,10 +146,19 @@ def claim(options: Mapping[str, Any]) -> Claim | None:
     return None if out is None else Claim(out, kept=unfinished(out))
 
 
-def _job(questions: Sequence[Question], **how: Any) -> Job:
-    from semcal.pipeline.jobs import SampleJob
+def _job(
+    questions: Sequence[Question],
+    *,
+    method: AnyRecalibrator,
+    seed: int,
+    m: int,
+    asking: Asking,
+    max_new_tokens: int | None,
+) -> Job:
+    from semcal.pipeline.sample import SampleJob, SamplePass
 
-    return SampleJob(tuple(questions), **how)
+    passes = (SamplePass((method,), (seed,), m),)
+    return SampleJob(tuple(questions), asking, passes, max_new_tokens, full=True)
 
 
 def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:

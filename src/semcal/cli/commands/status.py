@@ -27,7 +27,7 @@ def command(
     With -v for each model and data set.
     """
     from semcal.experiment.folders import state_of
-    from semcal.experiment.stages import STAGES
+    from semcal.experiment.grid_blocks import STAGES
 
     state = state_of(run)
     missing = state.missing()

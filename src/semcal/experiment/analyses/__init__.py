@@ -82,7 +82,7 @@ from semcal.experiment.analyses.selections import fits, prompts, refits, splits,
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import deviations
-from semcal.pipeline.crews import Alone, Crew
+from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, writing
 
 __all__ = ["SCHEMA", "analyse", "pair_analysis", "results"]
@@ -118,7 +118,7 @@ OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
 }
 
 
-def analyse(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None) -> dict[str, Any]:
+def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> dict[str, Any]:
     """Compute everything from the stored samples of a run folder, and write results.json.
 
     Parameters
@@ -127,7 +127,7 @@ def analyse(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None
         A run folder with its selections and samples.
     out : Path, optional
         The folder to write to; the run folder by default.
-    crew : Crew, optional
+    executor : Executor, optional
         Who does the work, a (model, data set) at a time; this process by default. The results are the same.
 
     Returns
@@ -142,15 +142,15 @@ def analyse(folder: Path, out: Path | None = None, crew: Crew[Any] | None = None
     StoreError
         If a file is missing or damaged; the message names it.
     """
-    found = results(read_finished(folder), crew or Alone(None))
+    found = results(read_finished(folder), executor or SerialExecutor(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
         handle.write(dumps(found, indent=1) + "\n")
     return found
 
 
-def results(run: FinishedRun, crew: Crew[Any]) -> dict[str, Any]:
+def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
     """The content of results.json."""
-    pairs: list[PairAnalysis] = crew.each(pair_analysis, run.parts(), stage="report")
+    pairs = list(executor.map(pair_analysis, run.parts(), stage="report"))
     analyses = {name: rows_of(run) for name, rows_of in OF_RUN.items()}
     analyses |= {name: [row for pair in pairs for row in pair.rows[name]] for name in pairs[0].rows}
     scores = GridScores(

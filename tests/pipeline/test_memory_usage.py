@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semcal.pipeline import footprint
-from semcal.pipeline.crews import Alone
-from semcal.pipeline.footprint import SUMMED, TOGETHER, Footprint, Peak, footprint_mb, give_back
-from semcal.pipeline.processes import done
+from semcal.pipeline import memory_usage
+from semcal.pipeline.executor import SerialExecutor, run_job
+from semcal.pipeline.memory_usage import SUMMED, TOGETHER, MemoryMonitor, Peak, memory_in_use_mb, trim_memory
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not say what processes share"
@@ -27,12 +26,12 @@ HOLD = "held = b'x' * int(200e6); print('held', flush=True); input()"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
 FORK = """
 import os
-from semcal.pipeline.footprint import footprint_mb
+from semcal.pipeline.memory_usage import memory_in_use_mb
 held = b"x" * int(200e6)
-before = footprint_mb()
+before = memory_in_use_mb()
 reader, writer = os.pipe()
 if os.fork():
-    print(before, footprint_mb())
+    print(before, memory_in_use_mb())
 else:
     os.close(writer)
     os.read(reader, 1)  # until the first has written its line, or has failed
@@ -60,29 +59,29 @@ def holding(code: str = HOLD) -> Iterator[None]:
 
 
 @pytest.fixture
-def watched() -> Footprint:
-    watched = Footprint()
+def watched() -> MemoryMonitor:
+    watched = MemoryMonitor()
     watched.look()
     return watched
 
 
-def test_what_two_processes_hold_one_after_the_other_is_counted_once(watched: Footprint) -> None:
-    before = footprint_mb()
+def test_what_two_processes_hold_one_after_the_other_is_counted_once(watched: MemoryMonitor) -> None:
+    before = memory_in_use_mb()
     for _ in range(2):
         with holding():
             watched.look()
     assert 200 <= watched.peak_mb - before < 300
 
 
-def test_what_two_processes_hold_at_the_same_time_is_added_up(watched: Footprint) -> None:
-    before = footprint_mb()
+def test_what_two_processes_hold_at_the_same_time_is_added_up(watched: MemoryMonitor) -> None:
+    before = memory_in_use_mb()
     with holding(), holding():
         watched.look()
     assert 400 <= watched.peak_mb - before < 500
 
 
-def test_the_children_of_a_child_count(watched: Footprint) -> None:
-    before = footprint_mb()
+def test_the_children_of_a_child_count(watched: MemoryMonitor) -> None:
+    before = memory_in_use_mb()
     with holding(IN_A_CHILD):
         watched.look()
     assert 200 <= watched.peak_mb - before < 300
@@ -96,7 +95,7 @@ def test_pages_that_two_processes_share_count_once() -> None:
 
 
 def test_a_thread_looks_until_it_is_stopped() -> None:
-    watched = Footprint(interval=0.01)
+    watched = MemoryMonitor(interval=0.01)
     watched.start()
     before, deadline = watched.peak_mb, time.monotonic() + 30
     with holding():
@@ -108,12 +107,12 @@ def test_a_thread_looks_until_it_is_stopped() -> None:
 
 
 def test_a_crew_says_what_all_took_together_and_at_least_what_one_took() -> None:
-    with Alone(None) as crew:
+    with SerialExecutor(None) as executor:
         with holding():
-            now = footprint_mb()
-            assert crew.peak.mb >= now
-        crew.peaks["sample"] = now + 500.0
-        assert crew.peak == Peak(now + 500.0, TOGETHER)
+            now = memory_in_use_mb()
+            assert executor.peak_memory.mb >= now
+        executor.peaks["sample"] = now + 500.0
+        assert executor.peak_memory == Peak(now + 500.0, TOGETHER)
 
 
 def test_where_the_system_does_not_say_the_largest_of_each_are_added_up_and_that_is_said(
@@ -122,12 +121,12 @@ def test_where_the_system_does_not_say_the_largest_of_each_are_added_up_and_that
     def unknown(_: int) -> int:
         raise FileNotFoundError
 
-    monkeypatch.setattr(footprint, "_pss", unknown)
+    monkeypatch.setattr(memory_usage, "_pss", unknown)
     threads = threading.active_count()
-    with Alone(None) as crew:
+    with SerialExecutor(None) as executor:
         assert threading.active_count() == threads
-        assert crew.peak.counts == SUMMED
-        assert crew.peak.mb > 20
+        assert executor.peak_memory.counts == SUMMED
+        assert executor.peak_memory.mb > 20
     assert str(Peak(1234.5, SUMMED)).startswith("1234 MB (the sum of what each process took at most")
 
 
@@ -139,16 +138,16 @@ def freed() -> np.ndarray:
 
 def test_freed_memory_goes_back_to_the_system_when_it_is_told_to() -> None:
     kept = freed()
-    before = footprint_mb()
-    give_back()
-    assert before - footprint_mb() > 150
+    before = memory_in_use_mb()
+    trim_memory()
+    assert before - memory_in_use_mb() > 150
     assert kept.all()
 
 
 @pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, -50, 50), (0.0, 150, 250)])
 def test_a_long_job_leaves_nothing_that_it_has_freed(seconds: float, least: float, most: float) -> None:
-    give_back()
-    before, clock = footprint_mb(), iter([0.0, seconds])
-    outcome = done(lambda *_: freed(), None, lambda _: None, clock=lambda: next(clock))
+    trim_memory()
+    before, clock = memory_in_use_mb(), iter([0.0, seconds])
+    outcome = run_job(lambda *_: freed(), None, lambda _: None, clock=lambda: next(clock))
     assert outcome.error is None
-    assert least <= footprint_mb() - before <= most
+    assert least <= memory_in_use_mb() - before <= most

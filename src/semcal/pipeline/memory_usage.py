@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SUMMED", "TOGETHER", "Footprint", "Peak", "footprint_mb", "give_back"]
+__all__ = ["SUMMED", "TOGETHER", "MemoryMonitor", "Peak", "memory_in_use_mb", "trim_memory"]
 
 #: What a peak counts, in words, as environment.json has them.
 TOGETHER = "all processes at the same time, shared pages once"
@@ -51,7 +51,7 @@ class Peak:
         return f"{self.mb:.0f} MB ({self.counts})"
 
 
-def footprint_mb() -> float | None:
+def memory_in_use_mb() -> float | None:
     """Return what this process and all that descend from it take now, in 10⁶ bytes.
 
     Resident memory, pages that several processes share counted once; None where the system does not say.
@@ -64,7 +64,7 @@ def footprint_mb() -> float | None:
     return None
 
 
-class Footprint:
+class MemoryMonitor:
     """Watches the memory of this process and all that descend from it by a thread that looks now and then.
 
     Parameters
@@ -75,7 +75,7 @@ class Footprint:
     Attributes
     ----------
     peak_mb : float or None
-        The largest sum so far, as `footprint_mb` counts; None where the system does not say.
+        The largest sum so far, as `memory_in_use_mb` counts; None where the system does not say.
     """
 
     def __init__(self, *, interval: float = INTERVAL) -> None:
@@ -88,7 +88,7 @@ class Footprint:
         """Look every so often from now on."""
         if self._thread is None and self.look() is not None:
             self._stop.clear()
-            self._thread = threading.Thread(target=self._watch, name="semcal footprint", daemon=True)
+            self._thread = threading.Thread(target=self._watch, name="semcal memory", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class Footprint:
 
     def look(self) -> float | None:
         """The sum now; the peak is at least that from now on."""
-        found = footprint_mb()
+        found = memory_in_use_mb()
         if found is not None:
             self.peak_mb = max(found, self.peak_mb or 0.0)
         return found
@@ -113,7 +113,7 @@ class Footprint:
             pause = max(self._interval, (time.thread_time() - begun) / SHARE)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Let the C library return to the system what has been freed; nothing where it cannot."""
     trim = _trim()
     if trim is not None:

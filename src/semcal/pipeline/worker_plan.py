@@ -1,4 +1,4 @@
-"""How work is shared out: by how many processes of how many threads, as the size of the models allows.
+"""How many worker processes of how many threads: as many as the processors and the size of the models allow.
 
 Processes of one thread share no work inside a matrix product, so they wait for nothing; threads do. They cost
 memory, though, and a start.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = ["Shared", "available_memory", "cores", "has_gpu", "on_disk", "share_out", "uses_cpu"]
+__all__ = ["WorkerPlan", "available_memory", "cores", "has_gpu", "on_disk", "plan_workers", "uses_cpu"]
 
 #: What a process takes beside its weights: libraries, keys and values, rows.
 OVERHEAD = 5 * 10**8
@@ -23,33 +23,21 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 @dataclass(frozen=True)
-class Shared:
-    """A number of processes, the threads of each, and why.
+class WorkerPlan:
+    """A number of worker processes, the threads of each, and why."""
 
-    Attributes
-    ----------
-    processes : int
-        1 is this process by itself.
-    threads : int
-        Of PyTorch in each process.
-    reason : str
-        In words.
-    asked : bool
-        Whether that many processes were asked for.
-    """
-
-    processes: int
-    threads: int
+    n_workers: int  # 1 is this process by itself
+    n_threads: int  # of PyTorch in each process
     reason: str
-    asked: bool = False
+    asked: bool = False  # whether that many were asked for
 
     def __str__(self) -> str:
-        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        processes = "1 process" if self.n_workers == 1 else f"{self.n_workers} processes"
+        threads = "1 thread" if self.n_threads == 1 else f"{self.n_threads} threads"
         return f"{processes} of {threads} ({self.reason})"
 
 
-def share_out(
+def plan_workers(
     asked: int | None,
     *,
     weights: int | None,
@@ -57,7 +45,7 @@ def share_out(
     on_cpu: bool = True,
     processors: int | None = None,
     memory: int | None = None,
-) -> Shared:
+) -> WorkerPlan:
     """Choose how many processes do the work.
 
     As many as there are processors, blocks of questions, and copies of the models that fit into the memory
@@ -84,30 +72,30 @@ def share_out(
 
     Examples
     --------
-    >>> print(share_out(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
+    >>> print(plan_workers(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
     2 processes of 1 thread (2 processors, weights of 10 MB)
-    >>> print(share_out(None, weights=16 * 10**9, blocks=15, processors=8, memory=24 * 10**9))
+    >>> print(plan_workers(None, weights=16 * 10**9, blocks=15, processors=8, memory=24 * 10**9))
     1 process of 8 threads (no memory for a second copy of 16000 MB)
     """
     if asked is not None and asked < 1:
         raise UsageError(f"--workers is {asked}; give 1 or more, or leave it out to have it chosen")
     processors = processors or cores()
     if asked is not None:
-        return Shared(asked, 1, "as asked", asked=True)
+        return WorkerPlan(asked, 1, "as asked", asked=True)
     if not on_cpu:
-        return Shared(1, processors, "the model does not run on the CPU")
+        return WorkerPlan(1, processors, "the model does not run on the CPU")
     if weights is None:
-        return Shared(1, processors, "the size of the model is not known before it is here")
+        return WorkerPlan(1, processors, "the size of the model is not known before it is here")
     size = f"{weights / 1e6:.0f} MB"
     memory = available_memory() if memory is None else memory
     room = processors if memory is None else memory // (weights + OVERHEAD)
     alone = processors if weights >= THREADS_FROM else 1
     if blocks is not None and blocks <= 1:
-        return Shared(1, alone, "one block of questions")
+        return WorkerPlan(1, alone, "one block of questions")
     if processors > 1 and room <= 1:
-        return Shared(1, alone, f"no memory for a second copy of {size}")
+        return WorkerPlan(1, alone, f"no memory for a second copy of {size}")
     count = max(1, min(processors, room, blocks or processors))
-    return Shared(count, 1, f"{processors} processor{'s' * (processors > 1)}, weights of {size}")
+    return WorkerPlan(count, 1, f"{processors} processor{'s' * (processors > 1)}, weights of {size}")
 
 
 def cores() -> int:

@@ -1,0 +1,219 @@
+"""The executor of a command, and the blocks of a row command as its jobs."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from semcal.cli.claims import unfinished
+from semcal.cli.console import detail, say
+from semcal.cli.streams import Item
+from semcal.pipeline.store import UnfinishedWork
+
+if TYPE_CHECKING:
+    from semcal.pipeline.executor import Executor, Job
+    from semcal.pipeline.worker_plan import WorkerPlan
+    from semcal.pipeline.worker_state import WorkerState
+
+__all__ = [
+    "RowBlocks",
+    "choose_workers",
+    "open_executor",
+    "open_unfinished",
+    "peeked",
+    "report_executor",
+    "show_peak",
+]
+
+#: What processes that make a report import before they part.
+REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
+
+#: Stages whose jobs use the NLI model.
+NLI_STAGES = ("cluster", "nli", "plain")
+Rows = Sequence[Mapping[str, Any]]
+Anything = TypeVar("Anything")
+
+
+def choose_workers(
+    asked: int | None,
+    label: str,
+    *,
+    device: str | None,
+    blocks: int | None,
+    model: str | None = None,
+    equivalence: str | None = None,
+    at_once: bool = False,
+) -> WorkerPlan:
+    """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
+    from semcal.cli.loading import weights_of
+    from semcal.pipeline.worker_plan import plan_workers, uses_cpu
+
+    weights = weights_of(model=model, equivalence=equivalence)
+    plan = plan_workers(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
+    surely = at_once or plan.asked or plan.n_workers == 1
+    detail(f"{label}: {'' if surely else 'up to '}{plan}")
+    return plan
+
+
+@contextmanager
+def open_executor(
+    plan: WorkerPlan,
+    load: Callable[[], Anything],
+    *,
+    at_once: bool = False,
+    devices: tuple[str | None, str | None] = (None, None),
+) -> Iterator[tuple[Executor[Anything], Callable[[], Anything]]]:
+    """Give the executor, and what loads this process's own state; say at the end what memory it took.
+
+    Workers that were asked for start `at_once`, and this process loads nothing before it is asked to; workers
+    that were chosen start when that pays. One process whose language model and NLI model have a device each
+    (`devices`) clusters while it samples.
+    """
+    from semcal.pipeline.executor import SerialExecutor, TwoDeviceExecutor
+    from semcal.pipeline.process_executor import AdaptiveExecutor, ProcessExecutor
+
+    state = cache(partial(_loaded, load, plan.n_threads))
+    chosen: Executor[Anything]
+    if plan.n_workers > 1 and (at_once or plan.asked):
+        chosen = ProcessExecutor(load, plan.n_workers)
+    elif plan.n_workers > 1:
+        chosen = AdaptiveExecutor(load, plan.n_workers, state())
+    else:
+        chosen = TwoDeviceExecutor(state(), NLI_STAGES) if _differ(*devices) else SerialExecutor(state())
+    with chosen as executor:
+        yield executor, state
+        show_peak(executor)
+
+
+def _loaded(load: Callable[[], Anything], n_threads: int) -> Anything:
+    """The state of a process that uses so many threads."""
+    state = load()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(n_threads)
+    return state
+
+
+@contextmanager
+def report_executor(run: Path) -> Iterator[Executor[None]]:
+    """Give what makes the report of a run of the grid: a process for each processor.
+
+    They begin to import before this process does; a run of one model on one data set is not shared.
+    """
+    from semcal.pipeline.executor import SerialExecutor
+    from semcal.pipeline.process_executor import ProcessExecutor
+    from semcal.pipeline.worker_plan import plan_workers
+
+    pairs = len(list((run / "selection").glob("*/*.json")))
+    count = plan_workers(None, weights=0, blocks=pairs).n_workers
+    with ProcessExecutor(_nothing, count, REPORTING) if count > 1 else SerialExecutor(None) as executor:
+        yield executor
+
+
+def _nothing() -> None:
+    """What a process needs to have loaded for a report."""
+
+
+def _differ(device: str | None, nli_device: str | None) -> bool:
+    """Whether the NLI model was given a device that the language model is not on."""
+    if nli_device is None:
+        return False
+    from semcal.engine.checkpoints import choose_device
+
+    return choose_device(device) != choose_device(nli_device)
+
+
+def show_peak(executor: Executor[Any]) -> None:
+    """Say with -v how much memory was used at most."""
+    of = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
+    detail(f"peak memory{of}: {executor.peak_memory}")
+
+
+def open_unfinished(out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> UnfinishedWork:
+    """What an earlier call has left beside --out; say so where there is something."""
+    work = UnfinishedWork(None if out is None else unfinished(out), settings, fresh=fresh)
+    if work.resumed:
+        say(f"resuming from what {work.folder} holds")
+    return work
+
+
+def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:
+    """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
+    rest = islice(items, limit)
+    first = list(islice(rest, block + 1))
+    return chain(first, rest), None if len(first) > block else min(1, len(first))
+
+
+class RowBlocks(Generic[Item]):
+    """The blocks of a row command as jobs, a few ahead of what is written.
+
+    Parameters
+    ----------
+    executor : Executor
+    job_of : callable
+        Maps a block of items to the job that gives its rows.
+    stage : str
+        The command.
+    then : callable
+        Turns what a job gives into rows, in this process.
+    unfinished : UnfinishedWork, optional
+        Where finished blocks are kept and found again.
+    inputs : callable
+        Maps an item to what stands for it there.
+    """
+
+    def __init__(
+        self,
+        executor: Executor[WorkerState],
+        job_of: Callable[[Sequence[Item]], Job],
+        *,
+        stage: str,
+        then: Callable[[Any], Rows] = list,
+        unfinished: UnfinishedWork | None = None,
+        inputs: Callable[[Item], Mapping[str, Any]],
+    ) -> None:
+        self._executor = executor
+        self._job_of: Callable[[Sequence[Item]], Job] = job_of
+        self._stage = stage
+        self._then = then
+        self._unfinished = unfinished or UnfinishedWork(None, {}, fresh=False)
+        self._inputs: Callable[[Item], Mapping[str, Any]] = inputs
+        self._done: dict[int, int] = {}
+
+    def __call__(self, block: Sequence[Item]) -> Rows:
+        """The rows of a block, now."""
+        return self._begin(block, lambda _: None)()
+
+    def ahead(
+        self, parts: Iterable[list[Item]], update: Callable[[int], None]
+    ) -> Iterator[tuple[list[Item], Callable[[], Rows]]]:
+        """Each block with what gives its rows, in turn; the next ones are begun meanwhile."""
+        waiting: deque[tuple[list[Item], Callable[[], Rows]]] = deque()
+        for number, part in enumerate(parts):
+            waiting.append((part, self._begin(part, partial(self._progress, update, number))))
+            if len(waiting) >= self._executor.n_ahead:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _progress(self, update: Callable[[int], None], number: int, n_done: int) -> None:
+        self._done[number] = n_done
+        update(sum(self._done.values()))
+
+    def _begin(self, block: Sequence[Item], progress: Callable[[int], None]) -> Callable[[], Rows]:
+        inputs = [self._inputs(item) for item in block]
+        found = self._unfinished.find(inputs)
+        if found is not None:
+            progress(len(block))
+            return lambda: found
+
+        def keep(result: Any) -> Rows:
+            progress(len(block))
+            return self._unfinished.keep(inputs, self._then(result))
+
+        job = self._job_of(block)
+        return self._executor.submit(job, stage=self._stage, then=keep, progress=progress).result

@@ -1,0 +1,202 @@
+"""The blocks of a grid: jobs whose rows the run folder holds, or that are done now and kept there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
+from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.pipeline.executor import Executor, Progress
+from semcal.pipeline.store import Store, digest, read_block
+from semcal.records import dumps
+
+if TYPE_CHECKING:
+    from semcal.experiment.grid_state import GridState
+
+__all__ = ["STAGES", "BlockJob", "GridBlocks", "PlannedBlock", "Shard", "block_count", "expected_blocks"]
+
+#: In the order in which each builds on those before it.
+STAGES = (
+    *("check", "features", "fit", "diagnose", "sample", "greedy"),
+    *("cluster", "grade", "select", "measure", "nli", "plain"),
+)
+Lines = list[str]
+
+
+class RowsJob(Protocol):
+    """A job that gives the rows of a block."""
+
+    @property
+    def stage(self) -> str: ...
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on."""
+
+    def __call__(self, state: Any, progress: Progress, /) -> list[dict[str, Any]]:
+        """Make the rows."""
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """A job of the grid with the models that it needs; its rows are lines of JSON."""
+
+    job: Callable[[Any, Progress], list[dict[str, Any]]]
+    model: Model
+    equivalence: str
+    block: str | None = None  # relative to the run folder: read instead if it is there by now
+
+    def __call__(self, state: GridState, progress: Progress) -> Lines:
+        """Do it."""
+        if self.block is not None and (state.folder / self.block).exists():
+            return read_block(state.folder / self.block).lines
+        state.choose(self.model, self.equivalence)
+        return list(map(dumps, self.job(state, progress)))
+
+
+@dataclass(frozen=True)
+class PlannedBlock:
+    """A block to be found, or made by a job."""
+
+    job: RowsJob
+    depends: Mapping[str, Any]  # what its rows depend on beside the job's key: the model, or the equivalence
+    label: Mapping[str, Any]  # what it is a part of: model, dataset, part, block
+    model: Model
+    equivalence: str
+    needs: tuple[Path, ...] = ()  # files beside the block without which it is made again
+    counted_as: str = ""  # what its cost is counted towards; its stage if this is empty
+
+    @property
+    def key(self) -> dict[str, str]:
+        """What names the block."""
+        return {"inputs": digest({**self.depends, **self.job.key()})}
+
+    @property
+    def cost(self) -> str:
+        """What its cost is counted towards."""
+        return self.counted_as or self.job.stage
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A share of the blocks: of every `of` that follow one another the one at `number` (from 1)."""
+
+    number: int
+    of: int
+
+    def holds(self, place: int) -> bool:
+        """Whether the block at a place (from 0) is in it."""
+        return place % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+@dataclass
+class GridBlocks:
+    """The blocks of a run folder, and what is missing of them."""
+
+    store: Store
+    executor: Executor[Any]
+    shard: Shard | None = None  # None makes everything
+    step: Callable[[str], None] = lambda _stage: None  # is told of every block that is there
+    missing: Counter[str] = field(default_factory=Counter)  # blocks of other shards, by stage
+    made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
+    say: Callable[[str], None] = lambda _: None  # is told what has to be made again
+
+    def rows(
+        self,
+        blocks: Sequence[PlannedBlock | None],
+        priority: int,
+        *,
+        everyone: bool = False,
+        before: Callable[[], None] | None = None,
+    ) -> list[Lines | None]:
+        """The rows of each block; None for a block of another shard that is not there, and for None.
+
+        `everyone` is for what each shard needs whole: it begins with its own share, and takes what it finds.
+        `before` is called first if there is a block to be made.
+        """
+        found = [None if block is None else self._find(block) for block in blocks]
+        wanted = [i for i, block in enumerate(blocks) if block is not None and found[i] is None]
+        own = [i for i in wanted if self.shard is None or self.shard.holds(i)]
+        others = [i for i in wanted if i not in set(own)]
+        now = [*own, *others] if everyone else own
+        if now and before is not None:
+            before()
+        begun: dict[Future[Lines], int] = {}
+        for i in now:
+            future = self._begin(blocks[i], priority)
+            begun[future] = i
+            if future.done() and not future.cancelled():
+                future.result()  # an error of a serial executor ends the stage before more is done
+        for future in as_completed(begun):
+            found[begun[future]] = future.result()
+        for i in [] if everyone else others:
+            block = blocks[i]
+            assert block is not None
+            found[i] = self._find(block)
+            self.missing[block.job.stage] += found[i] is None
+        return found
+
+    def has(self, block: PlannedBlock) -> bool:
+        """Whether a block is there, as far as can be told without reading it."""
+        path = self.store.path(block.job.stage, block.key)
+        return all(one.exists() for one in (*block.needs, path))
+
+    def _find(self, block: PlannedBlock) -> Lines | None:
+        if not all(path.exists() for path in block.needs):
+            return None
+        lines = self.store.find_lines(block.job.stage, block.key)
+        if lines is not None:
+            self.step(block.job.stage)
+        return lines
+
+    def _begin(self, block: PlannedBlock | None, priority: int) -> Future[Lines]:
+        assert block is not None
+        path = self.store.path(block.job.stage, block.key).relative_to(self.store.root)
+        shared = self.shard is not None and all(one.exists() for one in block.needs)
+        job = BlockJob(block.job, block.model, block.equivalence, str(path) if shared else None)
+        keep = partial(self._keep, block)
+        return self.executor.submit(job, stage=block.cost, then=keep, priority=priority)
+
+    def _keep(self, block: PlannedBlock, lines: Lines) -> Lines:
+        self.step(block.job.stage)
+        self.made[block.cost] += len(lines)
+        return self.store.keep_lines(block.job.stage, block.key, lines, block.label)
+
+
+def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter[str]:
+    """Blocks by stage of one model on a data set whose parts have these sizes.
+
+    Examples
+    --------
+    >>> from semcal.experiment.reading import settings_of
+    >>> settings = settings_of({"models": [{"name": "a", "path": "atlas"}], "equivalence": "exact",
+    ...                         "datasets": [{"name": "d", "source": "d.jsonl"}], "methods": ["Base", "TS"]})
+    >>> found = expected_blocks(settings, {"calibration_train": 10, "validation": 60, "test": 110})
+    >>> found["fit"], found["sample"], found["measure"]
+    (1, 5, 3)
+    """
+    validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
+    extras = settings.extras
+    chosen = nothing_to_choose(settings, candidates_of(settings)) and not extras.score_maps
+    asked = test if chosen else validation + test
+    found = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
+    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), asked))
+    if set(settings.methods) & set(FITTED):
+        fits = len(fits_of(settings, FITTED))
+        found += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
+    found["plain"] = test * extras.without_normal_forms
+    found["nli"] = test * extras.entailment * ("Base" in settings.methods)
+    return +found
+
+
+def block_count(settings: GridSettings, questions: int) -> int:
+    """Blocks that so many questions are cut into."""
+    return -(-questions // settings.block)

@@ -1,0 +1,154 @@
+"""What a worker of a grid holds: models, recalibrators and features, each loaded when a job needs it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.engine.loading import load_equivalence, load_model
+from semcal.experiment.fit_jobs import CalibrationSource
+from semcal.experiment.grid_settings import Model
+from semcal.pipeline.fitting import CalibrationSet, calibration_features
+from semcal.pipeline.worker_state import WorkerState
+from semcal.qa.datasets import load_questions
+from semcal.recalibration import CalibrationFeatures, LogPartitionTable, tabulate
+
+__all__ = ["Calibration", "GridState", "open_grid_state"]
+
+
+@dataclass
+class Calibration:
+    """Labelled questions as one model reads them, with their features and log-partition table."""
+
+    labelled: CalibrationSet
+    features: CalibrationFeatures
+    table: LogPartitionTable | None = None
+
+
+class GridState(WorkerState):
+    """One language model at a time, and one set of features; a job says by `choose` which model it needs.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder, from which recalibrators and calibration questions are read.
+    load_model : callable
+        Gives the language model of a `Model`.
+    load_equivalence : callable
+        Gives the equivalence of a name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        load_model: Callable[[Model], LanguageModel],
+        load_equivalence: Callable[[str], Equivalence],
+    ) -> None:
+        super().__init__(folder=folder)
+        self._load_model = load_model
+        self._load_equivalence = load_equivalence
+        self._chosen: tuple[Model | None, str] = None, "exact"
+        self._loaded: tuple[Model | None, str | None] = None, None
+        self._calibration: tuple[Any, Calibration] | None = None
+
+    def choose(self, model: Model, equivalence: str) -> None:
+        """Say which models the next job needs; each is loaded when it is used."""
+        self._chosen = model, equivalence
+
+    @property
+    def model(self) -> LanguageModel:
+        """The language model that was chosen."""
+        wanted, _ = self._chosen
+        if self._loaded[0] != wanted or self._language_model is None:
+            assert wanted is not None
+            self._clear_model()  # the old model goes before the new one comes
+            self._language_model = self._load_model(wanted)
+            self._loaded = wanted, self._loaded[1]
+        return self._language_model
+
+    @property
+    def equivalence(self) -> Equivalence:
+        """The equivalence that was chosen."""
+        _, wanted = self._chosen
+        if self._loaded[1] != wanted or self._equivalence is None:
+            self._equivalence = self._load_equivalence(wanted)
+            self._loaded = self._loaded[0], wanted
+        return self._equivalence
+
+    def clear(self) -> None:
+        """Hold nothing any more; what is needed again is loaded again."""
+        self._equivalence = None
+        self._clear_model()
+
+    def _clear_model(self) -> None:
+        self._language_model = self._calibration = None
+        self._fitted.clear()
+        gc.collect()
+
+    def calibration(self, source: CalibrationSource) -> Calibration:
+        """The calibration questions; their features are made where they are not there yet."""
+        model = self.model
+        states = self.folder / source.features / "states.bin"
+        if self._calibration is None or self._calibration[0] != (source, _file(states)):
+            self._calibration = None
+            labelled = self._labelled(source)
+            features = calibration_features(
+                model,
+                labelled,
+                asking=source.asking,
+                whole=source.whole,
+                store=self.folder / source.features,
+            )
+            self._calibration = (source, _file(states)), Calibration(labelled, features)
+        return self._calibration[1]
+
+    def _labelled(self, source: CalibrationSource) -> CalibrationSet:
+        """The labelled questions without those that do not fit the model, which the check has reported."""
+        questions = load_questions(self.folder / source.questions, answers_needed=True)
+        return CalibrationSet.of(self.model, questions, asking=source.asking, on_bad_question=lambda _: None)
+
+    def table(self, source: CalibrationSource) -> LogPartitionTable:
+        """The log-partition table of the features, for fits by gradient steps."""
+        found = self.calibration(source)
+        if found.table is None:
+            found.table = tabulate(found.features, self.model.logits)
+        return found.table
+
+
+def _file(path: Path) -> int | None:
+    """What tells a file from one of the same name that was removed; None if it is not there."""
+    return path.stat().st_ino if path.exists() else None
+
+
+def open_grid_state(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    nli_device: str | None = None,
+    memory: str | int | None = None,
+) -> GridState:
+    """A state that loads models by their names; NLI verdicts are shared through a file in the run folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The run folder.
+    device, nli_device : str, optional
+        Where the language model and the NLI model run.
+    memory : str or int, optional
+        What keys and values of a batch may take, such as "2GB".
+    """
+
+    def load(model: Model) -> LanguageModel:
+        return load_model(
+            model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
+        )
+
+    cache = Path(folder) / "verdicts.sqlite"
+    return GridState(Path(folder), load, partial(load_equivalence, device=nli_device or device, cache=cache))
