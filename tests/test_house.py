@@ -75,7 +75,7 @@ def files() -> dict[str, Path]:
 def imported_by(module: str, *, for_types: bool = True) -> list[tuple[str, str]]:
     """What a module imports from the package, also inside its functions: modules, and the names taken."""
     found = []
-    nodes = [ast.parse(files()[module].read_text(encoding="utf-8"))]
+    nodes: list[ast.AST] = [ast.parse(files()[module].read_text(encoding="utf-8"))]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
