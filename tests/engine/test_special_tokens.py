@@ -159,7 +159,7 @@ def test_a_tokenizer_of_another_library_refuses_such_a_text_and_names_the_token(
     )
     tokens = SpecialTokens(other)
     assert tokens.encode("a </ s>") is None
-    with pytest.raises(InputError, match=r"the special token '</s>', which .* take it out of the text"):
+    with pytest.raises(InputError, match=r"the special token '</s>', which .* remove it from the text"):
         tokens.encode("a </s>")
 
 

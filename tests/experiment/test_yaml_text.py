@@ -60,7 +60,7 @@ WRONG = {
     "yes as a number": ("block: yes", "block: expected a number or a text, not true or false"),
     "true among numbers": ("sampling: {counts: [5, true]}", "sampling.counts: expected a number or a text"),
     "no as a text": ("models_: 0\nmemory: no", "memory: expected a number or a text, not true or false"),
-    "a text that is no size": (f"memory: {'9' * 400}GB", "is no size of memory"),
+    "a text that is no size": (f"memory: {'9' * 400}GB", "is not a size of memory"),
     "an object of Python": ("seed: !!python/object:os.system x", "could not determine a constructor"),
 }
 
@@ -143,7 +143,7 @@ def test_aliases_and_merged_keys_that_are_few_mean_what_they_say() -> None:
 
 @pytest.mark.parametrize("size", ["9" * 400 + "GB", "9" * 400, 10**5000, 2**63, -1], ids=range(5))
 def test_a_size_that_no_process_can_address_is_refused(size: str | int) -> None:
-    with pytest.raises(UsageError, match="is no size of memory") as raised:
+    with pytest.raises(UsageError, match="is not a size of memory") as raised:
         parse_size(size)
     assert len(str(raised.value)) < 200
 

@@ -74,7 +74,7 @@ def _check_fallback(network: Network, expected: Tensor) -> None:
         _check(network, expected)
     except _FAILURES as error:
         raise ModelError(
-            f"{type(network.model).__name__} does not run with a shared prefix and attention masks of ours: "
+            f"{type(network.model).__name__} does not run with a shared prefix and our attention masks: "
             f"{error}"
         ) from error
 

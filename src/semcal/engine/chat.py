@@ -81,7 +81,7 @@ class ChatFormat(ABC):
         """
         if not 0 <= end <= len(generation.text):
             raise InputError(
-                f"cut at {end}, but the text has {len(generation.text)} characters; give 0 to that"
+                f"cut at {end}, but the text has {len(generation.text)} characters; give 0 to that number"
             )
         text = generation.text[:end]
         drawn = generation.token_ids

@@ -169,7 +169,7 @@ def parse_size(text: str | int) -> int:
     size = text if isinstance(text, int) else _parsed(text)
     if not 1 <= size < _ADDRESS_SPACE:
         raise UsageError(
-            f"{shown(text)} is no size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
+            f"{shown(text)} is not a size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
         )
     return int(size)
 

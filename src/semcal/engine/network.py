@@ -198,7 +198,7 @@ class _Masks:
         kinds = set(getattr(config, "layer_types", None) or ())
         if "chunked_attention" in kinds or "local" in (getattr(config, "attention_layers", None) or ()):
             raise ModelError(
-                f"models of type {config.model_type!r} have local attention of a kind not supported"
+                f"models of type {config.model_type!r} have local attention of a kind that is not supported"
             )
         self.window = getattr(config, "sliding_window", None)
         if not getattr(config, "use_sliding_window", True):

@@ -54,7 +54,7 @@ def invalid_prompts(
     for prompt, most in zip(prompts, longest):
         length = len(prompt.token_ids)
         if length == 0:
-            yield QuestionError(prompt.question_id, "its prompt has no tokens; one at least is needed")
+            yield QuestionError(prompt.question_id, "its prompt has no tokens; at least one is needed")
         elif (unknown := unknown_token(network, prompt.token_ids)) is not None:
             yield QuestionError(prompt.question_id, f"its prompt has {unknown}")
         elif limit is not None and length + most > limit:
@@ -71,8 +71,8 @@ def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
     if least >= 0 and most < network.vocabulary:
         return None
     return (
-        f"the token {least if least < 0 else most}, but the model knows 0 to {network.vocabulary - 1} alone; "
-        "give the tokenizer that it was trained with"
+        f"the token {least if least < 0 else most}, but the model only knows 0 to {network.vocabulary - 1}; "
+        "use the tokenizer that it was trained with"
     )
 
 

@@ -121,7 +121,7 @@ class SpecialTokens:
             tokens = ", ".join(repr(token) for text in texts for token in self.find(text))
             raise InputError(
                 f"the text spells the special token {tokens}, which this model's tokenizer cannot encode as "
-                "plain text (it is not one of the tokenizers library); take it out of the text"
+                "plain text (it is not backed by the tokenizers library); remove it from the text"
             )
         return self._renamed
 
