@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -56,6 +57,17 @@ def test_every_name_of_recalibration_can_be_had(name: str) -> None:
 def test_every_public_name_can_be_had(name: str) -> None:
     assert getattr(semcal, name) is not None
     assert name in dir(semcal)
+
+
+def test_the_public_names_are_those_that_the_documentation_lists() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `semcal\.(\w+)` \|", page, re.MULTILINE)) == sorted(semcal.__all__)
+
+
+@pytest.mark.parametrize("name", semcal.__all__)
+def test_every_public_function_and_class_has_an_example(name: str) -> None:
+    public = getattr(semcal, name)
+    assert not callable(public) or ">>>" in (public.__doc__ or "")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

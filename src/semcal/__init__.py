@@ -14,12 +14,16 @@ from semcal.lazy import attribute
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.engine import load_equivalence, load_model
-    from semcal.pipeline import SemanticUQ, fit
+    from semcal.pipeline import Fit, SemanticUQ, fit
+    from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
 __version__ = "0.1.0"
 
+#: Name → the subpackage that holds it, imported when the name is first used.
 _ADDRESSES = {
+    "Fit": "pipeline",
+    "Question": "qa.questions",
     "SemanticUQ": "pipeline",
     "confidence": "semantics",
     "confidences": "semantics",
@@ -32,6 +36,8 @@ _ADDRESSES = {
 }
 
 __all__ = [
+    "Fit",
+    "Question",
     "SemanticUQ",
     "__version__",
     "confidence",

@@ -14,7 +14,7 @@ import pytest
 import tiny_models
 from invoking import semcal, write
 
-from semcal.cli import learning
+from semcal.cli.commands.fit import curve_in_words
 from semcal.recalibration import training_store
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
@@ -86,7 +86,7 @@ def test_a_learning_curve_is_a_table_of_every_size_beside_the_fit(
     assert set(result["labels_needed"].values()) <= {0, 25, 30}
     assert (out / "calibration.json").is_file()
     assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
-    text = learning.curve_in_words(table, "L-SC", result["labels_needed"]).splitlines()
+    text = curve_in_words(table, "L-SC", result["labels_needed"]).splitlines()
     assert [line.split()[0] for line in text[2:5]] == ["none", "25", "30"]
     row = next(r for r in table if (r["measure"], r["metric"], r["n"]) == ("L-SC", "brier", 25))
     assert f"{row['mean']:.3f} [{row['subset_low']:.3f}, {row['subset_high']:.3f}]" in text[3]

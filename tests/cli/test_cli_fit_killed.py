@@ -36,14 +36,13 @@ CODE = """
 import json, os, signal, sys
 from pathlib import Path
 import torch, transformers
-import semcal.engine.causal_lm, semcal.experiment.sweep, semcal.pipeline.fitting, semcal.cli.commands.fit
+import semcal.engine.causal_lm, semcal.pipeline.fit_and_select, semcal.cli.commands.fit
 from semcal.cli import main
-from semcal.experiment import blocks
-from semcal.pipeline import feature_store
+from semcal.pipeline import feature_store, fit_and_select
 from semcal.recalibration import training_store
 
 torch.set_num_threads(1)
-feature_store.BLOCK, blocks.BLOCK = 8, 4
+feature_store.BLOCK, fit_and_select.BLOCK = 8, 4
 training_store.INTERVAL, training_store.SHARE = 0.0, float("inf")
 replace = Path.replace
 

@@ -144,7 +144,7 @@ def test_an_interrupted_sampling_goes_on_where_it_was(
     running.send_signal(stopped)
     _, stderr = running.communicate(timeout=60)
     word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)
-    went_on = f"what is finished is kept in {kept}; the same command goes on from there"
+    went_on = f"what is finished is kept in {kept}; the same command resumes from there"
     assert (running.returncode, stderr) == (code, f"{word}; {went_on}\n")
     assert not list(tmp_path.rglob(".*"))
     assert not out.exists()

@@ -27,15 +27,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         devices["model"] = device
         return FakeLanguageModel({"What is it?": {"ship": 0.5, "boat": 0.5}})
 
-    def judge(name: str | None, *, device: str | None, **options: Any) -> FakeEquivalence:
+    def equivalence(name: str | None, *, device: str | None, **options: Any) -> FakeEquivalence:
         devices["nli"] = device
         return FakeEquivalence([{"ship", "boat"}])
 
     monkeypatch.setattr("semcal.cli.loading.open_model", language_model)
-    monkeypatch.setattr("semcal.cli.loading.open_equivalence", judge)
-    one = WorkerPlan(processes=1, threads=1, reason="it is a test", asked=True)
+    monkeypatch.setattr("semcal.cli.loading.open_equivalence", equivalence)
+    one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", asked=True)
     for command in ("ask", "cluster"):
-        monkeypatch.setattr(f"semcal.cli.commands.{command}.chosen", lambda *_, **__: one)
+        monkeypatch.setattr(f"semcal.cli.commands.{command}.choose_workers", lambda *_, **__: one)
     return devices
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.claims import kept_in_words
 from semcal.cli.commands import demo, export, fit, report, run
+from semcal.cli.output import kept_message
 from semcal.errors import UsageError
 from semcal.records import LOCK, file_lock
 
@@ -218,10 +218,10 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["many.jsonl"]
 
 
-def refused(claim: Any, *, overwrite: bool = False) -> str:
-    """Why a claim is refused, or "" if it is not."""
+def refused(output: Any, *, overwrite: bool = False) -> str:
+    """Why an output is refused, or "" if it is not."""
     try:
-        claim.check(overwrite=overwrite)
+        output.check(overwrite=overwrite)
     except UsageError as error:
         return str(error)
     return ""
@@ -229,21 +229,23 @@ def refused(claim: Any, *, overwrite: bool = False) -> str:
 
 def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: Path) -> None:
     out = tmp_path / "fit"
-    assert refused(fit.claim({"out": out})) == ""
+    assert refused(fit.output_of({"out": out})) == ""
     out.mkdir()
-    assert refused(fit.claim({"out": out})) == ""
+    assert refused(fit.output_of({"out": out})) == ""
     (out / "calibration.json").write_text('{"method": "TS"}')
     assert "holds a recalibrator already; name another folder, or give --overwrite" in refused(
-        fit.claim({"out": out})
+        fit.output_of({"out": out})
     )
-    assert refused(fit.claim({"out": out}), overwrite=True) == ""
+    assert refused(fit.output_of({"out": out}), overwrite=True) == ""
     (out / "calibration.json").write_text('{"kind": "calibration"}')
-    assert "this command did not write what it holds" in refused(fit.claim({"out": out}), overwrite=True)
+    assert "this command did not write what it holds" in refused(fit.output_of({"out": out}), overwrite=True)
     write(tmp_path / "thesis.tex", [])
-    assert "is a file; name a folder" in refused(fit.claim({"out": tmp_path / "thesis.tex"}), overwrite=True)
+    assert "is a file; name a folder" in refused(
+        fit.output_of({"out": tmp_path / "thesis.tex"}), overwrite=True
+    )
     (tmp_path / "fit.unfinished").mkdir()
     (tmp_path / "fit.unfinished" / "settings.json").write_text("{}")
-    assert refused(fit.claim({"out": out})) == ""  # it was begun, and goes on
+    assert refused(fit.output_of({"out": out})) == ""  # it was begun, and goes on
 
 
 def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
@@ -257,13 +259,13 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
 
 def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    assert refused(demo.claim({"out": out})) == ""
+    assert refused(demo.output_of({"out": out})) == ""
     out.mkdir()
     (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
-    assert refused(demo.claim({"out": out})) == ""
+    assert refused(demo.output_of({"out": out})) == ""
     (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "give --overwrite" in refused(demo.claim({"out": out}))
+    assert "give --overwrite" in refused(demo.output_of({"out": out}))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2
     assert (out / "results.json").exists()
@@ -285,7 +287,7 @@ def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     own.mkdir()
     (own / "settings.yaml").write_text("")
     options = {"out": own, "config": config, "shard": None, "fresh": False, "start": None}
-    assert refused(run.claim(options)) == ""
+    assert refused(run.output_of(options)) == ""
 
 
 def test_a_second_process_on_a_run_is_refused_and_another_shard_is_not(tmp_path: Path) -> None:
@@ -293,18 +295,18 @@ def test_a_second_process_on_a_run_is_refused_and_another_shard_is_not(tmp_path:
     config.write_text(GRID)
     folder = tmp_path / "run"
     options = {"out": folder, "config": config, "shard": None, "fresh": False, "start": None}
-    with run.claim(options).locked():
+    with run.output_of(options).locked():
         for more in ((), ("--shard", "1/2")):
             code, _, stderr = semcal("run", config, "--out", folder, *more)
             assert (code, f"another process is writing to {folder}" in stderr) == (2, True)
-    with run.claim({**options, "shard": "1/2"}).locked():
+    with run.output_of({**options, "shard": "1/2"}).locked():
         for shard, busy in (("1/2", True), ("2/2", False), (None, True)):
-            claim = run.claim({**options, "shard": shard})
+            output = run.output_of({**options, "shard": shard})
             if busy:
-                with pytest.raises(UsageError, match="another process is writing"), claim.locked():
+                with pytest.raises(UsageError, match="another process is writing"), output.locked():
                     pass
             else:
-                with claim.locked():
+                with output.locked():
                     pass
     assert not folder.exists()
 
@@ -316,34 +318,34 @@ def test_a_report_is_written_to_a_folder_of_reports_alone(tmp_path: Path) -> Non
     (folder / "samples").mkdir()
     (out / "results.json").write_text("{}")
     for target, free in ((None, True), (folder, True), (out, True), (tmp_path, False)):
-        claim = report.claim({"run": folder, "out": target})
-        assert claim is not None
-        assert (refused(claim) == "") == free
+        output = report.output_of({"run": folder, "out": target})
+        assert output is not None
+        assert (refused(output) == "") == free
 
 
 def test_export_writes_beside_its_own_files_alone(tmp_path: Path) -> None:
     options = {"out": tmp_path / "settings", "fold": False}
     options["out"].mkdir()
     (options["out"] / "vllm.json").write_text("{}")
-    assert refused(export.claim(options)) == ""
+    assert refused(export.output_of(options)) == ""
     (options["out"] / "model.safetensors").write_text("")
-    assert "give --overwrite" in refused(export.claim(options))
-    assert "did not write" in refused(export.claim({**options, "fold": True}), overwrite=True)
+    assert "give --overwrite" in refused(export.output_of(options))
+    assert "did not write" in refused(export.output_of({**options, "fold": True}), overwrite=True)
 
 
 def test_what_is_kept_is_said_with_how_to_go_on(tmp_path: Path) -> None:
     blocks = tmp_path / "fit.unfinished" / "blocks" / "rows"
     options: dict[str, Any] = {"out": tmp_path / "fit"}
-    claim = fit.claim(options)
-    assert kept_in_words(claim, options) == ""
+    output = fit.output_of(options)
+    assert kept_message(output, options) == ""
     blocks.mkdir(parents=True)
-    assert kept_in_words(claim, options) == ""
+    assert kept_message(output, options) == ""
     (blocks / "a.jsonl").write_text("")
     (tmp_path / "cache").write_text("")
     options |= {"cache": tmp_path / "cache", "fresh": True}
-    assert kept_in_words(claim, options) == (
+    assert kept_message(output, options) == (
         f"what is finished is kept in {tmp_path}/fit.unfinished and {tmp_path}/cache; the same command "
-        "without --fresh goes on from there"
+        "without --fresh resumes from there"
     )
 
 

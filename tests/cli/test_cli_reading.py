@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.complaints import BadRows
+from semcal.cli.rows import BadRows
 from semcal.errors import InputError, QuestionError, RowError
 
 ROW = {"id": "a", "question": "Who?", "samples": ["Ada", "Bo"], "log_likelihoods": [-0.1, -0.2]}
@@ -124,13 +124,13 @@ def test_a_kind_of_complaint_is_told_at_once_and_the_rest_of_it_at_the_end(capsy
         bad.report(RowError(2, "'samples' must be a list, got 5", "a"))
         bad.report(RowError(3, "'samples' must be a list, got 'x y'", "b"))
         assert capsys.readouterr().err == ""
-        bad.pause()
+        bad.flush()
         assert (
             capsys.readouterr().err == "lines 2-3 (2 rows, ids 'a', 'b'): 'samples' must be a list, got 5\n"
         )
         for line in (5, 6, 9, 11, 13):
             bad.report(RowError(line, f"'samples' must be a list, got {line}"))
-            bad.pause()
+            bad.flush()
         bad.report(RowError(20, "'answers' must be a list, got 5", last=23))
         bad.report(QuestionError("q1", "its prompt has 900 tokens"))
         bad.report(QuestionError("q2", "its prompt has 901 tokens"))

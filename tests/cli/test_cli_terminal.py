@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from semcal.cli import console
 from semcal.cli.app import app
 from semcal.cli.commands import demo
-from semcal.cli.tables import metrics_tables
+from semcal.cli.commands.metrics import metrics_tables
 from semcal.engine import load_model
 from semcal.experiment.grid import Outcome
 from semcal.experiment.grid_settings import GridSettings

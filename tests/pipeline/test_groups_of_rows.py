@@ -10,7 +10,7 @@ import pytest
 from semcal import metrics
 from semcal.errors import InputError, RowError
 from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
-from semcal.pipeline.outcomes import common_outcomes
+from semcal.pipeline.candidate_scores import paired_scores
 from semcal.qa.datasets import Question, data_hash, question_from_row
 from semcal.qa.questions import group_labels, ties_of
 from semcal.records import Row
@@ -54,10 +54,10 @@ def test_candidates_know_the_groups_of_their_common_questions() -> None:
         {"id": str(i), "context": f"Passage {i // 2}", "confidence": {"E-SC": p}, "correct": {"E-SC": True}}
         for i, p in enumerate([0.5, 0.5, None, 0.5, 0.5])
     ]
-    groups = common_outcomes([given, given], "E-SC").groups
+    groups = paired_scores([given, given], "E-SC").groups
     assert groups is not None
     assert groups.tolist() == [0, 0, 1, 2]
-    assert common_outcomes([given[3:]], "E-SC").groups is None
+    assert paired_scores([given[3:]], "E-SC").groups is None
 
 
 @pytest.mark.parametrize("value", [["a"], {"a": 1}, float("nan")])

@@ -13,12 +13,12 @@ from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.pipeline import choose_temperatures, fit_grid, rows_at_temperatures
+from semcal.pipeline.candidate_scores import paired_scores
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
-from semcal.pipeline.grid import GRID
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import common_outcomes
 from semcal.pipeline.sample import sample_questions
+from semcal.pipeline.temperature_grid import GRID
 from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Temperature
@@ -168,7 +168,7 @@ def test_a_temperature_gains_nothing_by_having_no_opinion() -> None:
     found = choose_temperatures(rows)
     assert found.temperatures == {"E-SC": 1.0}
     assert {entry["n"] for entry in found.table()} == {5}
-    assert common_outcomes(list(rows.values()), "E-SC").undefined == 5
+    assert paired_scores(list(rows.values()), "E-SC").undefined == 5
 
 
 def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path: Path) -> None:

@@ -80,11 +80,9 @@ def test_all_references_share_the_weight_of_one_question(model) -> None:
 
 
 def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -> None:
-    from semcal.cli.loading import open_fit
-
     few_shot = [Question("e", "What is it?", ("A book",))]
     semcal.fit(model, LABELLED, few_shot=few_shot).save_pretrained(tmp_path)
-    again = open_fit(tmp_path)
+    again = semcal.Fit.from_pretrained(tmp_path)
     assert [q.question for q in again.asking.few_shot] == ["What is it?"]
     semcal.SemanticUQ(model, recalibrator=again)
     with pytest.raises(UsageError, match="another prompt"):

@@ -6,8 +6,8 @@ import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.engine.language_model import Prompt
-from semcal.pipeline import stored_fits
-from semcal.pipeline.stored_fits import mean_loss_of
+from semcal.pipeline import fitting
+from semcal.pipeline.fitting import mean_loss_of
 from semcal.qa.prompts import chat
 from semcal.recalibration import SE
 
@@ -31,6 +31,6 @@ def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: p
     whole = mean_loss_of(model, features, SE())
     most, vocabulary = max(held), model.width
     held.clear()
-    monkeypatch.setattr(stored_fits, "LOGITS", 4 * vocabulary)
+    monkeypatch.setattr(fitting, "LOGITS", 4 * vocabulary)
     assert mean_loss_of(model, features, SE()) == pytest.approx(whole, rel=1e-12)
     assert max(held) == 4 * vocabulary < most

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from semcal.errors import UsageError
-from semcal.experiment.learning_curve import CurvePoint, LearningCurve
+from semcal.pipeline.learning_curve import CurvePoint, LearningCurve
 from semcal.report import learning_curve_figure
 
 SIZES = (0, 25, 2000)

@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from semcal.cli.tables import metrics_tables
+from semcal.cli.commands.metrics import metrics_tables
 from semcal.report.table_writers import csv_text, latex, markdown, markdown_text, one_line
 from semcal.report.tables import Cell, Column, Table, number
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
+from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli.claims import Claim, claim_file, claimed, kept_in_words
+from semcal.cli import console
 from semcal.cli.commands import (
     ask,
     cluster,
@@ -34,15 +36,31 @@ from semcal.cli.commands import (
     sample,
     status,
 )
-from semcal.cli.console import complain
-from semcal.cli.stopping import Terminated, terminable
+from semcal.cli.output import Output, kept_message, output_file, reserved
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
 __all__ = ["app"]
 
 Command = Callable[..., int]
 #: What a command with these options writes to.
-ClaimOf = Callable[[Mapping[str, Any]], Claim | None]
+OutputOf = Callable[[Mapping[str, Any]], Output | None]
+#: In the order of `semcal --help`.
+COMMANDS = (
+    demo,
+    ask,
+    fit,
+    run,
+    merge,
+    status,
+    sample,
+    cluster,
+    measure,
+    grade,
+    metrics,
+    report,
+    export,
+    env,
+)
 #: What to do about an error of the system.
 _ADVICE = {
     errno.ENOSPC: "; free some space there and run the same command again",
@@ -72,60 +90,86 @@ def _root(
         raise typer.Exit
 
 
-def _guarded(command: Command, claim_of: ClaimOf) -> Callable[..., None]:
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which is cleaned up after in the same way as Ctrl-C."""
+
+
+def _guarded(command: Command, output_of: OutputOf) -> Callable[..., None]:
     """Turn what a command returns or raises into an exit code."""
 
     @wraps(command)
     def run(**options: Any) -> None:
-        warnings.showwarning = partial(_warn, said=set())
-        with terminable():
-            code = _exit_code(command, claim_of, options)
-        raise typer.Exit(code or _flushed())
+        warnings.showwarning = partial(_show_warning, shown=set())
+        with _sigterm_raises():
+            code = _exit_code(command, output_of, options)
+        raise typer.Exit(code or _flush_stdout())
 
     return run
 
 
-def _exit_code(command: Command, claim_of: ClaimOf, options: Mapping[str, Any]) -> int:
-    claim = None
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM, unless that is ignored or handled already."""
     try:
-        claim = claim_of(options)
+        free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if free:
+            signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # only the main thread may handle signals
+        free = False
+    try:
+        yield
+    finally:
+        if free:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    del frame
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    raise Terminated
+
+
+def _exit_code(command: Command, output_of: OutputOf, options: Mapping[str, Any]) -> int:
+    output = None
+    try:
+        output = output_of(options)
         overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
-        with claimed(claim, overwrite=overwrite, dry_run=dry_run):
+        with reserved(output, overwrite=overwrite, dry_run=dry_run):
             return command(**options)
     except UsageError as error:
-        complain(f"error: {error}")
+        console.warn(f"error: {error}")
         return 2
     except SemcalError as error:
-        complain(f"error: {error}")
+        console.warn(f"error: {error}")
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)
-        kept = kept_in_words(claim, options) or _nothing_kept(claim)
-        complain(f"{'terminated' if terminated else 'interrupted'}; {kept}")
-        _flushed()
+        kept = kept_message(output, options) or _nothing_kept(output)
+        console.warn(f"{'terminated' if terminated else 'interrupted'}; {kept}")
+        _flush_stdout()
         return 143 if terminated else 130
-    except BrokenPipeError:  # the reader of our pipe has gone: there is nothing more to say to it
-        _flushed()
+    except BrokenPipeError:  # nobody reads our output any more
+        _flush_stdout()
         return 1
     except MemoryError:
-        complain("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
+        console.warn("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
         return 1
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
-        complain(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
-        _flushed()
-    if claim is not None and claim.kept is not None and (kept := kept_in_words(claim, options)):
-        complain(kept)
+        console.warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
+        _flush_stdout()
+    if output is not None and output.kept is not None and (kept := kept_message(output, options)):
+        console.warn(kept)
     return 1
 
 
-def _nothing_kept(claim: Claim | None) -> str:
-    if claim is None:
+def _nothing_kept(output: Output | None) -> str:
+    if output is None:
         return "nothing is kept but what was printed"
-    return f"nothing is kept, and {claim.path} was not written"
+    return f"nothing is kept, and {output.path} was not written"
 
 
-def _flushed() -> int:
-    """Give stdout what it has not got yet; 1 if it takes no more, so that Python does not try again."""
+def _flush_stdout() -> int:
+    """Flush stdout; where that fails, return 1 and close it, so that Python does not try again."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -135,7 +179,7 @@ def _flushed() -> int:
     return 0
 
 
-def _warn(
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -143,33 +187,18 @@ def _warn(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,
     *,
-    said: set[str],
+    shown: set[str],
 ) -> None:
-    """Show our own warnings as a line, each once, others as Python does."""
+    """Print our own warnings in a line, each once, and others as Python does."""
     if issubclass(category, SemcalWarning):
-        if str(message) not in said:  # processes that share the work may all have found it
-            said.add(str(message))
-            complain(f"warning: {message}")
+        if str(message) not in shown:  # several workers may give the same one
+            shown.add(str(message))
+            console.warn(f"warning: {message}")
     else:
-        complain(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
+        console.warn(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
-for _module in (
-    demo,
-    ask,
-    fit,
-    run,
-    merge,
-    status,
-    sample,
-    cluster,
-    measure,
-    grade,
-    metrics,
-    report,
-    export,
-    env,
-):
+for _module in COMMANDS:
     app.command(name=_module.__name__.rpartition(".")[2], cls=getattr(_module, "CLASS", None))(
-        _guarded(_module.command, getattr(_module, "claim", claim_file))
+        _guarded(_module.command, getattr(_module, "output_of", output_file))
     )

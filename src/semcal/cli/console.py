@@ -1,4 +1,4 @@
-"""What is said to a person on stderr: complaints, notes, details with -v, and progress on long work."""
+"""Messages on stderr (`warn` always, `info` unless -q, `debug` with -v) and the progress of long work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import TextIO
 
 __all__ = [
-    "complain",
-    "detail",
+    "debug",
+    "info",
     "loading",
     "nli_calls",
     "progress",
-    "say",
     "set_quiet",
     "set_verbose",
-    "stages",
+    "successive_progress",
+    "warn",
 ]
 
 #: Seconds between two plain lines of progress.
@@ -33,7 +33,7 @@ _verbose = False
 
 @dataclass
 class _Running:
-    """What is being shown: its label, how much of it is done, and what shows it."""
+    """One piece of work in progress."""
 
     label: str
     show: Callable[[int], None]
@@ -48,38 +48,38 @@ _running: list[_Running] = []
 
 
 def set_quiet(quiet: bool) -> None:
-    """Silence `say` and `progress` (option -q); complaints are always made."""
+    """Silence `info`, `debug` and `progress` (option -q)."""
     global _quiet
     _quiet = quiet
 
 
 def set_verbose(verbose: bool) -> None:
-    """Let `detail` speak (option -v)."""
+    """Let `debug` print (option -v)."""
     global _verbose
     _verbose = verbose
 
 
-def complain(text: str) -> None:
-    """Print a line on stderr."""
+def warn(text: str) -> None:
+    """Print a line on stderr, whatever the options."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-def say(text: str) -> None:
+def info(text: str) -> None:
     """Print a line on stderr unless -q was given."""
     if not _quiet:
-        complain(text)
+        warn(text)
 
 
-def detail(text: str) -> None:
+def debug(text: str) -> None:
     """Print a line on stderr if -v was given, and not -q."""
     if _verbose:
-        say(text)
+        info(text)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Show on a terminal that something is being loaded, while nothing else is shown."""
+    """Show "loading" on a terminal, unless other progress is shown."""
     worker = multiprocessing.parent_process() is not None
     if _quiet or worker or _running or not sys.stderr.isatty() or _in_a_pipe():
         yield
@@ -98,9 +98,9 @@ def loading() -> Iterator[None]:
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show how much of `total` is done: a bar on a terminal, a line every few seconds elsewhere.
 
-    Yields a function that takes the number of finished items (not the increment). Inside another of the same
-    label its items are added to those that are finished there. In a pipe of commands, which share a terminal,
-    lines with the command's name take the place of bars that would overwrite each other.
+    Yields a function that takes the number of finished items (not the increment). Nested in another of the
+    same label, its items are added to the outer ones. Commands in a pipe share a terminal, so they print
+    lines with their names instead of bars that would overwrite each other.
     """
     if _quiet or total == 0:
         yield lambda _done: None
@@ -118,8 +118,8 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """Show work that goes through several stages: yields what begins the next (label, total)."""
+def successive_progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    """Show one `progress` after another: yields a function that begins the next (label, total)."""
     with ExitStack() as current:
 
         def begin(label: str, total: int) -> Callable[[int], None]:
@@ -161,13 +161,13 @@ def _lines(label: str, total: int | None) -> Callable[[int], None]:
         if now - last >= INTERVAL:
             last = now
             of = f" of {total}" if total else ""
-            complain(f"{label}: {done}{of} ({now - start:.0f} s)")
+            warn(f"{label}: {done}{of} ({now - start:.0f} s)")
 
     return update
 
 
 def nli_calls(name: str, calls: int, pairs: int) -> str:
-    """Say what clustering asked, and what it saved.
+    """How many NLI calls clustering took, and how many it saved.
 
     >>> nli_calls("atlas", 80, 900)
     '80 NLI calls of atlas, 11.2 times fewer than for all 900 ordered pairs'

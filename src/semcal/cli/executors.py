@@ -11,9 +11,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from semcal.cli.claims import unfinished
-from semcal.cli.console import detail, say
-from semcal.cli.streams import Item
+from semcal.cli.console import debug, info
+from semcal.cli.output import unfinished
+from semcal.cli.rows import Item
 from semcal.pipeline.store import UnfinishedWork
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def choose_workers(
     weights = weights_of(model=model, equivalence=equivalence)
     plan = plan_workers(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
     surely = at_once or plan.asked or plan.n_workers == 1
-    detail(f"{label}: {'' if surely else 'up to '}{plan}")
+    debug(f"{label}: {'' if surely else 'up to '}{plan}")
     return plan
 
 
@@ -131,14 +131,14 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
 def show_peak(executor: Executor[Any]) -> None:
     """Say with -v how much memory was used at most."""
     of = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
-    detail(f"peak memory{of}: {executor.peak_memory}")
+    debug(f"peak memory{of}: {executor.peak_memory}")
 
 
 def open_unfinished(out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> UnfinishedWork:
     """What an earlier call has left beside --out; say so where there is something."""
     work = UnfinishedWork(None if out is None else unfinished(out), settings, fresh=fresh)
     if work.resumed:
-        say(f"resuming from what {work.folder} holds")
+        info(f"resuming from what {work.folder} holds")
     return work
 
 

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.choosing import choose_by_grid, choose_by_sweep
-from semcal.cli.complaints import BadRows
-from semcal.cli.console import progress, say, stages
+from semcal.cli.console import info, progress, successive_progress, warn
+from semcal.cli.output import refuse_existing
+from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
-from semcal.qa.datasets import Question
+from semcal.qa.datasets import Question, data_hash
+from semcal.records import write_rows
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from semcal.engine import Equivalence, LanguageModel
-    from semcal.pipeline.fitting import CalibrationSet
+    from semcal.pipeline import Asking
+    from semcal.pipeline.calibration import CalibrationSet
     from semcal.pipeline.store import UnfinishedWork
     from semcal.recalibration import Fitted, Provenance
 
-__all__ = ["Wanted", "Work", "check_options", "forget_others"]
+__all__ = ["MARGIN", "FitOptions", "FitWork", "remove_older_results"]
 
 #: Standard errors of accuracy that --keep-accuracy lets a choice cost: what chance alone would often take.
 WITHIN = 2.0
+#: A candidate below this share of the best accuracy gives a warning.
+WORTH = 0.8
+#: The tables beside the recalibrator: of all candidates, and of the learning curve.
+SELECTION, CURVE = "selection.jsonl", "learning-curve.jsonl"
+#: How far from the ACE of all labels few labels may be to count as enough.
+MARGIN = 0.01
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be fitted, as the options say it."""
+class FitOptions:
+    """What is to be fitted: the options of the command by their names."""
 
     method: str
     solver: str | None
@@ -44,209 +51,267 @@ class Wanted:
     measure: str
     seed: int
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> FitOptions:
+        """From all options of the command."""
+        return cls(**{field.name: options[field.name] for field in fields(cls)})
+
     @property
     def samples(self) -> bool:
         """Whether answers have to be sampled."""
         return self.select or self.learning_curve or self.method == "TS-grid"
 
     @property
-    def accuracy_within(self) -> float | None:
-        """How many standard errors of accuracy a choice may cost."""
-        return WITHIN if self.keep_accuracy else None
+    def exact(self) -> bool:
+        """Whether T is solved exactly."""
+        return self.method == "TS" and self.solver in (None, "exact")
 
-    def ways(self) -> str:
-        """Under how many recalibrators answers are sampled, in words."""
-        from semcal.pipeline.grid import GRID
+    def check(self, validation: str | None, plot: Path | None, *, replace_plot: bool) -> None:
+        """Raise UsageError for options that contradict each other."""
+        from semcal.pipeline.fitting import METHODS, check_method
+        from semcal.semantics import MEASURES
 
-        if self.select:
-            return f"each of {5 if self.method == 'TS' else 10} candidates"
-        most = "" if self.method == "TS-grid" else "those near the fitted ones of "
-        return f"{most}{len(GRID)} temperatures"
+        check_name(self.method, (*METHODS, "TS-grid"), what="method")
+        check_name(self.measure, MEASURES, what="measure")
+        if self.method != "TS-grid":
+            check_method(self.method, self.solver, self.loss, self.alpha)
+        for problem in self._contradictions(validation=validation, plot=plot):
+            raise UsageError(problem)
+        if plot is not None:
+            from semcal.report.figures import check_figure_path
 
+            check_figure_path(plot)
+            if not replace_plot:
+                refuse_existing("--plot", plot)
 
-def check_options(wanted: Wanted, *, validation: str | None, plot: Path | None) -> None:
-    from semcal.pipeline.fitting import METHODS, check_method
-    from semcal.semantics import MEASURES
-
-    check_name(wanted.method, (*METHODS, "TS-grid"), what="method")
-    check_name(wanted.measure, MEASURES, what="measure")
-    if wanted.method != "TS-grid":
-        check_method(wanted.method, wanted.solver, wanted.loss, wanted.alpha)
-    for problem in _contradictions(wanted, validation=validation, plot=plot):
-        raise UsageError(problem)
-    if plot is not None:
-        from semcal.report.figures import check_figure_path
-
-        check_figure_path(plot)
-
-
-def forget_others(out: Path, wanted: Wanted) -> None:
-    """Remove what an older fit has left in the directory and this one has not written."""
-    from semcal.cli import choosing, learning
-    from semcal.semantics import MEASURES
-
-    if not wanted.select and wanted.method != "TS-grid":
-        (out / choosing.TABLE).unlink(missing_ok=True)
-        for folder in (out / measure for measure in MEASURES):
-            if (folder / "calibration.json").is_file():
-                rmtree(folder)
-    if not wanted.learning_curve:
-        (out / learning.TABLE).unlink(missing_ok=True)
-
-
-def _contradictions(wanted: Wanted, *, validation: str | None, plot: Path | None) -> Iterator[str]:
-    """What is wrong with options that are right each for itself."""
-    exact = wanted.method == "TS" and wanted.solver in (None, "exact")
-    if wanted.select and wanted.method == "TS-grid":
-        yield "TS-grid chooses on FILE itself; leave --select out"
-    if wanted.select and validation is None:
-        yield "--select chooses on questions of their own; give them with --validation FILE"
-    if wanted.learning_curve and (wanted.select or not exact):
-        yield "--learning-curve is of the exact solution of TS; leave --select, --method and --solver out"
-    if wanted.learning_curve and validation is None:
-        yield "--learning-curve measures on questions of their own; give them with --validation FILE"
-    if validation is not None and not (wanted.select or wanted.learning_curve):
-        yield "--validation goes with --select or --learning-curve"
-    for option, value in (("--weight-decay", wanted.weight_decay), ("--learning-rate", wanted.learning_rate)):
-        if value and (exact or wanted.method == "TS-grid"):
-            yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
-    if wanted.keep_accuracy and not (wanted.select or wanted.method == "TS-grid"):
-        yield "--keep-accuracy goes with --select or TS-grid"
-    if plot is not None and (wanted.select or wanted.method == "TS-grid"):
-        yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
+    def _contradictions(self, *, validation: str | None, plot: Path | None) -> Iterator[str]:
+        chooses = self.select or self.method == "TS-grid"
+        if self.select and self.method == "TS-grid":
+            yield "TS-grid chooses on FILE itself; leave --select out"
+        if self.select and validation is None:
+            yield "--select chooses on questions of their own; give them with --validation FILE"
+        if self.learning_curve and (self.select or not self.exact):
+            yield "--learning-curve is of the exact solution of TS; leave --select, --method and --solver out"
+        if self.learning_curve and validation is None:
+            yield "--learning-curve measures on questions of their own; give them with --validation FILE"
+        if validation is not None and not (self.select or self.learning_curve):
+            yield "--validation goes with --select or --learning-curve"
+        for option, value in (("--weight-decay", self.weight_decay), ("--learning-rate", self.learning_rate)):
+            if value and (self.exact or self.method == "TS-grid"):
+                yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
+        if self.keep_accuracy and not chooses:
+            yield "--keep-accuracy goes with --select or TS-grid"
+        if plot is not None and chooses:
+            yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
 
 
 @dataclass(frozen=True)
-class Work:
-    """A model with the questions that it is fitted to and judged on, and where results go."""
+class FitWork:
+    """A model with the questions that it is fitted to and evaluated on, and where results go."""
 
     model: LanguageModel
-    questions: list[Question]
-    validation: list[Question]
-    examples: tuple[Question, ...]
-    data: str
+    questions: Sequence[Question]
+    validation: Sequence[Question]
+    few_shot: tuple[Question, ...]
+    data: str  # the name of the file
     features: Path | None
     out: Path
     bad: BadRows
 
-    def key(self, wanted: Wanted, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        """All that the result depends on."""
-        from semcal.pipeline import Asking
-        from semcal.qa.datasets import data_hash
-
+    def key(self, options: FitOptions, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that the result depends on."""
         return {
-            **asdict(wanted),
-            **(sampling if wanted.samples else {}),
+            **asdict(options),
+            **(sampling if options.samples else {}),
             "model": self.model.revision,
-            "prompt": Asking(self.examples).hash(self.model),
+            "prompt": self._asking().hash(self.model),
             "data": data_hash(self.questions),
             "validation": data_hash(self.validation),
             "features": None if self.features is None else str(self.features),
         }
 
-    def _leave_out(self, error: QuestionError) -> None:
-        """Report a question that does not fit the model, by its line and id."""
-        question = next(question for question in self.questions if question.id == error.question_id)
-        self.bad.report(question.error(error.reason))
+    def plan(self, options: FitOptions, sampling: Mapping[str, Any]) -> int:
+        """Print what would be read and written; the model is loaded and not run on any question."""
+        from semcal.pipeline.calibration import CalibrationSet
+        from semcal.pipeline.candidates import candidate_fits
+        from semcal.pipeline.temperature_grid import GRID
+        from semcal.recalibration import PAPER_LOSSES
 
-    def fitted(self, wanted: Wanted, kept: UnfinishedWork, plot: Path | None) -> dict[str, Any]:
-        """Fit one recalibrator and keep it."""
+        asking, parts = self._asking(), []
+        labelled = CalibrationSet.of(
+            self.model, self.questions, asking=asking, on_bad_question=lambda _: None
+        )
+        if options.method != "TS-grid":
+            whole = options.method == "ATS" or self.features is not None
+            size = labelled.manifest(self.model, asking=asking, whole=whole).bytes / 1e6
+            place = f"in {self.features}" if self.features else "in memory"
+            parts.append(
+                f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
+            )
+        if options.samples:
+            asked, under = self.validation, f"those near the fitted ones of {len(GRID)} temperatures"
+            if options.select:
+                count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
+                under = f"each of {count} candidates"
+            elif options.method == "TS-grid":
+                asked, under = labelled.questions, f"{len(GRID)} temperatures"
+            parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
+        warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {self.out / 'calibration.json'}")
+        return self.bad.exit_code()
+
+    def run(
+        self,
+        options: FitOptions,
+        open_equivalence: Callable[[], Equivalence],
+        sampling: Mapping[str, Any],
+        unfinished: UnfinishedWork,
+        plot: Path | None,
+    ) -> dict[str, Any]:
+        """Fit and save what the options ask for, and return the result to print."""
+        from semcal.experiment.environment import versions
+        from semcal.pipeline.calibration import CalibrationSet
+
+        if not options.samples:
+            if not options.exact:
+                unfinished.begin()
+            return self._fit(options, unfinished.folder, plot)
+        asking = self._asking()
+        how = {"asking": asking, "equivalence": open_equivalence(), **sampling}
+        unfinished.begin()
+        labelled = CalibrationSet.of(
+            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
+        )
+        provenance = labelled.provenance(
+            self.model, asking=asking, data=self.data, seed=options.seed, versions=versions()
+        )
+        if options.learning_curve:
+            return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
+        chosen, table = self._choose(options, labelled, how, unfinished.folder)
+        return self._save(chosen, table, provenance, options.measure)
+
+    def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
+        """Fit one recalibrator and save it."""
         from semcal.experiment.environment import versions
         from semcal.pipeline import fit
 
-        if "sgd" in (wanted.solver, "exact" if wanted.method == "TS" else "sgd"):
-            kept.begin()
-        with stages() as begin:
+        with successive_progress() as begin:
             found = fit(
                 self.model,
                 self.questions,
-                few_shot=self.examples,
-                method=wanted.method,
-                solver=wanted.solver,
-                loss=wanted.loss,
-                alpha=wanted.alpha,
-                weight_decay=wanted.weight_decay,
-                learning_rate=wanted.learning_rate,
-                seed=wanted.seed,
+                few_shot=self.few_shot,
+                method=options.method,
+                solver=options.solver,
+                loss=options.loss,
+                alpha=options.alpha,
+                weight_decay=options.weight_decay,
+                learning_rate=options.learning_rate,
+                seed=options.seed,
                 store=self.features,
                 data=self.data,
                 versions=versions(),
                 on_bad_question=self._leave_out,
                 progress=begin("fit", len(self.questions)),
                 on_step=_steps_shown(begin),
-                keep=kept.folder / "trainings",
+                keep=keep / "trainings",
             )
         path = found.save_pretrained(self.out)
         drawn = {} if plot is None else {"plot": str(_draw(found.recalibrator, plot))}
         return {**_result(found.recalibrator, found.report, found.provenance), **drawn, "path": str(path)}
 
-    def sampled(
+    def _choose(
+        self, options: FitOptions, labelled: CalibrationSet, how: Mapping[str, Any], keep: Path
+    ) -> tuple[Mapping[str, Fitted], list[dict[str, Any]]]:
+        """The recalibrator of each measure, and the table of all candidates."""
+        from semcal.pipeline.fit_and_select import fit_and_select
+        from semcal.pipeline.store import Store
+        from semcal.pipeline.temperature_grid import GRID, choose_temperatures, rows_at_temperatures
+
+        within = WITHIN if options.keep_accuracy else None
+        if options.method != "TS-grid":
+            with successive_progress() as begin:
+                selected = fit_and_select(
+                    self.model,
+                    labelled,
+                    self.validation,
+                    methods=[options.method],
+                    store=self.features,
+                    learning_rate=options.learning_rate,
+                    accuracy_within=within,
+                    progress=begin,
+                    keep=keep,
+                    **how,
+                )
+            return selected.recalibrators, selected.selection.table()
+        with progress("TS-grid", len(labelled.questions)) as update:
+            rows = rows_at_temperatures(
+                self.model, labelled.questions, GRID, progress=update, keep=Store(keep), **how
+            )
+        found = choose_temperatures(rows, accuracy_within=within)
+        if found.at_edge:
+            info(
+                f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
+                "it may lie beyond"
+            )
+        return found.recalibrators, found.table()
+
+    def _save(
         self,
-        wanted: Wanted,
-        judge: Equivalence,
-        sampling: Mapping[str, Any],
-        kept: UnfinishedWork,
-        plot: Path | None,
+        chosen: Mapping[str, Fitted],
+        table: Sequence[Mapping[str, Any]],
+        provenance: Provenance,
+        measure: str,
     ) -> dict[str, Any]:
-        """Do what answers have to be sampled for: a choice, or a learning curve."""
-        from semcal.experiment.environment import versions
-        from semcal.pipeline import Asking
-        from semcal.pipeline.fitting import CalibrationSet
+        from semcal.pipeline.fit_and_select import save_choices
 
-        kept.begin()
-        asking = Asking(self.examples)
-        labelled = CalibrationSet.of(
-            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
-        )
-        provenance = labelled.provenance(
-            self.model, asking=asking, data=self.data, seed=wanted.seed, versions=versions()
-        )
-        common: dict[str, Any] = {"asking": asking, "judge": judge, "keep": kept.folder, "out": self.out}
-        if wanted.learning_curve:
-            return self._learned(wanted, labelled, provenance, sampling, plot, common)
-        how = {**sampling, "accuracy_within": wanted.accuracy_within}
-        common |= {"how": how, "provenance": provenance, "measure": wanted.measure}
-        if wanted.method == "TS-grid":
-            return choose_by_grid(self.model, labelled.questions, **common)
-        how["learning_rate"] = wanted.learning_rate
-        return choose_by_sweep(
-            self.model, labelled, self.validation, methods=[wanted.method], features=self.features, **common
-        )
+        found = save_choices(chosen, table, self.out, provenance=provenance, measure=measure)
+        write_rows(self.out / SELECTION, table)
+        for warning in _lost_accuracy(table):
+            warn(f"warning: {warning}")
+        tried = len({row.get("candidate", row.get("temperature")) for row in table})
+        place = self.out / SELECTION
+        info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
+        return {"measure": measure, "chosen": found, "path": str(self.out / "calibration.json")}
 
-    def _learned(
+    def _learning_curve(
         self,
-        wanted: Wanted,
+        options: FitOptions,
         labelled: CalibrationSet,
         provenance: Provenance,
-        sampling: Mapping[str, Any],
+        how: Mapping[str, Any],
+        keep: Path,
         plot: Path | None,
-        common: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Fit TS to all questions and to some of them."""
-        from semcal.cli.learning import MARGIN, learn
-        from semcal.pipeline.fitting import calibration_features, fit_stored
+        """Fit TS to all questions and to some of them, and measure each fit on validation."""
+        from semcal.pipeline.calibration import calibration_features
+        from semcal.pipeline.fitting import fit_stored
+        from semcal.pipeline.learning_curve import curve_of_labels
         from semcal.recalibration import save_pretrained, warn_if_few
 
         warn_if_few(len(labelled.questions))
-        point = {"loss": wanted.loss, "alpha": wanted.alpha}
+        loss: Any = {"loss": options.loss, "alpha": options.alpha}
         with progress("fit", len(labelled.questions)) as update:
             features = calibration_features(
                 self.model,
                 labelled,
-                asking=common["asking"],
+                asking=how["asking"],
                 whole=self.features is not None,
                 store=self.features,
                 progress=update,
             )
-        how: Mapping[str, Any] = {**point, "seed": wanted.seed, "groups": labelled.groups()}
-        fitted, report = fit_stored(self.model, features, **how)
+        fitted, report = fit_stored(self.model, features, seed=options.seed, groups=labelled.groups(), **loss)
         path = save_pretrained(fitted, self.out, provenance=provenance)
-        curve = learn(self.model, features, self.validation, how={**point, **sampling}, **common)
+        with successive_progress() as begin:
+            curve = curve_of_labels(
+                self.model, features, self.validation, progress=begin, keep=keep, **loss, **how
+            )
+        if curve.outside:
+            info(f"fit: {curve.outside} temperatures lie beyond the grid; its nearest end stands for them")
+        write_rows(self.out / CURVE, curve.table())
         if plot is not None:
             from semcal.report import learning_curve_figure, write_figure
 
-            write_figure(learning_curve_figure(curve, measures=(wanted.measure,)), plot)
-        measures = dict.fromkeys(p.measure for p in curve.points)
+            write_figure(learning_curve_figure(curve, measures=(options.measure,)), plot)
+        measures = dict.fromkeys(point.measure for point in curve.points)
         return {
             **_result(fitted, {**report, "n_tokens": len(features.targets)}, provenance),
             "learning_curve": curve.table(),
@@ -255,15 +320,50 @@ class Work:
             "path": str(path),
         }
 
+    def _asking(self) -> Asking:
+        from semcal.pipeline import Asking
+
+        return Asking(self.few_shot)
+
+    def _leave_out(self, error: QuestionError) -> None:
+        """Report a question that does not fit the model, by its line and id."""
+        question = next(question for question in self.questions if question.id == error.question_id)
+        self.bad.report(question.error(error.reason))
+
+
+def _lost_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Warnings where the lowest Brier score is that of answers which are mostly wrong, and known to be."""
+    for row in filter(lambda row: row["chosen"], table):
+        best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
+        if row["accuracy"] < WORTH * best:
+            yield (
+                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
+                f"the best candidate in {best:.0%}: wrong answers of little confidence score low; "
+                "--keep-accuracy leaves such candidates out"
+            )
+
+
+def remove_older_results(out: Path, options: FitOptions) -> None:
+    """Remove what an older fit has left in the directory and this one has not written."""
+    from semcal.semantics import MEASURES
+
+    if not options.select and options.method != "TS-grid":
+        (out / SELECTION).unlink(missing_ok=True)
+        for folder in (out / measure for measure in MEASURES):
+            if (folder / "calibration.json").is_file():
+                rmtree(folder)
+    if not options.learning_curve:
+        (out / CURVE).unlink(missing_ok=True)
+
 
 def _steps_shown(begin: Callable[[str, int], Callable[[int], None]]) -> Callable[[int, int], None]:
-    """Show steps as a stage of its own, which the first one begins."""
-    shown: list[Callable[[int], None]] = []
+    """Show gradient steps as progress of their own, which the first step begins."""
+    updates: list[Callable[[int], None]] = []
 
     def on_step(done: int, total: int) -> None:
-        if not shown:
-            shown.append(begin("steps", total))
-        shown[0](done)
+        if not updates:
+            updates.append(begin("steps", total))
+        updates[0](done)
 
     return on_step
 
@@ -272,7 +372,7 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
     from semcal.recalibration import solver_of, temperature_of
 
     if report.get("at_bound"):
-        say(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
+        info(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),
@@ -285,7 +385,7 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
 
 
 def _draw(fitted: Fitted, path: Path) -> Path:
-    """The loss of the steps, or the loss against T."""
+    """Draw the loss against T, or the loss of the steps."""
     from semcal.recalibration import TemperatureScaling
     from semcal.report import loss_figure, steps_figure, write_figure
 

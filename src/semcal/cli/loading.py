@@ -1,4 +1,4 @@
-"""Models, recalibrators and prompts from their options."""
+"""Models, equivalences, recalibrators and few-shot examples from their options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.hub_names import Location
-    from semcal.pipeline import Asking, Fit
+    from semcal.pipeline import Asking
     from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
@@ -22,7 +22,6 @@ __all__ = [
     "ATLAS",
     "open_equivalence",
     "open_few_shot",
-    "open_fit",
     "open_grader",
     "open_model",
     "open_models",
@@ -30,14 +29,14 @@ __all__ = [
     "weights_of",
 ]
 
-#: The name of what comes with the package, in --model, --equivalence and --recalibrator.
+#: The embedded models, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
 
 
 def open_model(
     name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
 ) -> LanguageModel:
-    """Load a language model; "atlas" is the embedded one."""
+    """Load a language model."""
     with loading():
         from semcal.engine import load_model
 
@@ -47,7 +46,7 @@ def open_model(
 def open_equivalence(
     name: str | None, *, device: str | None = None, cache: Path | None = None
 ) -> Equivalence:
-    """Load what decides whether answers mean the same; "atlas" is the embedded NLI model."""
+    """Load an equivalence: exact by default, or an NLI model."""
     with loading():
         from semcal.engine import load_equivalence
 
@@ -64,7 +63,7 @@ def open_models(
     nli_device: str | None = None,
     cache: Path | None = None,
 ) -> WorkerState:
-    """Load what a process that works for a command holds: either model, or both."""
+    """Load the models that a worker needs: either, or both."""
     with loading():
         from semcal.pipeline.worker_state import WorkerState
 
@@ -77,7 +76,7 @@ def open_models(
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not here yet."""
+    """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.worker_plan import on_disk
 
@@ -88,7 +87,7 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
 
 
 def _folder(place: Location) -> Path | None:
-    """The directory of a checkpoint: its own, or where the hub's client has kept it."""
+    """The directory of a checkpoint: its own, or that of the hub's cache."""
     if not place.on_hub:
         return Path(place.source)
     from huggingface_hub import try_to_load_from_cache
@@ -125,35 +124,20 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
         raise UsageError(f"the few-shot examples in {path}: {error}") from error
 
 
-def open_fit(path_or_id: str) -> Fit:
-    """Read a recalibrator, a directory or a hub id, with the prompt that it was fitted with."""
-    from semcal.pipeline import Asking, Fit
-    from semcal.recalibration import from_pretrained
-
-    recalibrator, provenance = from_pretrained(path_or_id)
-    return Fit(recalibrator, provenance, Asking.from_description(provenance.prompt))
-
-
 def open_recalibrator(
-    model: LanguageModel,
-    *,
-    name: str | None,
-    temperature: float | None,
-    few_shot: tuple[Question, ...] | None,
-    force: bool,
+    model: LanguageModel, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
 ) -> tuple[AnyRecalibrator, Asking]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.pipeline import Asking
+    from semcal.pipeline import Asking, Fit
     from semcal.recalibration import Base, Temperature
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
-    asking = Asking(few_shot or ())
+    examples = open_few_shot(few_shot)
     if name is None:
-        return (Base() if temperature is None else Temperature(temperature)), asking
-    fit = open_fit(name)
-    if few_shot is None:
-        asking = fit.asking
+        return (Base() if temperature is None else Temperature(temperature)), Asking(examples or ())
+    fit = Fit.from_pretrained(name)
+    asking = fit.asking if examples is None else Asking(examples)
     if not force:
         fit.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
     return fit.recalibrator, asking

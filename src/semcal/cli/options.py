@@ -1,4 +1,4 @@
-"""The options that commands share, each defined once."""
+"""The options that commands share, each defined once; used as `from semcal.cli import options as opt`."""
 
 from __future__ import annotations
 
@@ -10,54 +10,22 @@ import typer
 from semcal.cli.console import set_quiet, set_verbose
 from semcal.errors import shown
 
-__all__ = [
-    "CacheOption",
-    "ColumnsOption",
-    "DeviceOption",
-    "DryRunOption",
-    "DtypeOption",
-    "EquivalenceOption",
-    "FewShotOption",
-    "ForceOption",
-    "FreshOption",
-    "GAlphaOption",
-    "JsonOption",
-    "LimitOption",
-    "LinkageOption",
-    "MaxNewTokensOption",
-    "MemoryOption",
-    "MergeRefusalsOption",
-    "ModelOption",
-    "NliDeviceOption",
-    "OutOption",
-    "OverwriteOption",
-    "QuietOption",
-    "RowsArgument",
-    "SamplesOption",
-    "SeedOption",
-    "TAlphaOption",
-    "VerboseOption",
-    "WorkersOption",
-    "countable",
-    "out_path",
-]
-
 #: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
 LARGEST = 2**31
 
 
-def _quietly(value: bool) -> bool:
+def _quiet(value: bool) -> bool:
     set_quiet(value)
     return value
 
 
-def _verbosely(value: bool) -> bool:
+def _verbose(value: bool) -> bool:
     set_verbose(value)
     return value
 
 
 def out_path(path: Path | None) -> Path | None:
-    """Refuse a path to write to of which not even the folder's folder is there: it is misspelt."""
+    """Refuse an output path whose grandparent folder does not exist either: it is misspelt."""
     if path is not None and not path.parent.exists() and not path.parent.parent.exists():
         raise typer.BadParameter(
             f"neither {path.parent} nor {path.parent.parent} exists; check the path, or make the folder "
@@ -67,7 +35,7 @@ def out_path(path: Path | None) -> Path | None:
 
 
 def countable(count: int | None) -> int | None:
-    """Refuse a count that no array can have."""
+    """Refuse a count that is too large for an array."""
     return _below(count, LARGEST)
 
 
@@ -85,12 +53,12 @@ RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, o
 ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--columns", metavar="OURS=THEIRS", help="What FILE calls a column: question=Frage; may be repeated."
+        "--columns",
+        metavar="OURS=THEIRS",
+        help="The name of a column in FILE: question=Frage; may be repeated.",
     ),
 ]
-SeedOption = Annotated[
-    int, typer.Option(min=0, callback=_seed, help="Seed of all random draws: another seed, another run.")
-]
+SeedOption = Annotated[int, typer.Option(min=0, callback=_seed, help="Random seed.")]
 LimitOption = Annotated[
     int | None,
     typer.Option(min=1, callback=countable, help="Stop after this many rows; bad ones count as well."),
@@ -104,18 +72,20 @@ OutOption = Annotated[
     ),
 ]
 OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what is there at --out; otherwise that is refused.")
+    bool, typer.Option("--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", callback=_quietly, help="No progress, no notes.")]
+QuietOption = Annotated[
+    bool, typer.Option("-q", "--quiet", callback=_quiet, help="No progress and no notes on stderr.")
+]
 VerboseOption = Annotated[
     bool,
     typer.Option(
-        "-v", "--verbose", callback=_verbosely, help="Say more on stderr: processes, memory, times."
+        "-v", "--verbose", callback=_verbose, help="Print more on stderr: processes, memory, times."
     ),
 ]
 DeviceOption = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is by default.")
+    str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the best available by default.")
 ]
 NliDeviceOption = Annotated[
     str | None,
@@ -131,7 +101,7 @@ MemoryOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="What keys and values of a batch may take in each process, such as 500MB or 2GB.",
+        help="Memory for keys and values of a batch in each process, such as 500MB or 2GB.",
     ),
 ]
 WorkersOption = Annotated[
@@ -140,7 +110,7 @@ WorkersOption = Annotated[
         min=1,
         callback=countable,
         metavar="N",
-        help="Processes of one thread each that share the work; chosen by the models' size by default.",
+        help="Worker processes, each of one thread; by default chosen by the models' size.",
     ),
 ]
 ModelOption = Annotated[
@@ -151,19 +121,21 @@ EquivalenceOption = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="exact, or an NLI model: any cross-encoder with a label entailment, a directory or id, such as "
-        "microsoft/deberta-large-mnli; atlas is the embedded one.",
+        help="exact, or an NLI model (directory or id of a cross-encoder with a label entailment, such as "
+        "microsoft/deberta-large-mnli); atlas is the embedded one.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
-MergeRefusalsOption = Annotated[bool, typer.Option("--merge-refusals", help="Count refusals as one meaning.")]
+MergeRefusalsOption = Annotated[
+    bool, typer.Option("--merge-refusals", help="Count all refusals to answer as one meaning.")
+]
 CacheOption = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="FILE", help="Keep NLI verdicts in this file for later runs."),
+    typer.Option("--cache", metavar="FILE", help="Keep NLI verdicts in this file, for later runs."),
 ]
 FewShotOption = Annotated[
     Path | None,
-    typer.Option("--few-shot", metavar="FILE", help="Answered questions to put before each question."),
+    typer.Option("--few-shot", metavar="FILE", help="Answered questions that are put before each question."),
 ]
 MaxNewTokensOption = Annotated[
     int | None,
@@ -178,3 +150,16 @@ SamplesOption = Annotated[
 ]
 TAlphaOption = Annotated[float, typer.Option("--t-alpha", help="The parameter a of T-SC.")]
 GAlphaOption = Annotated[float, typer.Option("--g-alpha", help="The parameter a of G-SC.")]
+RecalibratorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--recalibrator",
+        metavar="DIR",
+        help="Written by semcal fit, or a hub id; atlas is the embedded model's.",
+    ),
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option("--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE."),
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as semcal run writes it.")]

@@ -64,6 +64,11 @@ def load_model(
         causal language model.
     UsageError
         If the device or dtype does not exist, or `memory` is not a size.
+
+    Examples
+    --------
+    >>> load_model("atlas", device="cpu").name
+    'atlas'
     """
     from transformers import AutoModelForCausalLM
 

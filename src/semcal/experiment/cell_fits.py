@@ -15,7 +15,6 @@ from semcal.experiment.fit_jobs import CheckJob, DiagnoseJob, FeaturesJob, FitJo
 from semcal.experiment.grid_blocks import PlannedBlock
 from semcal.experiment.grid_candidates import (
     FITTED,
-    Fits,
     candidates_of,
     fits_of,
     known_temperatures,
@@ -23,7 +22,7 @@ from semcal.experiment.grid_candidates import (
 )
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem, essentials
-from semcal.experiment.selection import Candidate
+from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.datasets import data_hash
@@ -92,7 +91,7 @@ def fit_again(cell: Cell, wanted: Iterable[RecalibratorSource]) -> None:
     _fit(cell, [one for one in every if gone & set(_folders(cell, one).values())], kept=True)
 
 
-def _fit(cell: Cell, fits: Sequence[Fits], *, kept: bool = False) -> None:
+def _fit(cell: Cell, fits: Sequence[CandidateFit], *, kept: bool = False) -> None:
     """Do the fits that are not done; with `kept` those as well whose recalibrators were not kept."""
     blocks = [_block(cell, one, kept=kept) for one in fits]
     found = cell.blocks.rows(blocks, cell.priority, everyone=True, before=lambda: _read(cell))
@@ -100,29 +99,25 @@ def _fit(cell: Cell, fits: Sequence[Fits], *, kept: bool = False) -> None:
         cell.fitted[row["candidate"], row["run"]] = row
 
 
-def _folders(cell: Cell, fits: Fits) -> dict[str, str]:
+def _folders(cell: Cell, fits: CandidateFit) -> dict[str, str]:
     """Where each candidate of a fit lies."""
     return {
         name: recalibrator_folder(cell.model.name, cell.parts.name, name, fits.run) for name in fits.names
     }
 
 
-def _block(cell: Cell, fits: Fits, *, kept: bool = False) -> PlannedBlock:
+def _block(cell: Cell, fits: CandidateFit, *, kept: bool = False) -> PlannedBlock:
     fitting, folders = cell.settings.fitting, _folders(cell, fits)
     made_of = [cell.identity.key(), cell.calibration.key(), asdict(fits), folders, cell.settings.seeds]
     job = FitJob(
         cell.calibration,
         cell.identity,
         cell.parts.name,
-        fits.method,
-        fits.solver,
-        fits.losses,
-        fits.weight_decay,
+        fits,
         fitting.learning_rate_for(len(cell.parts.calibration_train)),
         fitting.batch_size,
         fitting.warm_up,
         cell.settings.seeds[fits.run],
-        fits.run,
         folders,
         trainings=f"{cell.scratch}/trainings/{digest([*made_of, fitting.model_dump()])}",
     )

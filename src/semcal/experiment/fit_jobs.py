@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
-from semcal.experiment.selection import candidate_of
+from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
@@ -154,26 +154,22 @@ class FitJob:
     source: CalibrationSource
     identity: ModelIdentity
     dataset: str
-    method: str
-    solver: str
-    losses: tuple[Point, ...]
-    weight_decay: float | None
+    fit: CandidateFit
     learning_rate: float | None
     batch_size: int
     warm_up: float
     seed: int
-    run: int
     folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
     trainings: str  # folder for states of trainings
 
     def key(self) -> dict[str, Any]:
         """What its rows depend on beside the model."""
-        names = ("method", "solver", "weight_decay", "learning_rate", "batch_size", "warm_up", "seed", "run")
+        names = ("learning_rate", "batch_size", "warm_up", "seed", "folders")
         return {
             **self.source.key(),
+            **asdict(self.fit),
+            "losses": [list(loss) for loss in self.fit.losses],
             **{name: getattr(self, name) for name in names},
-            "losses": [list(point) for point in self.losses],
-            "folders": self.folders,
         }
 
     def __call__(self, state: GridState, progress: Progress) -> Rows:
@@ -191,14 +187,13 @@ class FitJob:
             versions=versions(),
         )
         rows: Rows = []
-        for point, recalibrator in self._exact(state) if self.solver == "exact" else self._trained(state):
-            candidate = candidate_of(self.method, *point, self.weight_decay)
+        for candidate, recalibrator in self._fitted(state).items():
             folder = self.folders[candidate.name]
             save_pretrained(recalibrator, state.folder / folder, provenance=provenance)
             rows.append(
                 {
                     "candidate": candidate.name,
-                    "run": self.run,
+                    "run": self.fit.run,
                     "folder": folder,
                     "fingerprint": fingerprint(recalibrator),
                     "temperature": temperature_of(recalibrator),
@@ -210,37 +205,23 @@ class FitJob:
         shutil.rmtree(state.folder / self.trainings, ignore_errors=True)
         return rows
 
-    def _exact(self, state: GridState) -> list[tuple[Point, Fitted]]:
-        from semcal.recalibration import TemperatureScaling, fit_temperatures
+    def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
+        from semcal.pipeline.fit_and_select import fit_candidate
+        from semcal.recalibration import TrainingStore
 
-        features = state.calibration(self.source).features
-        found = fit_temperatures(features, state.model.logits, losses=list(self.losses), seed=self.seed)
-        return [(point, TemperatureScaling.from_fit(one)) for point, one in zip(self.losses, found)]
-
-    def _trained(self, state: GridState) -> Iterator[tuple[Point, Fitted]]:
-        from semcal.pipeline.stored_fits import train_stored
-        from semcal.recalibration import TrainingCallbacks, TrainingStore
-
-        identity = self.identity
+        identity, needs_table = self.identity, self.fit.solver == "sgd" and self.fit.method != "Platt"
         depends = {"data": self.source.data_hash, "model": identity.revision, "prompt": identity.prompt}
-        store = TrainingStore(state.folder / self.trainings, depends)
-        is_ts = self.method == "TS"
-        for loss, alpha in self.losses:
-            training = train_stored(
-                state.model,
-                state.calibration(self.source).features,
-                method=self.method,
-                loss=loss,
-                alpha=alpha,
-                table=None if self.method == "Platt" else state.table(self.source),
-                callbacks=TrainingCallbacks(store=store),
-                weight_decay=0.0 if is_ts else self.weight_decay or 0.0,
-                learning_rate=None if is_ts else self.learning_rate,
-                batch_size=self.batch_size,
-                warm_up=self.warm_up,
-                seed=self.seed,
-            )
-            yield (loss, alpha), training.recalibrator
+        return fit_candidate(
+            state.model,
+            state.calibration(self.source).features,
+            self.fit,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            warm_up=self.warm_up,
+            seed=self.seed,
+            table=state.table(self.source) if needs_table else None,
+            keep=TrainingStore(state.folder / self.trainings, depends),
+        )
 
 
 def _at_bound(recalibrator: AnyRecalibrator) -> bool | None:
@@ -281,7 +262,8 @@ class DiagnoseJob:
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Diagnose."""
         from semcal.experiment.diagnosis import token_effects
-        from semcal.pipeline.fitting import CalibrationSet, calibration_features, mean_loss_of
+        from semcal.pipeline.calibration import CalibrationSet, calibration_features
+        from semcal.pipeline.fitting import mean_loss_of
 
         del progress
         model, asking = state.model, self.source.asking

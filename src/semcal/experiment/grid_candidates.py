@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.selection import WITH_ALPHA, Candidate, candidate_of
+from semcal.pipeline.candidates import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.semantics import MEASURES
 
 __all__ = [
     "FITTED",
-    "Fits",
     "candidates_of",
     "fits_of",
     "grid_temperatures",
@@ -26,31 +25,6 @@ __all__ = [
 FITTED = ("TS", "ATS", "Platt")
 #: Temperatures of TS-grid: 1/2 to 4.
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-4, 9))
-
-
-@dataclass(frozen=True)
-class Fits:
-    """Candidates that one job fits.
-
-    Attributes
-    ----------
-    method, solver : str
-    losses : tuple of (loss, α)
-    weight_decay : float or None
-    run : int
-        Whose seed it has; 0 where all runs share one fit.
-    """
-
-    method: str
-    solver: str
-    losses: tuple[tuple[str, float | None], ...]
-    weight_decay: float | None
-    run: int
-
-    @property
-    def names(self) -> list[str]:
-        """What the candidates are called."""
-        return [candidate_of(self.method, *point, self.weight_decay).name for point in self.losses]
 
 
 def grid_temperatures() -> Mapping[str, float]:
@@ -73,15 +47,7 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
         return [Candidate(name) for name in grid_temperatures()]
     if method not in FITTED:
         return [Candidate(method)]
-    return [
-        candidate_of(method, loss, alpha, decay)
-        for decay in _decays(method, settings)
-        for loss, alpha in settings.fitting.losses
-    ]
-
-
-def _decays(method: str, settings: GridSettings) -> Sequence[float | None]:
-    return (None,) if method == "TS" else settings.fitting.weight_decays
+    return [candidate for fit in fits_of(settings, [method]) for candidate in fit.candidates]
 
 
 def nothing_to_choose(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
@@ -109,27 +75,26 @@ def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candi
     return {"methods": methods, "by_loss": {}, "by_draws": by_draws, "table": []}
 
 
-def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[Fits]:
-    """The fits of some methods in the first run: all losses of TS at once, each candidate of others alone."""
-    losses = settings.fitting.losses
-    return [
-        Fits(method, settings.fitting.solver if method == "TS" else "sgd", group, decay, 0)
-        for method in settings.methods
-        if method in FITTED and method in methods
-        for decay in _decays(method, settings)
-        for group in ([losses] if method == "TS" else [(point,) for point in losses])
-    ]
+def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[CandidateFit]:
+    """The fits of some methods in the first run."""
+    fitting = settings.fitting
+    return candidate_fits(
+        [method for method in settings.methods if method in FITTED and method in methods],
+        losses=fitting.losses,
+        weight_decays=fitting.weight_decays,
+        solver=fitting.solver,
+    )
 
 
-def refits_of(settings: GridSettings, names: Sequence[str]) -> list[Fits]:
+def refits_of(settings: GridSettings, names: Sequence[str]) -> list[CandidateFit]:
     """The fits of some candidates in the later runs; an exact solution has no seed, so runs share it."""
     if not settings.runs.refit:
         return []
     return [
-        replace(fits, losses=(point,), run=run)
+        replace(fit, losses=(loss,), run=run)
         for run in range(1, settings.runs.count)
-        for fits in fits_of(settings, FITTED)
-        if fits.solver == "sgd"
-        for point, name in zip(fits.losses, fits.names)
-        if name in names
+        for fit in fits_of(settings, FITTED)
+        if fit.solver == "sgd"
+        for loss, candidate in zip(fit.losses, fit.candidates)
+        if candidate.name in names
     ]

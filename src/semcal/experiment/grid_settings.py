@@ -203,7 +203,7 @@ class Fitting(Part):
 
 
 class Selecting(Part):
-    """How a candidate is chosen on validation: as in `semcal.experiment.selection.select`."""
+    """How a candidate is chosen on validation: as in `semcal.pipeline.select.select`."""
 
     measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
     accuracy_within: Annotated[float, Field(ge=0)] | None = None

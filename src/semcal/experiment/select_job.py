@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from semcal.experiment.answer_jobs import AnswerBlock
-from semcal.experiment.selection import Candidate, Selection, select_graded, under_alphas
 from semcal.pipeline.assess import scores_by_measure
+from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.executor import Progress
+from semcal.pipeline.select import Selection, select_graded, under_alphas
 from semcal.pipeline.worker_state import WorkerState
 
 __all__ = ["SelectJob"]

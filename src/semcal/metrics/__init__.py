@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from semcal.metrics.bootstrapping import JointBootstrap, bootstrap, joint_bootstrap, paired_test
 from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
 from semcal.metrics.comparisons import Correlations, RankVolatility, correlations, rank_volatility
 from semcal.metrics.decompositions import (
@@ -13,7 +14,6 @@ from semcal.metrics.decompositions import (
     corp,
     reliability_diagram,
 )
-from semcal.metrics.inference import JointBootstrap, bootstrap, joint_bootstrap, paired_test
 from semcal.metrics.intervals import Contrast, Interval, MeanOverRuns, PairedTest, mean_and_standard_error
 from semcal.metrics.overview import summaries, summary
 from semcal.metrics.ranking import aurac, auroc, prr

@@ -7,34 +7,39 @@ from typing import TYPE_CHECKING, Any
 from semcal.lazy import attribute
 
 if TYPE_CHECKING:
+    from semcal.pipeline.ask import Answer, Meaning, SemanticUQ
+    from semcal.pipeline.assess import fit_scores, recalibrate_rows
     from semcal.pipeline.cluster import cluster_rows
     from semcal.pipeline.fitting import Fit, fit
     from semcal.pipeline.grade import EntailmentGrader, grade_row
-    from semcal.pipeline.grid import TemperatureGrid, choose_temperatures, fit_grid, rows_at_temperatures
     from semcal.pipeline.measure import measure_rows
     from semcal.pipeline.prompting import Asking
     from semcal.pipeline.sample import Sampled, sample_questions
-    from semcal.pipeline.scores import fit_scores, recalibrate_rows
-    from semcal.pipeline.uq import Answer, Meaning, SemanticUQ
+    from semcal.pipeline.temperature_grid import (
+        TemperatureGrid,
+        choose_temperatures,
+        fit_grid,
+        rows_at_temperatures,
+    )
 
 _ADDRESSES = {
-    "Answer": "uq",
+    "Answer": "ask",
     "Asking": "prompting",
     "EntailmentGrader": "grade",
     "Fit": "fitting",
-    "Meaning": "uq",
+    "Meaning": "ask",
     "Sampled": "sample",
-    "SemanticUQ": "uq",
-    "TemperatureGrid": "grid",
-    "choose_temperatures": "grid",
+    "SemanticUQ": "ask",
+    "TemperatureGrid": "temperature_grid",
+    "choose_temperatures": "temperature_grid",
     "cluster_rows": "cluster",
     "fit": "fitting",
-    "fit_grid": "grid",
-    "fit_scores": "scores",
+    "fit_grid": "temperature_grid",
+    "fit_scores": "assess",
     "grade_row": "grade",
     "measure_rows": "measure",
-    "recalibrate_rows": "scores",
-    "rows_at_temperatures": "grid",
+    "recalibrate_rows": "assess",
+    "rows_at_temperatures": "temperature_grid",
     "sample_questions": "sample",
 }
 

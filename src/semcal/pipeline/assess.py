@@ -1,4 +1,4 @@
-"""Confidence and correctness of graded rows, by measure, and every metric of them (spec section 8)."""
+"""Confidence and correctness of graded rows by measure: every metric, and maps of scores (spec 6, 8)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from semcal import metrics
-from semcal.errors import InputError, shown
+from semcal.errors import FitError, InputError, shown
+from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
 from semcal.qa.questions import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 
-__all__ = ["Scores", "assess", "check_assessable", "scores_by_measure"]
+__all__ = [
+    "Scores",
+    "assess",
+    "check_assessable",
+    "fit_scores",
+    "recalibrate_rows",
+    "scores_by_measure",
+]
 
 Row = Mapping[str, Any]
 Name = TypeVar("Name", bound=Hashable)
@@ -23,25 +31,13 @@ REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 @dataclass
 class Scores:
-    """What metrics are computed from, for one measure.
-
-    Attributes
-    ----------
-    confidence : list of float
-    correct : list of bool
-    entropy : list of float or None
-        Semantic entropies (nats), None where a row has none.
-    ties : list of tuple
-        What each row shares with others of its group: its passage, and its value in the field `group`.
-    undefined : int
-        Rows whose confidence or correctness is null, which do not count.
-    """
+    """What the metrics of one measure are computed from: a value for each row that counts."""
 
     confidence: list[float] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
-    entropy: list[float | None] = field(default_factory=list)
-    ties: list[Ties] = field(default_factory=list)
-    undefined: int = 0
+    entropy: list[float | None] = field(default_factory=list)  # nats, None where a row has none
+    ties: list[Ties] = field(default_factory=list)  # what a row shares with others of its group
+    undefined: int = 0  # rows whose confidence or correctness is null, which do not count
 
     def add(
         self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties = ()
@@ -93,19 +89,9 @@ def _of(name: str | None) -> str:
 
 
 def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) -> dict[str | None, Scores]:
-    """Gather confidence, correctness and entropy of rows by measure; flat rows go under None.
+    """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
 
-    Parameters
-    ----------
-    rows : iterable of mappings
-        Each accepted by `check_assessable`.
-    chosen : sequence of str, optional
-        Only these measures.
-
-    Raises
-    ------
-    UsageError
-        If a chosen measure is in no row.
+    Flat rows go under None. With `chosen` only these measures; UsageError if one is in no row.
     """
     found: dict[str | None, Scores] = {}
     for row in rows:
@@ -128,16 +114,12 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
 def assess(
     scores: Mapping[Name, Scores], *, bins: int = 15, ci: bool = False, seed: int = 0, resamples: int = 1000
 ) -> dict[Name, dict[str, Any]]:
-    """Compute every metric of each measure, and on demand standard errors and intervals over questions.
+    """Compute every metric of each measure; where no row is defined only `n`, which is 0.
 
-    Returns
-    -------
-    dict of dict
-        By measure the metrics of `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the
-        paper's SE_conf) where every row has an entropy; `selective_accuracy` by rejection rate; with
-        `ci` also `se` and `interval` (95 %, bias-corrected bootstrap over questions) by metric, and where
-        rows share a passage or a value in the field `group` these are resampled as a whole, and `groups` is
-        their number. Where no row is defined only `n`, which is 0.
+    That is `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the paper's SE_conf) where
+    every row has an entropy; `selective_accuracy` by rejection rate. With `ci` also `se` and `interval`
+    (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
+    field `group` are resampled as a whole, and `groups` is their number.
     """
     found: dict[Name, dict[str, Any]] = {
         name: _measured(one, bins) if one.confidence else {"n": 0} for name, one in scores.items()
@@ -165,3 +147,55 @@ def _measured(scores: Scores, bins: int) -> dict[str, Any]:
         f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy)
     }
     return result
+
+
+def fit_scores(rows: Iterable[Row], kind: str) -> dict[str | None, ScoreRecalibrator]:
+    """Fit a recalibrator of scores ("isotonic", "beta" or "platt") to the confidences of each measure.
+
+    Nulls do not count; a measure that is null everywhere gets none. FitError if no row has a confidence.
+    """
+    make = SCORE_RECALIBRATORS[check_name(kind, SCORE_RECALIBRATORS, what="score recalibrator")]
+    found = {
+        measure: make().fit(scores.confidence, scores.correct)
+        for measure, scores in scores_by_measure(rows).items()
+        if scores.confidence
+    }
+    if not found:
+        raise FitError("no row has both a confidence and a grade; there is nothing to recalibrate on")
+    return found
+
+
+def recalibrate_rows(
+    rows: Sequence[Row], fitted: Mapping[str | None, ScoreRecalibrator]
+) -> list[dict[str, Any]]:
+    """Map the confidence of rows; answers, their correctness and their entropies stay as they are.
+
+    Null stays null, a measure without a recalibrator becomes null, and `confidences` of the clusters are left
+    out, since their largest is no longer the confidence.
+
+    Examples
+    --------
+    >>> rows = [{"confidence": 0.9, "correct": True}, {"confidence": 0.9, "correct": False}]
+    >>> recalibrate_rows(rows, fit_scores(rows, "isotonic"))[0]
+    {'confidence': 0.5, 'correct': True}
+    """
+    return [
+        {
+            **{key: value for key, value in row.items() if key != "confidences"},
+            "confidence": _mapped(row["confidence"], fitted),
+        }
+        for row in rows
+    ]
+
+
+def _mapped(confidence: Any, fitted: Mapping[str | None, ScoreRecalibrator]) -> Any:
+    if isinstance(confidence, Mapping):
+        return {measure: _predicted(value, fitted.get(measure)) for measure, value in confidence.items()}
+    return _predicted(confidence, fitted.get(None))
+
+
+def _predicted(value: Any, recalibrator: ScoreRecalibrator | None) -> float | None:
+    number = parse_float(value)
+    if number is None or recalibrator is None:
+        return None
+    return float(recalibrator.predict([number])[0])

@@ -1,60 +1,92 @@
-"""A recalibrator from labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
+"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import FitError, QuestionError, UsageError
-from semcal.pipeline.feature_store import FeatureStore, Manifest
+from semcal.engine.language_model import LanguageModel
+from semcal.errors import QuestionError, SemcalWarning, UsageError
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
-from semcal.pipeline.stored_fits import METHODS, check_method, fit_stored, mean_loss_of
-from semcal.qa.datasets import Question, data_hash, load_questions
-from semcal.qa.questions import group_ties, several
+from semcal.qa.datasets import Question, load_questions
 from semcal.recalibration import (
+    ATS,
+    AnyRecalibrator,
+    Base,
     CalibrationFeatures,
     Fitted,
+    LogPartitionTable,
+    Platt,
     Provenance,
     TemperatureScaling,
+    Training,
     TrainingCallbacks,
-    TrainingStore,
-    check_enough,
+    fit_ats,
+    fit_platt,
+    fit_temperatures,
+    fit_ts,
+    from_pretrained,
+    inverse_temperatures,
+    paper_schedule,
     save_pretrained,
+    temperature_of,
     warn_if_few,
 )
+from semcal.recalibration.losses import check_loss, token_losses
+from semcal.registry import check_name
 
 __all__ = [
     "METHODS",
-    "CalibrationSet",
     "Fit",
-    "calibration_features",
     "check_method",
     "fit",
     "fit_stored",
     "mean_loss_of",
+    "train_stored",
 ]
+
+METHODS = ("TS", "ATS", "Platt")
+SOLVERS = ("exact", "sgd")
+#: Answer positions whose logits are held at once, and how many logits these may be.
+POSITIONS, LOGITS = 2048, 2**26
+#: Relative change of the loss below which a training has changed nothing.
+UNMOVED = 1e-3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted recalibrator, what it was fitted on, and the prompt that goes with it.
+    """A fitted recalibrator with the model and the prompt that it was fitted with.
 
     Attributes
     ----------
     recalibrator : TemperatureScaling, ATS or Platt
         Fitted.
     provenance : Provenance
-        Model, prompt, data and versions.
+        Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
     asking : Asking
-        The few-shot examples that stood before every question.
+        The few-shot examples before every question.
     report : mapping
-        What is known about the fit: losses before and after, standard error of T, steps.
+        Losses before and after, standard error of T, steps; empty for a fit that was loaded.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [Question(q, q, ("Ana." if i % 3 else "Bo.",)) for i, q in enumerate(table)]
+    >>> fitted = fit(FakeLanguageModel(table), labelled)
+    >>> again = Fit.from_pretrained(fitted.save_pretrained(mkdtemp()))
+    >>> again.temperature == fitted.temperature, again.asking == fitted.asking
+    (True, True)
     """
 
     recalibrator: Fitted
@@ -64,150 +96,165 @@ class Fit:
 
     @property
     def temperature(self) -> float:
-        """The fitted temperature of TS; UsageError for a method that has no single one."""
-        if isinstance(self.recalibrator, TemperatureScaling):
-            return self.recalibrator.temperature_
-        raise UsageError(f"{self.recalibrator.method} has no single temperature")
+        """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
+        temperature = temperature_of(self.recalibrator)
+        if temperature is None:
+            raise UsageError(f"{self.recalibrator.method} has no single temperature")
+        return temperature
 
     def save_pretrained(self, directory: str | Path) -> Path:
-        """Write `directory`/calibration.json, which `semcal ask --recalibrator` reads."""
+        """Write `directory`/calibration.json and return its path."""
         return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
 
-
-@dataclass(frozen=True)
-class CalibrationSet:
-    """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
-
-    questions: tuple[Question, ...]
-    prompts: tuple[Prompt, ...]
-    answers: tuple[list[tuple[int, ...]], ...]
-
     @classmethod
-    def of(
-        cls,
-        model: LanguageModel,
-        questions: Sequence[Question],
-        *,
-        asking: Asking,
-        on_bad_question: Callable[[QuestionError], None] | None = None,
-        fitted_to: bool = True,
-    ) -> CalibrationSet:
-        """Encode questions, and leave out those that are too long for the model or that it cannot encode.
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Fit:
+        """Load what `save_pretrained` or `semcal fit` wrote, with its prompt and the check of its model.
+
+        Parameters
+        ----------
+        path_or_id : str or Path
+            A directory, an id on the Hugging Face hub, or "atlas", the embedded model's.
+        revision : str, optional
+            Branch, tag or commit on the hub.
 
         Raises
         ------
-        FitError
-            If one has no reference answer, or fewer are left than a fit needs (of questions that are not
-            `fitted_to`, none).
-        QuestionError
-            For the first question that with its longest answer does not fit the model, unless there is an
-            `on_bad_question`, which then gets every such error.
+        UsageError
+            If there is no recalibrator.
+        StoreError
+            If it is damaged, or the hub cannot be reached.
         """
-        _check_labelled(questions, fitted_to=fitted_to)
-        read: list[tuple[Question, Prompt, list[tuple[int, ...]]]] = []
-        bad: set[str] = set()
-
-        def leave_out(error: QuestionError) -> None:
-            if on_bad_question is None:
-                raise error
-            on_bad_question(error)
-            bad.add(error.question_id)
-
-        for one in questions:
-            try:
-                read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
-            except QuestionError as error:
-                leave_out(error)
-        for misfit in model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read]):
-            leave_out(misfit)
-        kept = [row for row in read if row[0].id not in bad]
-        if not kept:
-            raise FitError("none of the labelled questions fits the model; see the reasons above")
-        if fitted_to:
-            check_enough(len(kept), of="that fit the model")
-        left, prompts, answers = zip(*kept)
-        return cls(left, prompts, answers)
-
-    def groups(self) -> NDArray[np.intp] | None:
-        """The group of each question: those on one passage or with one value in the field `group`; None where
-        each is its own.
-        """
-        return several(map(group_ties, self.questions))
-
-    def manifest(self, model: LanguageModel, *, asking: Asking, whole: bool) -> Manifest:
-        """What a store of the features will hold, and how large it will be."""
-        return Manifest.of(
-            model,
-            self.prompts,
-            self.answers,
-            data_hash=data_hash(self.questions),
-            prompt_hash=asking.hash(model),
-            whole=whole,
-        )
-
-    def training_store(
-        self, model: LanguageModel, folder: Path | None, *, asking: Asking, whole: bool
-    ) -> TrainingStore | None:
-        """Where the states of trainings on these questions are kept; None without a folder."""
-        if folder is None:
-            return None
-        return TrainingStore(folder, asdict(self.manifest(model, asking=asking, whole=whole)))
-
-    def provenance(
-        self,
-        model: LanguageModel,
-        *,
-        asking: Asking,
-        data: str,
-        seed: int,
-        versions: Mapping[str, str | None],
-    ) -> Provenance:
-        """What a recalibrator that is fitted to these questions is valid for."""
-        return Provenance(
-            model=model.name,
-            revision=model.revision,
-            prompt=asking.describe(),
-            prompt_hash=asking.hash(model),
-            data=data,
-            data_hash=data_hash(self.questions),
-            n_questions=len(self.questions),
-            seed=seed,
-            versions=versions,
-        )
+        recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
+        return cls(recalibrator, provenance, Asking.from_description(provenance.prompt))
 
 
-def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
-    if fitted_to:
-        check_enough(len(questions))
-    for question in questions:
-        if not question.answers:
-            raise FitError(
-                f"question {question.id!r} has no reference answer; every calibration question needs one"
-            )
+def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
+    """Return the solver (exact for TS by default, else sgd); UsageError if there is no such combination."""
+    check_name(method, METHODS, what="method")
+    check_loss(loss, alpha)
+    found = check_name(solver or ("exact" if method == "TS" else "sgd"), SOLVERS, what="solver")
+    if method != "TS" and found == "exact":
+        raise UsageError(f"{method} has no exact solver; leave --solver out or use sgd")
+    return found
 
 
-def calibration_features(
+def fit_stored(
     model: LanguageModel,
-    labelled: CalibrationSet,
+    features: CalibrationFeatures,
     *,
-    asking: Asking,
-    whole: bool = False,
-    store: Path | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> CalibrationFeatures:
-    """Run the frozen model once over the reference answers, or read what an earlier run has kept.
+    method: str = "TS",
+    solver: str | None = None,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    weight_decay: float = 0.0,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    groups: NDArray[np.intp] | None = None,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
+) -> tuple[Fitted, dict[str, Any]]:
+    """Fit a recalibrator to stored features, for which the frozen model gives only its head.
 
-    Parameters
-    ----------
-    whole : bool
-        Whether the states of whole sequences are kept, as ATS needs them.
-    store : Path, optional
-        A folder for the states, mapped from there and resumed; in memory without.
+    Parameters as in `fit`; `groups` (Q,) of the questions are for the standard error of an exact T, and
+    `table` of these features may be shared by several fits. Returns recalibrator and report, as in `Fit`.
     """
-    if store is None:
-        return model.features(labelled.prompts, labelled.answers, whole=whole, progress=progress)
-    manifest = labelled.manifest(model, asking=asking, whole=whole)
-    return FeatureStore(store, manifest).fill(model, labelled.prompts, labelled.answers, progress=progress)
+    if check_method(method, solver, loss, alpha) == "exact":
+        (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
+        certificate = exact.certificate
+        return TemperatureScaling.from_fit(exact), {
+            "loss_before": certificate.loss_at_one,
+            "loss_after": certificate.loss,
+            "at_bound": certificate.at_bound,
+            "standard_error": exact.standard_error,
+            "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
+            **({} if groups is None else {"n_groups": exact.n_clusters}),
+        }
+    training = train_stored(
+        model,
+        features,
+        method=method,
+        loss=loss,
+        alpha=alpha,
+        weight_decay=weight_decay,
+        learning_rate=learning_rate,
+        seed=seed,
+        table=table,
+        callbacks=callbacks,
+    )
+    before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
+    after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
+    if method != "TS" and abs(before - after) < UNMOVED * before:
+        warnings.warn(
+            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
+            f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
+            SemcalWarning,
+            stacklevel=2,
+        )
+    return training.recalibrator, {
+        "loss_before": before,
+        "loss_after": after,
+        "steps": training.sgd.steps,
+        "losses": list(training.losses),
+        "drift_bound": training.sgd.drift_bound,
+        "exact_temperature": training.sgd.exact_temperature,
+        "distance": training.distance,
+    }
+
+
+def train_stored(
+    model: LanguageModel,
+    features: CalibrationFeatures,
+    *,
+    method: str,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    weight_decay: float = 0.0,
+    learning_rate: float | None = None,
+    batch_size: int = 4,
+    warm_up: float = 0.1,
+    seed: int = 0,
+    table: LogPartitionTable | None = None,
+    callbacks: TrainingCallbacks | None = None,
+) -> Training:
+    """Take the paper's gradient steps on stored features; parameters as in `fit_stored` and `Schedule`."""
+    schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
+    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
+    if learning_rate is not None:
+        schedule = replace(schedule, learning_rate=learning_rate)
+    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "callbacks": callbacks}
+    if method == "TS":
+        return fit_ts(features, model.logits, table=table, **how)
+    if method == "ATS":
+        return fit_ats(features, model.logits, shape=model.block_shape, table=table, **how)
+    return fit_platt(features, model.logits, **how)
+
+
+@torch.no_grad()
+def mean_loss_of(
+    model: LanguageModel,
+    features: CalibrationFeatures,
+    recalibrator: AnyRecalibrator | Platt,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+) -> float:
+    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
+    rows, weights = features.predicting_rows(), features.token_weights()
+    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, ATS) else None
+    size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
+    total = 0.0
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        logits = model.logits(features.states[rows[part]])
+        if isinstance(recalibrator, ATS):
+            assert beta is not None
+            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
+        else:
+            log_probs = recalibrator.log_probs(logits)
+        targets = features.targets[part].to(logits.device)
+        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
+        total += float((losses.double().cpu() * weights[part]).sum())
+    return total / float(weights.sum())
 
 
 def fit(
@@ -268,8 +315,8 @@ def fit(
     on_step : callable, optional
         Called with the number of finished steps of sgd and of all steps.
     keep : Path, optional
-        A folder for the state of a training by sgd: one that was killed goes on from there, to the same
-        bytes. What lies there is not removed at the end.
+        A folder for the state of a training by sgd, which resumes from there with identical results. It is
+        not removed at the end.
 
     Returns
     -------
@@ -285,6 +332,16 @@ def fit(
     -----
     SemcalWarning
         Below 50 labelled questions.
+
+    Examples
+    --------
+    The model is right in two of three questions, and too sure of it:
+
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [Question(q, q, ("Ana." if i % 3 else "Bo.",)) for i, q in enumerate(table)]
+    >>> fit(FakeLanguageModel(table), labelled).temperature > 1
+    True
     """
     check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):

@@ -36,14 +36,35 @@ Ties = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Question:
-    """One question, its reference answers and, open book, its passage."""
+    """One question, its reference answers and, open book, its passage.
 
-    id: str  # unique in its data set
-    question: str  # on one line
-    answers: tuple[str, ...] = ()  # without duplicates, in the order of the source; few-shot shows the first
-    context: str | None = None  # the passage, exactly as given
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the other keys of the row
-    line: int | None = field(default=None, compare=False, repr=False)  # in its file, for messages
+    Parameters
+    ----------
+    id : str
+        Unique in its data set.
+    question : str
+        The question, on one line.
+    answers : tuple of str
+        Reference answers without duplicates, in the order of the source; few-shot examples show the first.
+    context : str or None
+        The passage, exactly as given.
+    extra : mapping of str to object
+        The other keys of the row.
+    line : int or None
+        Its line in the file, for messages.
+
+    Examples
+    --------
+    >>> Question("q1", "Who wrote it?", ("Ana Velis",)).row()
+    {'id': 'q1', 'question': 'Who wrote it?', 'answers': ['Ana Velis']}
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    context: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    line: int | None = field(default=None, compare=False, repr=False)
 
     def row(self) -> dict[str, Any]:
         """Return the question as a row of a file, without the passage or answers that it lacks."""

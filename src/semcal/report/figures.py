@@ -25,7 +25,7 @@ from semcal.records import atomic_write
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
 
-#: Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
+#: Okabe and Ito's colours, which can be told apart with any kind of colour vision.
 METHOD_COLOURS = {
     "Base": "#d55e00",
     "SE": "#cc79a7",
@@ -63,7 +63,7 @@ RELIABILITY_NOTE = (
     "Below: how often each confidence occurs."
 )
 
-#: How the figures are set; held while a figure is made and while it is written.
+#: matplotlib's settings while a figure is drawn and while it is written.
 STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
     "axes.facecolor": "none",
@@ -93,7 +93,7 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Set figures as `STYLE` says while the block (or the decorated function) runs."""
+    """Apply `STYLE` while the block (or the decorated function) runs."""
     with matplotlib.rc_context(STYLE):
         yield
 
@@ -170,7 +170,7 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 # ---- Text that fits --------------------------------------------------------------------------------------
 
-#: What stands for a letter that the font lacks.
+#: Replaces a letter that the font lacks.
 BLANK = "□"
 
 

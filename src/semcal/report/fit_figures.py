@@ -24,7 +24,7 @@ from semcal.report.figures import (
 )
 
 if TYPE_CHECKING:
-    from semcal.experiment.learning_curve import LearningCurve
+    from semcal.pipeline.learning_curve import LearningCurve
     from semcal.recalibration import GradientSteps, TemperatureFit
 
 __all__ = ["learning_curve_figure", "loss_figure", "steps_figure"]
@@ -132,7 +132,7 @@ COLOURS = dict(zip(MEASURE_MARKERS, [*METHOD_COLOURS.values(), "#000000"]))
 def _draw_learning_curve(axes: Axes, curve: LearningCurve, measure: str, metric: str) -> None:
     """Draw one curve: the mean over subsets, their spread as a band, bars for other validation questions.
 
-    The sizes stand at equal distances, 0 (T = 1) first.
+    The sizes are spaced evenly, 0 (T = 1) first.
     """
     points = curve.of(measure, metric)
     place = np.arange(len(points))

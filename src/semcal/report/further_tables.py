@@ -44,7 +44,7 @@ MEASURE = {**PAIR, "measure": "Measure"}
 def further_tables(results: Results) -> list[Table]:
     """The tables that the results allow."""
     analyses = results["analyses"]
-    made = (
+    tables = (
         _claims(results["claims"]),
         *(_paired(results, quantity) for quantity in QUANTITIES),
         *(_transfer(results, metric) for metric in ("ace", "brier")),
@@ -58,7 +58,7 @@ def further_tables(results: Results) -> list[Table]:
         _token_classes(analyses.get("fits") or []),
         *ablation_tables(results),
     )
-    return [table for table in made if table is not None]
+    return [table for table in tables if table is not None]
 
 
 def _claims(rows: Sequence[Row]) -> Table:
@@ -248,7 +248,7 @@ def _losses(results: Results) -> Table | None:
 
 
 def _fitted(method: str, loss: str) -> str:
-    """A method with the loss that it was fitted by; Base and SE have none, and stand under each."""
+    """A method with the loss that it was fitted by; Base and SE have none, and are listed under each."""
     return method if method in ("Base", "SE") else f"{method} by {loss}"
 
 

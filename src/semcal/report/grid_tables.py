@@ -57,7 +57,7 @@ def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]
     results : mapping
         The content of results.json.
     folder : Path
-        Is made if it is not there.
+        Created if missing.
     """
     texts = {}
     for table in [*grid_tables(results), *cost_tables(results, read_environment(run.folder))]:
@@ -123,11 +123,10 @@ GROWTH: Mapping[str, tuple[str, str, str, str]] = {
 def cost_tables(results: Results, record: Row) -> list[Table]:
     """What the run has cost, as far as its environment record (environment.json) says.
 
-    Times are not the same twice; so these tables stand on the page and in cost-*.md, .csv and .tex, and in
-    nothing that is compared.
+    Times differ from run to run: these tables are on the page and in cost-*.md, .csv and .tex alone.
     """
-    made = (_fit_costs(results, record), _stage_costs(record.get("cpu_seconds", {})))
-    return [table for table in made if table is not None]
+    tables = (_fit_costs(results, record), _stage_costs(record.get("cpu_seconds", {})))
+    return [table for table in tables if table is not None]
 
 
 def _fit_costs(results: Results, record: Row) -> Table | None:

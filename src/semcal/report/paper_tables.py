@@ -32,15 +32,15 @@ BOLD = "Best of each measure and data set in bold, ⁼ where several show the sa
 def paper_tables(results: Results) -> list[Table]:
     """Every table of the paper that the results allow, in its order; those by model once a model."""
     analyses = results["analyses"]
-    made = [
+    tables = [
         _splits(analyses["splits"]),
         _accuracies(results),
-        *(table.of(results, model) for table in METHOD_TABLES for model in results["models"]),
+        *(one.of(results, model) for one in METHOD_TABLES for model in results["models"]),
         _temperatures(results),
         *(_volatility(results, metrics) for metrics in (["ace", "mcb"], ["ace", "ece"])),
         _agreement(analyses["agreement"]),
     ]
-    return [table for table in made if table is not None]
+    return [table for table in tables if table is not None]
 
 
 def _splits(rows: Sequence[Row]) -> Table:
@@ -77,7 +77,7 @@ def _accuracies(results: Results) -> Table:
 
 
 def _percent(key: str, row: Row) -> Cell:
-    """Decoding without chance has no spread over runs, so the interval alone stands beside it."""
+    """Decoding without chance has no spread over runs, so it has its interval alone."""
     found = row[key]
     if found is None:
         return number(None)
@@ -244,7 +244,7 @@ def _volatility(results: Results, metrics: list[str]) -> Table | None:
 
 
 def _agreement(rows: Sequence[Row]) -> Table | None:
-    """Table 13: agreement of grading by words with grading by entailment; None where that was not asked."""
+    """Table 13: agreement of grading by words with that by entailment; None without the latter."""
     known = [row for row in rows if row["n"]]
     if not known:
         return None

@@ -49,11 +49,12 @@ def teaser_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     before, after = max(zip(*pair, strict=True), key=lambda rows: (_worth(*rows), rows[0]["id"]))
     if not _worth(before, after)[0]:
         return None
-    asked = wrapped(before["question"], 62)
+    lines = wrapped(before["question"], 62)
     figure = Figure(
-        figsize=(3.25, 1.15 + 0.14 * len(asked) + 0.17 * (_bars(before) + _bars(after))), layout="constrained"
+        figsize=(3.25, 1.15 + 0.14 * len(lines) + 0.17 * (_bars(before) + _bars(after))),
+        layout="constrained",
     )
-    figure.suptitle("\n".join(asked), x=0.01, ha="left", size=8, parse_math=False)
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", size=8, parse_math=False)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(_bars(before), _bars(after)))
     temperature = run.choice(model, dataset, "TS", MEASURE)["temperature"]
     grading = Grading(**run.settings["grading"])
@@ -202,7 +203,7 @@ def _variety(row: Row, measures: Sequence[str]) -> float:
 
 
 def _draw_answers(axes: Axes, row: Row) -> list[tuple[float, float]]:
-    """The answers, meaning by meaning, with their likelihoods; returns where each meaning stands."""
+    """The answers, meaning by meaning, with their likelihoods; returns the place of each meaning."""
     _head(axes, 0.08, f"{len(row['samples'])} answers, likelihood l per token")
     parts = [_lines(row, cluster) for cluster in row["clusters"]]
     step = min(0.235, 2.3 / (sum(map(len, parts)) + 0.5 * len(parts)))

@@ -92,7 +92,7 @@ def _ungrouped(text: str) -> str:
 
 
 def _classed(text: str, name: str) -> str:
-    """The text with a class for every style that stands in it twice or more."""
+    """The text with a class for every style that occurs twice or more."""
     counts = Counter(STYLE.findall(text))
     classes = {style: f"{name}-{i}" for i, (style, n) in enumerate(counts.items()) if n > 1}
     rules = "".join(f".{own}{{{style}}}" for style, own in classes.items())

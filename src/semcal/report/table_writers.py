@@ -90,7 +90,7 @@ _FORMULA = re.compile(r"[\s\ufeff\u200b]*[=+\-@＝＋－＠]")
 def csv_text(table: Table) -> str:
     r"""Return the table with every number unrounded, error and interval in columns of their own.
 
-    Text stands in one line. Where it begins with =, +, - or @, behind white space too, a spreadsheet takes it
+    Text is put on one line. Where it begins with =, +, - or @, behind white space too, a spreadsheet takes it
     for a formula: it gets an apostrophe before it, unless all of it is numbers: one, or an interval such as
     "-.1 to .2".
 
@@ -202,7 +202,7 @@ def table_latex(table: Table) -> str:
 def latex(table: Table, *, intervals: bool = False) -> str:
     r"""Return the table as `table*` environments, one a page; it needs booktabs, multirow and graphicx.
 
-    With `intervals`, numbers stand with their intervals over questions in place of their errors.
+    With `intervals`, numbers have their intervals over questions in place of their errors.
 
     Examples
     --------
@@ -335,7 +335,7 @@ def _row(cells: Sequence[Cell], heads: int, intervals: bool) -> str:
 
 
 def _number(cell: Cell, intervals: bool) -> str:
-    """A number as the paper prints it; what stands around its digits goes outside."""
+    """A number as the paper prints it: its marks and error are set around the digits."""
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
     text = rf"\mathbf{{{text}}}" if cell.best else text

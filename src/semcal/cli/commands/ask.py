@@ -1,52 +1,27 @@
-"""`semcal ask`: a question to an answer, or an abstention, with a number."""
+"""`semcal ask`: answer a question, or abstain, with calibrated confidence."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semcal.cli.commands.sample import RecalibratorOption, TemperatureOption
-from semcal.cli.console import nli_calls, say
+from semcal.cli import options as opt
+from semcal.cli.console import info, nli_calls
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
-from semcal.cli.loading import ATLAS, open_few_shot, open_models, open_recalibrator
-from semcal.cli.options import (
-    CacheOption,
-    ColumnsOption,
-    DeviceOption,
-    DtypeOption,
-    EquivalenceOption,
-    FewShotOption,
-    ForceOption,
-    JsonOption,
-    LimitOption,
-    LinkageOption,
-    MaxNewTokensOption,
-    MemoryOption,
-    ModelOption,
-    NliDeviceOption,
-    OutOption,
-    OverwriteOption,
-    QuietOption,
-    SamplesOption,
-    SeedOption,
-    VerboseOption,
-    WorkersOption,
-)
-from semcal.cli.reading import open_questions
-from semcal.cli.streams import checked, run_rows
+from semcal.cli.loading import ATLAS, open_models, open_recalibrator
+from semcal.cli.rows import checked, open_questions, run_rows
 from semcal.errors import UsageError
 from semcal.qa.datasets import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.pipeline import Answer, Asking
+    from semcal.pipeline.ask import AskedRows, AskJob
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration import AnyRecalibrator
 
@@ -57,40 +32,46 @@ BLOCK = 256
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
+QuestionArgument = Annotated[
+    str, typer.Argument(metavar="QUESTION", help="A question, a file of questions {id, question}, or -.")
+]
+ContextOption = Annotated[str | None, typer.Option(help="The passage to answer from (open book).")]
+CompareOption = Annotated[bool, typer.Option("--compare", help="Show T = 0.5 beside the fitted T.")]
+MeasureOption = Annotated[str, typer.Option(help="The measure that chooses the answer.")]
+AbstainOption = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Abstain when the confidence is lower than this.")
+]
+
 
 def command(
-    question: Annotated[
-        str, typer.Argument(metavar="QUESTION", help="A question, a file of questions {id, question}, or -.")
-    ],
-    context: Annotated[str | None, typer.Option(help="The passage to answer from (open book).")] = None,
-    model: ModelOption = ATLAS,
-    recalibrator: RecalibratorOption = None,
-    temperature: TemperatureOption = None,
-    equivalence: EquivalenceOption = None,
-    linkage: LinkageOption = "components",
-    compare: Annotated[bool, typer.Option("--compare", help="Show T = 0.5 beside the fitted T.")] = False,
-    measure: Annotated[str, typer.Option(help="The measure that chooses the answer.")] = "E-SC",
-    abstain_below: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Abstain when the confidence is lower than this.")
-    ] = None,
-    m: SamplesOption = 10,
-    seed: SeedOption = 0,
-    max_new_tokens: MaxNewTokensOption = None,
-    few_shot: FewShotOption = None,
-    force: ForceOption = False,
-    cache: CacheOption = None,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    out: OutOption = None,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    nli_device: NliDeviceOption = None,
-    dtype: DtypeOption = None,
-    workers: WorkersOption = None,
-    memory: MemoryOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    question: QuestionArgument,
+    context: ContextOption = None,
+    model: opt.ModelOption = ATLAS,
+    recalibrator: opt.RecalibratorOption = None,
+    temperature: opt.TemperatureOption = None,
+    equivalence: opt.EquivalenceOption = None,
+    linkage: opt.LinkageOption = "components",
+    compare: CompareOption = False,
+    measure: MeasureOption = "E-SC",
+    abstain_below: AbstainOption = None,
+    m: opt.SamplesOption = 10,
+    seed: opt.SeedOption = 0,
+    max_new_tokens: opt.MaxNewTokensOption = None,
+    few_shot: opt.FewShotOption = None,
+    force: opt.ForceOption = False,
+    cache: opt.CacheOption = None,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    nli_device: opt.NliDeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    workers: opt.WorkersOption = None,
+    memory: opt.MemoryOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Answer a question, with a confidence under each measure, the entropy, and the other meanings.
 
@@ -105,51 +86,45 @@ def command(
     read = iter([single]) if single else open_questions(question, columns, label="ask")
     questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
-    load = partial(
-        open_models,
-        model,
-        equivalence or "exact",
-        device=device,
-        dtype=dtype,
-        memory=memory,
-        nli_device=nli_device,
-        cache=cache,
-    )
-    spent = {"calls": 0, "pairs": 0}
+    how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
+    with open_executor(plan, partial(open_models, model, equivalence or "exact", **how)) as (executor, state):
+        models, cost = state(), _NliCost()
+        method, asking = open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+        options = {"linkage": linkage, "measure": measure, "m": m, "seed": seed}
+        options |= {"max_new_tokens": max_new_tokens, "few_shot": asking.few_shot}
+        check = _checker(models, method, options)
+        job_of = partial(_job, _methods(method, compare=compare), options, abstain_below)
+        work = RowBlocks(executor, job_of, stage="ask", then=cost.records, inputs=Question.row)
+        how = {"render": dumps if json or out or not sys.stdout.isatty() else _page}
+        if single:
+            return _write_one(work([single]), out, **how)
+        code = run_rows(
+            checked(questions, check), out, work=work, label="ask", block=BLOCK, limit=limit, **how
+        )
+        cost.report(models.equivalence.name)
+        return code
 
-    def counted(asked: Asked) -> list[dict[str, Any]]:
-        spent["calls"] += asked.nli_calls
-        spent["pairs"] += asked.pairs
+
+def _write_one(records: Sequence[Mapping[str, Any]], out: Path | None, render: Any) -> int:
+    with writing(out) as handle:
+        handle.writelines(render(record) + "\n" for record in records)
+    return 0
+
+
+class _NliCost:
+    """Counts the NLI calls of all blocks."""
+
+    def __init__(self) -> None:
+        self.calls = self.pairs = 0
+
+    def records(self, asked: AskedRows) -> list[dict[str, Any]]:
+        self.calls += asked.nli_calls
+        self.pairs += asked.pairs
         return asked.records
 
-    render = dumps if json or out is not None or not sys.stdout.isatty() else _page
-    with open_executor(plan, load) as (executor, state):
-        models = state()
-        method, asking = open_recalibrator(
-            models.model,
-            name=recalibrator,
-            temperature=temperature,
-            few_shot=open_few_shot(few_shot),
-            force=force,
-        )
-        if models.equivalence.name == "exact":
-            say("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
-        options: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
-        options |= {"linkage": linkage, "measure": measure, "few_shot": asking.few_shot}
-        _check(models, options)
-        job_of = partial(
-            _job, methods=_methods(method, compare=compare), options=options, below=abstain_below
-        )
-        work = RowBlocks(executor, job_of, stage="ask", then=counted, inputs=Question.row)
-        if single is None:
-            fitting = checked(questions, _checker(models, method, asking, m, max_new_tokens))
-            code = run_rows(fitting, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
-            if models.equivalence.name != "exact":
-                say(f"ask: {nli_calls(models.equivalence.name, **spent)}")
-            return code
-        with writing(out) as handle:
-            handle.writelines(render(record) + "\n" for record in work([single]))
-    return 0
+    def report(self, name: str) -> None:
+        if name != "exact":
+            info(f"ask: {nli_calls(name, self.calls, self.pairs)}")
 
 
 def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:
@@ -157,7 +132,7 @@ def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Pat
     if recalibrator is not None or temperature is not None:
         return recalibrator
     if few_shot is not None:
-        say("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
+        info("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
         return None
     return ATLAS
 
@@ -178,101 +153,40 @@ def _single(given: str, context: str | None) -> Question | None:
 
 
 def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator, ...]:
-    """What questions are answered under: `method`, and before it T = 0.5 if these are compared."""
+    """The recalibrators that questions are answered under: `method`, with --compare T = 0.5 before it."""
     from semcal.recalibration import SE, temperature_of
 
     usual = (SE(),) if compare and temperature_of(method) != SE().temperature else ()
     if compare and not usual:
-        say("ask: T = 0.5 is asked for already; there is nothing to compare it with")
+        info("ask: T = 0.5 is asked for already; there is nothing to compare it with")
     return (*usual, method)
 
 
-def _check(models: WorkerState, options: Mapping[str, Any]) -> None:
-    """Refuse options that make no sense before anything is asked."""
-    from semcal.pipeline import SemanticUQ
-
-    SemanticUQ(models.model, equivalence=models.equivalence, **options)
-
-
 def _checker(
-    models: WorkerState, method: AnyRecalibrator, asking: Asking, m: int, max_new_tokens: int | None
+    models: WorkerState, method: AnyRecalibrator, options: Mapping[str, Any]
 ) -> Callable[[Question], None]:
-    """What refuses a question that cannot be asked under `method`, and then under no single temperature."""
+    """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
+    from semcal.pipeline import Asking, SemanticUQ
     from semcal.pipeline.sample import check_question
 
-    how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
-    return partial(check_question, models.model, recalibrators=[method], **how)
+    if models.equivalence.name == "exact":
+        info("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
+    SemanticUQ(models.model, equivalence=models.equivalence, **options)
+    how = {key: options[key] for key in ("m", "max_new_tokens")}
+    return partial(
+        check_question, models.model, recalibrators=[method], asking=Asking(options["few_shot"]), **how
+    )
 
 
-def _job(questions: Sequence[Question], **how: Any) -> AskJob:
-    return AskJob(tuple(questions), **how)
+def _job(
+    methods: tuple[AnyRecalibrator, ...],
+    options: Mapping[str, Any],
+    below: float | None,
+    questions: Sequence[Question],
+) -> AskJob:
+    from semcal.pipeline.ask import AskJob
 
-
-@dataclass(frozen=True)
-class Asked:
-    """Records, and how many NLI calls they took of how many ordered pairs of answers."""
-
-    records: list[dict[str, Any]]
-    nli_calls: int
-    pairs: int
-
-
-@dataclass(frozen=True)
-class AskJob:
-    """The records of questions under each method; those of a question stand together."""
-
-    questions: tuple[Question, ...]
-    methods: tuple[AnyRecalibrator, ...]
-    options: Mapping[str, Any]
-    below: float | None
-
-    def __call__(self, models: WorkerState, tell: Callable[[int], None]) -> Asked:
-        """Ask."""
-        from semcal.pipeline import SemanticUQ
-
-        askers = [
-            SemanticUQ(models.model, recalibrator=method, equivalence=models.equivalence, **self.options)
-            for method in self.methods
-        ]
-        answered = [asker.ask_many(self.questions, progress=tell) for asker in askers]
-        records = [
-            _record(answer, method, self.below)
-            for answers in zip(*answered)
-            for method, answer in zip(self.methods, answers)
-        ]
-        return Asked(records, sum(asker.nli_calls for asker in askers), sum(asker.pairs for asker in askers))
-
-
-def _record(answer: Answer, recalibrator: AnyRecalibrator, below: float | None) -> dict[str, Any]:
-    from semcal.recalibration import solver_of, temperature_of
-
-    abstains = {} if below is None else {"abstains": answer.abstains(below)}
-    return {
-        "id": answer.id,
-        "question": answer.question,
-        "method": recalibrator.method,
-        "temperature": temperature_of(recalibrator),
-        "solver": solver_of(recalibrator),
-        "answer": answer.text,
-        **abstains,
-        "measure": answer.measure,
-        "confidence": answer.confidence,
-        "answers": {name: _favourite(answer, name) for name in answer.confidence},
-        "semantic_entropy": answer.entropy,
-        "meanings": [
-            {"answer": meaning.text, "samples": meaning.samples, "confidences": meaning.confidences}
-            for meaning in answer.meanings
-        ],
-        "samples": answer.row["samples"],
-        "log_likelihoods": answer.row["log_likelihoods"],
-        "clusters": answer.row["clusters"],
-    }
-
-
-def _favourite(answer: Answer, measure: str) -> str | None:
-    """The meaning that a measure is most confident of; another measure may prefer another."""
-    rated = [(m.confidences[measure], m.text) for m in answer.meanings if m.confidences[measure] is not None]
-    return max(rated, key=lambda pair: pair[0] or 0.0)[1] if rated else None
+    return AskJob(tuple(questions), methods, options, below)
 
 
 def _page(record: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`semcal cluster`: sampled answers to meanings."""
+"""`semcal cluster`: group sampled answers by meaning."""
 
 from __future__ import annotations
 
@@ -6,52 +6,36 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from semcal.cli.console import nli_calls, say
+from semcal.cli import options as opt
+from semcal.cli.console import info, nli_calls
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.loading import open_models
-from semcal.cli.options import (
-    CacheOption,
-    ColumnsOption,
-    DeviceOption,
-    EquivalenceOption,
-    JsonOption,
-    LimitOption,
-    LinkageOption,
-    MergeRefusalsOption,
-    OutOption,
-    OverwriteOption,
-    QuietOption,
-    RowsArgument,
-    VerboseOption,
-    WorkersOption,
-)
-from semcal.cli.reading import open_rows
-from semcal.cli.streams import run_rows
+from semcal.cli.rows import open_rows, run_rows
 from semcal.records import Row
 
 __all__ = ["command"]
 
 #: The columns that are read.
 FIELDS = ("id", "question", "samples", "log_likelihoods")
-#: Rows that are clustered in one piece.
+#: Rows that are clustered together.
 BLOCK = 256
 
 
 def command(
-    file: RowsArgument,
-    equivalence: EquivalenceOption = "exact",
-    linkage: LinkageOption = "components",
-    merge_refusals: MergeRefusalsOption = False,
-    cache: CacheOption = None,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    out: OutOption = None,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    workers: WorkersOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    file: opt.RowsArgument,
+    equivalence: opt.EquivalenceOption = "exact",
+    linkage: opt.LinkageOption = "components",
+    merge_refusals: opt.MergeRefusalsOption = False,
+    cache: opt.CacheOption = None,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    workers: opt.WorkersOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Group the sampled answers of each question by meaning.
 
@@ -63,12 +47,13 @@ def command(
     read = open_rows(file, columns, check_clusterable, fields=FIELDS, label="cluster")
     rows, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
-    asked = {"calls": 0, "pairs": 0, "known": 0}
+    calls = pairs = known = 0
 
     def counted(found: Clustered) -> list[dict[str, Any]]:
-        asked["calls"] += found.calls
-        asked["pairs"] += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
-        asked["known"] += found.hits
+        nonlocal calls, pairs, known
+        calls += found.calls
+        pairs += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
+        known += found.hits
         return found.rows
 
     def job_of(block: Sequence[Row]) -> ClusterJob:
@@ -78,8 +63,8 @@ def command(
     with open_executor(plan, load) as (executor, state):
         work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
-        name = state().equivalence.name
-    if name != "exact":
-        kept = f", {asked['known']} of them known from {cache}" if cache else ""
-        say(f"cluster: {nli_calls(name, asked['calls'], asked['pairs'])}{kept}")
+        equivalence_name = state().equivalence.name
+    if equivalence_name != "exact":
+        cached = f", {known} of them known from {cache}" if cache else ""
+        info(f"cluster: {nli_calls(equivalence_name, calls, pairs)}{cached}")
     return code

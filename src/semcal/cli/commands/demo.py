@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.claims import Claim
 from semcal.cli.commands.run import carry_out
-from semcal.cli.console import complain, say
+from semcal.cli.console import info, warn
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -28,9 +27,10 @@ from semcal.cli.options import (
     WorkersOption,
     out_path,
 )
+from semcal.cli.output import Output
 from semcal.records import dumps
 
-__all__ = ["claim", "command"]
+__all__ = ["command", "output_of"]
 
 
 def command(
@@ -79,19 +79,19 @@ def command(
     return 1 if outcome.problems else 0
 
 
-def claim(options: Mapping[str, Any]) -> Claim:
+def output_of(options: Mapping[str, Any]) -> Output:
     """The run folder."""
     out = options["out"]
-    return Claim(out, is_folder=True, begun=(out / "settings.yaml").is_file(), kept=out)
+    return Output(out, is_folder=True, begun=(out / "settings.yaml").is_file(), kept=out)
 
 
 def _plan(settings: Any, out: Path) -> int:
     for one in settings.datasets:
-        complain(
+        warn(
             f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at 3 "
             f"temperatures to each of {one.test} questions ({3 * settings.sampling.m * one.test} answers)"
         )
-    complain(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
+    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
     return 0
 
 
@@ -102,4 +102,4 @@ def _show(out: Path, *, as_json: bool) -> None:
 
     results = read_results(out)
     typer.echo(dumps(results) if as_json else "\n".join(in_words(results)))
-    say(f"report: {out / 'report.html'}")
+    info(f"report: {out / 'report.html'}")

@@ -1,4 +1,4 @@
-"""`semcal env`: what this machine runs semcal with."""
+"""`semcal env`: versions, devices and folders of this installation."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Any
 
 import typer
 
+from semcal.cli import options as opt
 from semcal.cli.console import loading
-from semcal.cli.options import JsonOption, QuietOption, VerboseOption
 from semcal.records import dumps
 
 __all__ = ["command"]
 
 
-#: What PyTorch alone can tell, which takes seconds to load.
+#: Facts that only PyTorch knows, which takes seconds to load.
 UNKNOWN = "not looked up; see semcal env -v"
 
 
-def command(json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> int:
-    """Print versions, devices and folders: what to put into a bug report.
+def command(
+    json: opt.JsonOption = False, quiet: opt.QuietOption = False, verbose: opt.VerboseOption = False
+) -> int:
+    """Print versions, devices and folders, for a bug report.
 
-    With -v PyTorch is loaded and asked for its threads and GPUs.
+    With -v PyTorch is loaded, and its threads and GPUs are printed too.
     """
     from semcal.demo.paths import language_model_dir, nli_model_dir
     from semcal.experiment.environment import environment

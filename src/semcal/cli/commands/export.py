@@ -1,4 +1,4 @@
-"""`semcal export`: a fitted temperature to wherever the model runs."""
+"""`semcal export`: write a fitted temperature for the program that runs the model."""
 
 from __future__ import annotations
 
@@ -12,29 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semcal.cli.claims import Claim
-from semcal.cli.console import complain, say
-from semcal.cli.options import (
-    DeviceOption,
-    DryRunOption,
-    DtypeOption,
-    ForceOption,
-    JsonOption,
-    OverwriteOption,
-    QuietOption,
-    VerboseOption,
-    out_path,
-)
+from semcal.cli import options as opt
+from semcal.cli.console import info, warn
+from semcal.cli.output import Output
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.export.checkpoint import Checkpoint
-    from semcal.export.folding import Folded
     from semcal.recalibration import Fitted, Provenance
 
-__all__ = ["claim", "command"]
+__all__ = ["command", "output_of"]
 
 #: Larger temperatures are refused by many OpenAI-style servers.
 OPENAI_MAX = 2.0
@@ -49,35 +38,41 @@ output = model.generate(**inputs, logits_processor=processors, max_new_tokens=32
 """
 
 
+RecalibratorArgument = Annotated[
+    str, typer.Argument(metavar="RECALIBRATOR", help="Directory that semcal fit wrote, or a hub id.")
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."),
+]
+FoldOption = Annotated[
+    bool, typer.Option("--fold", help="Copy the checkpoint of --model to --out, T folded into its weights.")
+]
+FittedModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="DIR", help="The model that it was fitted on.")
+]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", callback=opt.out_path, help="Write into this directory instead of stdout."
+    ),
+]
+
+
 def command(
-    recalibrator: Annotated[
-        str, typer.Argument(metavar="RECALIBRATOR", help="Directory that semcal fit wrote, or a hub id.")
-    ],
-    format: Annotated[
-        str | None,
-        typer.Option(help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."),
-    ] = None,
-    fold: Annotated[
-        bool,
-        typer.Option("--fold", help="Copy the checkpoint of --model to --out, T folded into its weights."),
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="DIR", help="The model that it was fitted on.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", callback=out_path, help="Write into this directory instead of stdout."
-        ),
-    ] = None,
-    overwrite: OverwriteOption = False,
-    force: ForceOption = False,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    dry_run: DryRunOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    recalibrator: RecalibratorArgument,
+    format: FormatOption = None,
+    fold: FoldOption = False,
+    model: FittedModelOption = None,
+    out: FolderOption = None,
+    overwrite: opt.OverwriteOption = False,
+    force: opt.ForceOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    dry_run: opt.DryRunOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Hand a fitted temperature over to the program that runs the model.
 
@@ -101,22 +96,11 @@ def command(
             raise UsageError("--fold needs the checkpoint (--model DIR) and where its copy goes (--out DIR)")
         if dry_run:
             return _fold_plan(temperature, checkpoint, out)
-        from semcal.export import fold as fold_in
-
-        done = fold_in(
-            checkpoint,
-            out,
-            temperature=temperature,
-            origin=note,
-            device=device,
-            dtype=dtype or "float32",
-            overwrite=overwrite,
-        )
-        _show(done, as_json=json or not sys.stdout.isatty())
-        return 0
+        how = {"device": device, "dtype": dtype or "float32", "overwrite": overwrite}
+        return _fold(checkpoint, out, as_json=json, temperature=temperature, origin=note, **how)
     name, text = _content(format, temperature, note, provenance, checkpoint)
     if dry_run:
-        complain(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
+        warn(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
         return 0
     _note(format, temperature, provenance, checkpoint)
     if out is None:
@@ -127,7 +111,7 @@ def command(
     return 0
 
 
-def claim(options: Mapping[str, Any]) -> Claim | None:
+def output_of(options: Mapping[str, Any]) -> Output | None:
     """A folder for files of this command alone, or the copy of a checkpoint."""
     out = options["out"]
     if out is None:
@@ -135,14 +119,14 @@ def claim(options: Mapping[str, Any]) -> Claim | None:
     if options["fold"]:
         from semcal.export.checkpoint import is_folded
 
-        return Claim(
+        return Output(
             out, is_folder=True, inside=False, replaceable=is_folded(out), holds="a folded checkpoint already"
         )
     from semcal.export import SERVERS
 
     own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
     begun = out.is_dir() and all(path.name in own for path in own_files(out))
-    return Claim(out, is_folder=True, begun=begun)
+    return Output(out, is_folder=True, begun=begun)
 
 
 def _line(format: str, name: str, text: str) -> str:
@@ -154,7 +138,7 @@ def _warn_of_steps(fitted: Fitted) -> None:
     """Say so if T was reached by gradient steps and is not the optimum."""
     steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
     if steps is not None and temperature is not None:
-        complain(
+        warn(
             f"warning: T = {temperature:g} is what {steps.steps} gradient steps reached, "
             f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
             f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
@@ -205,16 +189,14 @@ def _belonging(temperature: float, provenance: Provenance, revision: str) -> str
 
 def _note(format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None) -> None:
     """Say on stderr what the format has no room for."""
-    say(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
+    info(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
     if format == "generation-config" and checkpoint is None:
-        complain(
+        warn(
             "warning: no special tokens are in this generation config, so generation may not end where it "
             "should; give the checkpoint with --model"
         )
     if format == "openai" and temperature > OPENAI_MAX:
-        complain(
-            f"warning: T = {temperature:g}, and many OpenAI-style servers refuse more than {OPENAI_MAX:g}"
-        )
+        warn(f"warning: T = {temperature:g}, and many OpenAI-style servers refuse more than {OPENAI_MAX:g}")
 
 
 def _write(path: Path, text: str) -> None:
@@ -229,18 +211,21 @@ def _write(path: Path, text: str) -> None:
 
 def _fold_plan(temperature: float, checkpoint: Checkpoint, out: Path) -> int:
     size = checkpoint.size() / 1e9
-    complain(
+    warn(
         f"would copy {checkpoint.name} ({size:.2f} GB) to {out} with T = {temperature:g} folded in, and "
         "compare the logits of both"
     )
     return 0
 
 
-def _show(done: Folded, *, as_json: bool) -> None:
-    """Say what was folded where, and how well."""
+def _fold(checkpoint: Checkpoint, out: Path, *, as_json: bool, **how: Any) -> int:
+    """Fold T into a copy of the checkpoint, and print where and how exactly."""
+    from semcal.export import fold
+
+    done = fold(checkpoint, out, **how)
     if done.left_out:
-        say(f"export: not copied, for T is not folded into them: {', '.join(done.left_out)}")
-    if as_json:
+        info(f"export: not copied, for T is not folded into them: {', '.join(done.left_out)}")
+    if as_json or not sys.stdout.isatty():
         typer.echo(dumps({**asdict(done), "directory": str(done.directory)}))
     else:
         typer.echo(
@@ -248,3 +233,4 @@ def _show(done: Folded, *, as_json: bool) -> None:
             f"largest error of the logits, relative to their scale: {done.error:.1e} "
             f"(allowed: {done.tolerance:.0e})\nwritten to {done.directory}; sample from it at temperature 1"
         )
+    return 0

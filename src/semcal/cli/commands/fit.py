@@ -1,184 +1,161 @@
-"""`semcal fit`: labelled questions to a temperature."""
+"""`semcal fit`: fit a temperature, or a larger recalibrator, to labelled questions."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.choosing import keep_apart
-from semcal.cli.claims import Claim, refuse_existing, unfinished
-from semcal.cli.complaints import BadRows
-from semcal.cli.console import complain
+from semcal.cli import options as opt
+from semcal.cli.console import warn
 from semcal.cli.executors import open_unfinished
-from semcal.cli.fitting import Wanted, Work, check_options, forget_others
+from semcal.cli.fitting import MARGIN, FitOptions, FitWork, remove_older_results
 from semcal.cli.loading import open_equivalence, open_few_shot, open_model
-from semcal.cli.options import (
-    CacheOption,
-    ColumnsOption,
-    DeviceOption,
-    DryRunOption,
-    DtypeOption,
-    EquivalenceOption,
-    FewShotOption,
-    FreshOption,
-    JsonOption,
-    LimitOption,
-    MaxNewTokensOption,
-    ModelOption,
-    NliDeviceOption,
-    OverwriteOption,
-    QuietOption,
-    SamplesOption,
-    SeedOption,
-    VerboseOption,
-    out_path,
-)
-from semcal.cli.reading import open_labelled
-from semcal.errors import StoreError
+from semcal.cli.output import Output, unfinished
+from semcal.cli.rows import BadRows, listed, read_labelled
+from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
+from semcal.qa.datasets import Question
+from semcal.qa.questions import group_ties
+from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
 from semcal.records import dumps, read_object
 
-__all__ = ["claim", "command"]
+__all__ = ["command", "curve_in_words", "output_of"]
+
+LabelledArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
+]
+FitFolderOption = Annotated[
+    Path, typer.Option("--out", metavar="DIR", callback=opt.out_path, help="Directory of the recalibrator.")
+]
+MethodOption = Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid (temperatures tried on FILE).")]
+LossOption = Annotated[str, typer.Option(help="NLL or SS.")]
+AlphaOption = Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")]
+SolverOption = Annotated[
+    str | None, typer.Option(help="exact (TS), or sgd, the paper's schedule of gradient steps.")
+]
+WeightDecayOption = Annotated[float, typer.Option(min=0, help="Of sgd; the paper: 0 or 0.01.")]
+LearningRateOption = Annotated[
+    float | None, typer.Option(min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt.")
+]
+FeaturesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        callback=opt.out_path,
+        help="Keep the hidden states here: an interrupted reading resumes, and further fits read the files.",
+    ),
+]
+SelectOption = Annotated[
+    bool,
+    typer.Option(
+        "--select",
+        help="Try every loss, α and weight decay. For each measure the one of the lowest Brier score on "
+        "--validation is written to DIR/MEASURE; the table of all is DIR/selection.jsonl.",
+    ),
+]
+KeepAccuracyOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-accuracy",
+        help="Leave out candidates whose accuracy is more than 2 standard errors below the best: answers "
+        "that are nearly all wrong, and known to be, have a low Brier score too.",
+    ),
+]
+LearningCurveOption = Annotated[
+    bool,
+    typer.Option(
+        "--learning-curve",
+        help="Show how many labels TS needs: also fit 25, 50, 100, … of the questions and measure ACE and "
+        "Brier score of each fit on --validation; the table is DIR/learning-curve.jsonl.",
+    ),
+]
+ValidationOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Labelled questions to choose or to measure on.")
+]
+MeasureOption = Annotated[
+    str, typer.Option(help="The measure whose choice is in DIR itself, or whose learning curve is shown.")
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        callback=opt.out_path,
+        help="Draw the loss against T, the loss of the steps, or the learning curve (.pdf, .png, .svg).",
+    ),
+]
 
 
 def command(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
-    ],
-    model: ModelOption,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", callback=out_path, help="Directory of the recalibrator.")
-    ],
-    overwrite: OverwriteOption = False,
-    method: Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid.")] = "TS",
-    loss: Annotated[str, typer.Option(help="NLL or SS.")] = "NLL",
-    alpha: Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")] = None,
-    solver: Annotated[
-        str | None, typer.Option(help="exact (TS), or sgd, the paper's schedule of gradient steps.")
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Of sgd; the paper: 0 or 0.01.")] = 0.0,
-    learning_rate: Annotated[
-        float | None, typer.Option(min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt.")
-    ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            callback=out_path,
-            help="Keep the hidden states here, for further fits of this model.",
-        ),
-    ] = None,
-    select: Annotated[
-        bool, typer.Option("--select", help="Try every loss, α and weight decay; choose on --validation.")
-    ] = False,
-    keep_accuracy: Annotated[
-        bool,
-        typer.Option(
-            "--keep-accuracy", help="Choose among candidates whose accuracy is within 2 standard errors."
-        ),
-    ] = False,
-    learning_curve: Annotated[
-        bool, typer.Option("--learning-curve", help="Show how many labels TS needs, on --validation.")
-    ] = False,
-    validation: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Labelled questions to choose or to measure on.")
-    ] = None,
-    measure: Annotated[
-        str,
-        typer.Option(help="The measure whose choice stands in DIR itself, or whose learning curve is shown."),
-    ] = "E-SC",
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=out_path,
-            help="Draw the loss against T, the loss of the steps, or the learning curve (.pdf, .png, .svg).",
-        ),
-    ] = None,
-    equivalence: EquivalenceOption = None,
-    cache: CacheOption = None,
-    m: SamplesOption = 10,
-    max_new_tokens: MaxNewTokensOption = None,
-    few_shot: FewShotOption = None,
-    seed: SeedOption = 0,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    nli_device: NliDeviceOption = None,
-    dtype: DtypeOption = None,
-    dry_run: DryRunOption = False,
-    fresh: FreshOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    file: LabelledArgument,
+    model: opt.ModelOption,
+    out: FitFolderOption,
+    overwrite: opt.OverwriteOption = False,
+    method: MethodOption = "TS",
+    loss: LossOption = "NLL",
+    alpha: AlphaOption = None,
+    solver: SolverOption = None,
+    weight_decay: WeightDecayOption = 0.0,
+    learning_rate: LearningRateOption = None,
+    features: FeaturesOption = None,
+    select: SelectOption = False,
+    keep_accuracy: KeepAccuracyOption = False,
+    learning_curve: LearningCurveOption = False,
+    validation: ValidationOption = None,
+    measure: MeasureOption = "E-SC",
+    plot: PlotOption = None,
+    equivalence: opt.EquivalenceOption = None,
+    cache: opt.CacheOption = None,
+    m: opt.SamplesOption = 10,
+    max_new_tokens: opt.MaxNewTokensOption = None,
+    few_shot: opt.FewShotOption = None,
+    seed: opt.SeedOption = 0,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    nli_device: opt.NliDeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    dry_run: opt.DryRunOption = False,
+    fresh: opt.FreshOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Fit a recalibrator to labelled questions and write it to a directory.
 
-    The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt
-    (and TS on demand) take the paper's gradient steps on what the model's hidden states were. With
-    --features these states are kept: an interrupted reading goes on, and further fits read the file.
-
-    With --select every loss, α and weight decay of the method is tried, and for each measure the one of
-    the lowest Brier score on the --validation questions is kept in DIR/MEASURE; the table of all is
-    DIR/selection.jsonl. TS-grid tries temperatures in the same way on FILE itself, from samples alone.
-    That is the paper's rule; answers that are nearly all wrong, and known to be, have a low Brier score
-    too: --keep-accuracy leaves candidates out that cost accuracy.
-
-    With --learning-curve TS is also fitted to 25, 50, 100, … of the questions, and ACE and Brier score of
-    each fit are measured on the --validation questions; the table is DIR/learning-curve.jsonl.
-
-    Interrupted, it goes on where it was with the same command; --fresh starts again.
+    The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt (and
+    TS with --solver sgd) take the paper's gradient steps on the model's hidden states. TS-grid, --select and
+    --learning-curve also sample answers. Interrupted fits resume with the same command and give identical
+    results; --fresh starts again.
     """
-    wanted = Wanted(
-        method,
-        solver,
-        loss,
-        alpha,
-        weight_decay,
-        learning_rate,
-        select,
-        keep_accuracy,
-        learning_curve,
-        measure,
-        seed,
-    )
-    check_options(wanted, validation=validation, plot=plot)
-    if plot is not None and not (overwrite or claim({"out": out}).begun):
-        refuse_existing("--plot", plot)
+    options = FitOptions.of(locals())
+    options.check(validation, plot, replace_plot=overwrite or output_of({"out": out}).begun)
+    sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     with BadRows() as bad:
-        examples = open_few_shot(few_shot) or ()
-        questions = open_labelled(file, columns, bad, label="fit", limit=limit)
-        keep_apart(questions, examples, both="a few-shot example and a question to fit on")
-        judging = open_labelled(validation, columns, bad, label="fit") if validation else []
-        keep_apart(questions, judging, both="a validation question and one to fit to")
+        read = _read(file, validation, few_shot, columns, limit, bad)
         language_model = open_model(model, device=device, dtype=dtype)
-        work = Work(language_model, questions, judging, examples, Path(file).name, features, out, bad)
-        sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
+        work = FitWork(language_model, *read, Path(file).name, features, out, bad)
         if dry_run:
-            _plan(work, wanted, sampling)
-            return bad.exit_code()
-        kept = open_unfinished(out, work.key(wanted, {**sampling, "equivalence": equivalence}), fresh=fresh)
-        if wanted.samples:
-            judge = open_equivalence(equivalence, device=nli_device or device, cache=cache)
-            result = work.sampled(wanted, judge, sampling, kept, plot)
-        else:
-            result = work.fitted(wanted, kept, plot)
-        forget_others(out, wanted)
+            return work.plan(options, sampling)
+        kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
+        where: Any = {"device": nli_device or device, "cache": cache}
+        result = work.run(options, partial(open_equivalence, equivalence, **where), sampling, kept, plot)
+        remove_older_results(out, options)
         kept.finish()
         typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
         return bad.exit_code()
 
 
-def claim(options: Mapping[str, Any]) -> Claim:
-    """The directory of the recalibrator; another one is replaced with --overwrite, and nothing else."""
+def output_of(options: Mapping[str, Any]) -> Output:
+    """The directory of the recalibrator; --overwrite replaces another recalibrator, and nothing else."""
     out = options["out"]
     kept = unfinished(out)
-    return Claim(
+    return Output(
         out,
         is_folder=True,
         begun=(kept / SETTINGS).is_file(),
@@ -197,32 +174,47 @@ def _is_recalibrator(folder: Path) -> bool:
         return True
 
 
-def _plan(work: Work, wanted: Wanted, sampling: Mapping[str, Any]) -> None:
-    """Say what would be read and written; the model is asked for its size, and not run on any question."""
-    from semcal.pipeline import Asking
-    from semcal.pipeline.fitting import CalibrationSet
+def _read(
+    file: str,
+    validation: str | None,
+    few_shot: Path | None,
+    columns: Sequence[str] | None,
+    limit: int | None,
+    bad: BadRows,
+) -> tuple[list[Question], list[Question], tuple[Question, ...]]:
+    """The questions to fit to, those to choose or to measure on, and the few-shot examples: kept apart."""
+    examples = open_few_shot(few_shot) or ()
+    questions = read_labelled(file, columns, bad, label="fit", limit=limit)
+    _check_apart(questions, examples, both="a few-shot example and a question to fit on")
+    held_out = read_labelled(validation, columns, bad, label="fit") if validation else []
+    _check_apart(questions, held_out, both="a validation question and one to fit to")
+    return questions, held_out, examples
 
-    asking, model = Asking(work.examples), work.model
-    labelled = CalibrationSet.of(model, work.questions, asking=asking, on_bad_question=lambda _: None)
-    parts = []
-    if wanted.method != "TS-grid":
-        whole = wanted.method == "ATS" or work.features is not None
-        size = labelled.manifest(model, asking=asking, whole=whole).bytes / 1e6
-        place = f"in {work.features}" if work.features else "in memory"
-        parts.append(f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}")
-    if wanted.samples:
-        asked = labelled.questions if wanted.method == "TS-grid" else work.validation
-        under = wanted.ways()
-        parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
-    complain(f"would, with {model.name}, {', '.join(parts)}, and write {work.out / 'calibration.json'}")
+
+def _check_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:
+    """Refuse questions that are fitted to and also used otherwise; `both` says as what.
+
+    Warn of those that share a passage or a group with one that is fitted to, or ask nearly the same.
+    """
+    used = {question_key(question) for question in labelled}
+    for question in others:
+        if question_key(question) in used:
+            raise UsageError(f"{question.question!r} is {both}; take it out of one file")
+    ties = {tie for question in labelled for tie in group_ties(question)}
+    related = [question.id for question in others if not ties.isdisjoint(group_ties(question))]
+    if related:
+        warn(
+            f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
+            "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
+            "passage or group in one file"
+        )
+    warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": others}))
 
 
 def _in_words(result: Mapping[str, Any], measure: str) -> str:
     if "chosen" in result:
         text = _choices_in_words(result)
     elif "learning_curve" in result:
-        from semcal.cli.learning import curve_in_words
-
         curve = curve_in_words(result["learning_curve"], measure, result["labels_needed"])
         text = f"{_fit_in_words(result)}\n\n{curve}"
     else:
@@ -269,3 +261,30 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
         f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token "
         f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data}){away}"
     )
+
+
+def curve_in_words(table: Sequence[Mapping[str, Any]], measure: str, needed: Mapping[str, int]) -> str:
+    """The curve of one measure, a line for each number of labels."""
+    of_measure = [row for row in table if row["measure"] == measure]
+    by_metric = {
+        metric: {row["n"]: row for row in of_measure if row["metric"] == metric}
+        for metric in ("ace", "brier")
+    }
+    head = f"{'labels':>7} {'T':>7}" + "".join(
+        f"   {name:>6} {'of subsets':>14} {'95 %':>14}" for name in ("ACE", "Brier")
+    )
+    lines = [f"{measure} on validation", head]
+    for n, row in by_metric["ace"].items():
+        cells = "".join(_curve_cells(by_metric[metric][n]) for metric in by_metric)
+        lines.append(f"{n or 'none':>7} {row['temperature']:>7.3f}{cells}")
+    most = max(by_metric["ace"])
+    lines.append(
+        f"from {needed[measure]} labels on nearly every subset comes within {MARGIN:g} of the ACE of {most}"
+    )
+    return "\n".join(lines)
+
+
+def _curve_cells(row: Mapping[str, Any]) -> str:
+    luck = f"[{row['subset_low']:.3f}, {row['subset_high']:.3f}]" if row["subsets"] > 1 else ""
+    interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+    return f"   {row['mean']:>6.3f} {luck:>14} {interval:>14}"

@@ -1,4 +1,4 @@
-"""`semcal grade`: answers to right or wrong."""
+"""`semcal grade`: whether answers are right."""
 
 from __future__ import annotations
 
@@ -7,23 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from semcal.cli import options as opt
 from semcal.cli.loading import open_grader
-from semcal.cli.options import (
-    CacheOption,
-    ColumnsOption,
-    DeviceOption,
-    EquivalenceOption,
-    JsonOption,
-    LimitOption,
-    OutOption,
-    OverwriteOption,
-    QuietOption,
-    RowsArgument,
-    SeedOption,
-    VerboseOption,
-)
-from semcal.cli.reading import open_rows
-from semcal.cli.streams import run_rows
+from semcal.cli.rows import open_rows, run_rows
 from semcal.records import Row
 
 __all__ = ["command"]
@@ -32,22 +18,25 @@ __all__ = ["command"]
 GRADED = ("prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
 FIELDS = ("id", "question", "answers", *GRADED)
 
+GraderOption = Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")]
+RougeOption = Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")]
+
 
 def command(
-    file: RowsArgument,
-    grader: Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")] = "rules",
-    rouge: Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")] = False,
-    equivalence: EquivalenceOption = None,
-    cache: CacheOption = None,
-    seed: SeedOption = 0,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    out: OutOption = None,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    file: opt.RowsArgument,
+    grader: GraderOption = "rules",
+    rouge: RougeOption = False,
+    equivalence: opt.EquivalenceOption = None,
+    cache: opt.CacheOption = None,
+    seed: opt.SeedOption = 0,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Say whether answers are right, and by which rule.
 
@@ -57,10 +46,10 @@ def command(
     """
     from semcal.pipeline.grade import check_gradable, grade_row
 
-    judge = open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
+    chosen = open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        return [grade_row(row.data, grader=judge, seed=seed) for row in rows]
+        return [grade_row(row.data, grader=chosen, seed=seed) for row in rows]
 
     rows = open_rows(file, columns, check_gradable, fields=FIELDS, label="grade")
     return run_rows(rows, out, work=work, label="grade", limit=limit)

@@ -1,26 +1,13 @@
-"""`semcal measure`: clusters to confidences."""
+"""`semcal measure`: confidences of clusters under each measure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from semcal.cli.complaints import listed
-from semcal.cli.console import complain
-from semcal.cli.options import (
-    ColumnsOption,
-    GAlphaOption,
-    JsonOption,
-    LimitOption,
-    OutOption,
-    OverwriteOption,
-    QuietOption,
-    RowsArgument,
-    TAlphaOption,
-    VerboseOption,
-)
-from semcal.cli.reading import open_rows
-from semcal.cli.streams import run_rows
+from semcal.cli import options as opt
+from semcal.cli.console import warn
+from semcal.cli.rows import listed, open_rows, run_rows
 from semcal.errors import shown
 from semcal.records import Row
 
@@ -31,16 +18,16 @@ FIELDS = ("id", "clusters", "log_likelihoods")
 
 
 def command(
-    file: RowsArgument,
-    t_alpha: TAlphaOption = 0.5,
-    g_alpha: GAlphaOption = 0.5,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    out: OutOption = None,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    file: opt.RowsArgument,
+    t_alpha: opt.TAlphaOption = 0.5,
+    g_alpha: opt.GAlphaOption = 0.5,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
@@ -60,7 +47,5 @@ def command(
     code = run_rows(rows, out, work=work, label="measure", block=2048, limit=limit)
     if alone:
         rows_have = "row has" if len(alone) == 1 else "rows have"
-        complain(
-            f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone"
-        )
+        warn(f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone")
     return code

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from semcal.cli.claims import Claim
 from semcal.cli.options import JsonOption, OverwriteOption, QuietOption, VerboseOption, out_path
+from semcal.cli.output import Output
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files
 
-__all__ = ["claim", "command"]
+__all__ = ["command", "output_of"]
 
 #: What a report of semcal run consists of.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
@@ -62,10 +62,10 @@ def command(
     return 0
 
 
-def claim(options: Mapping[str, Any]) -> Claim | None:
+def output_of(options: Mapping[str, Any]) -> Output | None:
     """The run's own folder, or one in which nothing but a report lies."""
     run, out = options["run"], options["out"] or options["run"]
     if not run.is_dir():
         return None
     own = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
-    return Claim(out, is_folder=True, begun=own)
+    return Output(out, is_folder=True, begun=own)

@@ -12,25 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from semcal.cli.claims import Claim
-from semcal.cli.complaints import Complaints
-from semcal.cli.console import complain, detail, progress, say
+from semcal.cli import options as opt
+from semcal.cli.console import debug, info, progress, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.loading import weights_of
-from semcal.cli.options import (
-    DeviceOption,
-    DryRunOption,
-    FreshOption,
-    JsonOption,
-    MemoryOption,
-    NliDeviceOption,
-    OverwriteOption,
-    QuietOption,
-    VerboseOption,
-    WorkersOption,
-    countable,
-    out_path,
-)
+from semcal.cli.output import Output
+from semcal.cli.rows import ProblemLog
 from semcal.errors import UsageError
 from semcal.records import dumps
 
@@ -42,7 +29,7 @@ if TYPE_CHECKING:
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
 
-__all__ = ["CLASS", "carry_out", "claim", "command"]
+__all__ = ["CLASS", "carry_out", "command", "output_of"]
 
 
 class CLASS(TyperCommand):
@@ -57,57 +44,64 @@ class CLASS(TyperCommand):
         )
 
 
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml.")]
+RunFolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        callback=opt.out_path,
+        help="The run folder; by default runs/ and CONFIG's name.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="Override a setting; may be given several times."),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(min=1, callback=opt.countable, help="At most so many questions of each part of a data set."),
+]
+FromOption = Annotated[
+    str | None, typer.Option("--from", metavar="STAGE", help="Do this stage and all after it again.")
+]
+ShardOption = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Do the I-th of N shares of the blocks (see semcal merge).")
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Work on a Ray cluster: its address, auto, or (without one, last on the line) a local one.",
+    ),
+]
+
+
 def command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            callback=out_path,
-            help="The run folder; runs/ and CONFIG's name by default.",
-        ),
-    ] = None,
-    overwrite: OverwriteOption = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="Override a setting; may be given several times."),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, callback=countable, help="At most so many questions in each part of a data set."),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option("--from", metavar="STAGE", help="Do this stage and all after it again."),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Do the I-th of N shares of the blocks (see semcal merge)."),
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="[ADDRESS]",
-            help="Work on a Ray cluster: its address, auto, or (without one, last on the line) a local one.",
-        ),
-    ] = None,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    nli_device: NliDeviceOption = None,
-    dry_run: DryRunOption = False,
-    fresh: FreshOption = False,
-    workers: WorkersOption = None,
-    memory: MemoryOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    config: ConfigArgument,
+    out: RunFolderOption = None,
+    overwrite: opt.OverwriteOption = False,
+    overrides: SetOption = None,
+    limit: LimitOption = None,
+    start: FromOption = None,
+    shard: ShardOption = None,
+    ray: RayOption = None,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    nli_device: opt.NliDeviceOption = None,
+    dry_run: opt.DryRunOption = False,
+    fresh: opt.FreshOption = False,
+    workers: opt.WorkersOption = None,
+    memory: opt.MemoryOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
 
     Every method is fitted on calibration questions, chosen for each measure on validation questions, and
-    asked the test questions once. Interrupt it as you like: the same command goes on where it was, to the
-    same bytes. Bad rows of the data are named and left out; the exit code is then 1.
+    evaluated once on the test questions. Interrupted runs resume with the same command and give identical
+    results. Bad rows of the data are named and left out; the exit code is then 1.
     """
     from semcal.experiment.reading import read_settings
 
@@ -129,12 +123,12 @@ def command(
     return 1 if outcome.problems else 0
 
 
-def claim(options: Mapping[str, Any]) -> Claim:
+def output_of(options: Mapping[str, Any]) -> Output:
     """The run folder; shards share it, unless one of them removes what is there."""
     folder = _folder(options["out"], options["config"])
     share = _shard(options["shard"])
     shared = share is not None and not (options["fresh"] or options["start"])
-    return Claim(
+    return Output(
         folder,
         is_folder=True,
         begun=(folder / "settings.yaml").is_file(),
@@ -194,7 +188,7 @@ def _executor(
         with RayExecutor(
             ray, partial(_open, folder.resolve(), **how), n_workers=workers, device=how["device"]
         ) as cluster:
-            detail(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
+            debug(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
             yield cluster, None
             show_peak(cluster)
         return
@@ -237,20 +231,20 @@ def carry_out(
     from semcal.experiment.grid import Grid
 
     clock = Clock()
-    complaints = Complaints()
+    problems = ProblemLog()
 
     def tell(problem: Problem) -> None:
         mark = ": " if problem.line is None else ", "
         where = f"left out: {problem.where}{mark}"
-        complaints.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
+        problems.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
 
     def shown(label: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
-        complaints.tell()  # the data are read, and work begins
+        problems.flush()  # the data are read, and work begins
         return progress(label, total)
 
     with _executor(settings, folder, workers, ray, how) as (executor, state):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, executor, shown, share, tell, clock, say)
+        grid = Grid(settings, folder, executor, shown, share, tell, clock, info)
         try:
             outcome = grid.run()
             if outcome.complete:
@@ -259,12 +253,12 @@ def carry_out(
                 with clock.stage("report"):
                     _report(folder, executor)
         finally:
-            complaints.close()
+            problems.close()
             if (folder / "settings.yaml").exists():
                 _record(grid)
     clock.add(executor.seconds)
     for line in clock.table():
-        detail(line)
+        debug(line)
     return outcome
 
 
@@ -304,9 +298,9 @@ def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool)
             typer.echo(folder / name)
     if missing:
         blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
-        say(
+        info(
             f"shard {share}: done as far as it goes without the other shards' blocks ({blocks}); put the "
             "folders together with semcal merge, and run again"
         )
     if outcome.problems:
-        complain(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
+        warn(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")

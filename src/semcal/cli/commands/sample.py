@@ -2,103 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from semcal.cli.claims import Claim, unfinished
-from semcal.cli.complaints import BadRows
-from semcal.cli.console import complain, say
+from semcal.cli import options as opt
+from semcal.cli.console import info, warn
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, open_unfinished, peeked
-from semcal.cli.loading import open_few_shot, open_models, open_recalibrator
-from semcal.cli.options import (
-    ColumnsOption,
-    DeviceOption,
-    DryRunOption,
-    DtypeOption,
-    FewShotOption,
-    ForceOption,
-    FreshOption,
-    JsonOption,
-    LimitOption,
-    MaxNewTokensOption,
-    MemoryOption,
-    ModelOption,
-    OutOption,
-    OverwriteOption,
-    QuietOption,
-    RowsArgument,
-    SamplesOption,
-    SeedOption,
-    VerboseOption,
-    WorkersOption,
-)
-from semcal.cli.reading import open_questions
-from semcal.cli.streams import checked, good_items, run_rows
+from semcal.cli.loading import open_models, open_recalibrator
+from semcal.cli.output import Output, unfinished
+from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
 from semcal.errors import RowError
 from semcal.qa.datasets import Question
 
 if TYPE_CHECKING:
+    from semcal.engine import LanguageModel
     from semcal.pipeline import Asking
-    from semcal.pipeline.executor import Job
+    from semcal.pipeline.sample import SampleJob
     from semcal.recalibration import AnyRecalibrator
 
-__all__ = ["RecalibratorOption", "TemperatureOption", "claim", "command"]
+__all__ = ["command", "output_of"]
 
 #: Questions sampled together; fixed, so that interrupting and resuming changes nothing.
 BLOCK = 64
 
-RecalibratorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--recalibrator",
-        metavar="DIR",
-        help="Made by semcal fit, or a hub id; atlas is the one of the embedded model.",
-    ),
-]
-TemperatureOption = Annotated[
-    float | None,
-    typer.Option("--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE."),
-]
-
 
 def command(
-    file: RowsArgument,
-    model: ModelOption,
-    m: SamplesOption = 10,
-    seed: SeedOption = 0,
-    recalibrator: RecalibratorOption = None,
-    temperature: TemperatureOption = None,
-    max_new_tokens: MaxNewTokensOption = None,
-    few_shot: FewShotOption = None,
-    force: ForceOption = False,
-    columns: ColumnsOption = None,
-    limit: LimitOption = None,
-    out: OutOption = None,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    dry_run: DryRunOption = False,
-    fresh: FreshOption = False,
-    workers: WorkersOption = None,
-    memory: MemoryOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    file: opt.RowsArgument,
+    model: opt.ModelOption,
+    m: opt.SamplesOption = 10,
+    seed: opt.SeedOption = 0,
+    recalibrator: opt.RecalibratorOption = None,
+    temperature: opt.TemperatureOption = None,
+    max_new_tokens: opt.MaxNewTokensOption = None,
+    few_shot: opt.FewShotOption = None,
+    force: opt.ForceOption = False,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    dry_run: opt.DryRunOption = False,
+    fresh: opt.FreshOption = False,
+    workers: opt.WorkersOption = None,
+    memory: opt.MemoryOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
     """Sample answers to questions, with their likelihoods.
 
-    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the
-    generations with their tokens and log-probabilities, and what is scored: samples (first answers)
-    and log_likelihoods (length-normalised, natural logarithm). With --out, finished blocks are kept
-    when it is interrupted, and the same command goes on from there.
+    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
+    with their tokens and log-probabilities, and what is scored: samples (first answers) and log_likelihoods
+    (length-normalised, natural logarithm). Interrupted with --out, it resumes with the same command and gives
+    identical results.
     """
-    from semcal.pipeline.sample import check_question
-    from semcal.recalibration import fingerprint
-
     read = open_questions(file, columns, label="sample")
     if dry_run:
         return _plan(read, m, limit)
@@ -107,43 +67,41 @@ def command(
     load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
     with open_executor(plan, load) as (executor, state):
         models = state()
-        method, asking = open_recalibrator(
-            models.model,
-            name=recalibrator,
-            temperature=temperature,
-            few_shot=open_few_shot(few_shot),
-            force=force,
-        )
-        key = {
-            "model": models.model.revision,
-            "recalibrator": fingerprint(method),
-            "prompt": asking.hash(models.model),
-            "m": m,
-            "seed": seed,
-            "max_new_tokens": max_new_tokens,
-            "dtype": dtype,
-        }
-        unfinished_rows = open_unfinished(out, key, fresh=fresh)
+        method, asking = open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+        sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
+        key = _key(models.model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
+        kept = open_unfinished(out, key, fresh=fresh)
         if verbose:
-            say(f"sample: {models.model.name} {models.model.revision[:12]}, {fingerprint(method)}")
-        how: dict[str, Any] = {"asking": asking, "m": m, "max_new_tokens": max_new_tokens}
-        fitting = checked(questions, partial(check_question, models.model, recalibrators=[method], **how))
-        work = RowBlocks(
-            executor,
-            partial(_job, method=method, seed=seed, **how),
-            stage="sample",
-            unfinished=unfinished_rows,
-            inputs=Question.row,
-        )
-        code = run_rows(fitting, out, work=work, label="sample", block=BLOCK, limit=limit)
-        unfinished_rows.finish()
+            info(f"sample: {models.model.name} {models.model.revision[:12]}, {key['recalibrator']}")
+        check = _checker(models.model, method, asking=asking, **sampling)
+        job_of = partial(_job, method=method, seed=seed, asking=asking, **sampling)
+        work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
+        code = run_rows(checked(questions, check), out, work=work, label="sample", block=BLOCK, limit=limit)
+        kept.finish()
     return code
 
 
-def claim(options: Mapping[str, Any]) -> Claim | None:
+def output_of(options: Mapping[str, Any]) -> Output | None:
     """What the command writes to, and where it keeps finished blocks."""
     out = options["out"]
-    return None if out is None else Claim(out, kept=unfinished(out))
+    return None if out is None else Output(out, kept=unfinished(out))
+
+
+def _key(
+    model: LanguageModel, method: AnyRecalibrator, asking: Asking, how: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Everything but the questions that results depend on."""
+    from semcal.recalibration import fingerprint
+
+    known = {"model": model.revision, "recalibrator": fingerprint(method), "prompt": asking.hash(model)}
+    return {**known, **how}
+
+
+def _checker(model: LanguageModel, method: AnyRecalibrator, **how: Any) -> Callable[[Question], None]:
+    """What refuses a question that does not fit the model."""
+    from semcal.pipeline.sample import check_question
+
+    return partial(check_question, model, recalibrators=[method], **how)
 
 
 def _job(
@@ -154,7 +112,7 @@ def _job(
     m: int,
     asking: Asking,
     max_new_tokens: int | None,
-) -> Job:
+) -> SampleJob:
     from semcal.pipeline.sample import SampleJob, SamplePass
 
     passes = (SamplePass((method,), (seed,), m),)
@@ -164,5 +122,5 @@ def _job(
 def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
     with BadRows() as bad:
         count = sum(1 for _ in good_items(islice(read, limit), bad))
-    complain(f"would sample {m} answers to each of {count} questions: {m * count} answers")
+    warn(f"would sample {m} answers to each of {count} questions: {m * count} answers")
     return bad.exit_code()

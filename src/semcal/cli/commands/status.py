@@ -1,30 +1,28 @@
-"""`semcal status`: what of a run is done, and what is missing."""
+"""`semcal status`: how much of a run is done."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from semcal.cli.console import complain
-from semcal.cli.options import JsonOption, QuietOption, VerboseOption
+from semcal.cli import options as opt
+from semcal.cli.console import warn
 from semcal.records import dumps
 
 __all__ = ["command"]
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as semcal run writes it.")],
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    run: opt.RunArgument,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
 ) -> int:
-    """Show how many blocks of each stage are there, and name damaged ones; exit code 0 if all is there.
+    """Show how many blocks of each stage are done, and name damaged ones; exit code 0 if all are done.
 
-    With -v for each model and data set.
+    With -v also for each model and data set.
     """
     from semcal.experiment.folders import state_of
     from semcal.experiment.grid_blocks import STAGES
@@ -44,7 +42,7 @@ def command(
         for (model, dataset), expected in state.expected.items():
             done = state.done.get((model, dataset), Counter())
             lacking = [f"{expected[s] - done[s]} {s}" for s in STAGES if done[s] < expected[s]]
-            complain(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
+            warn(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
     for damage in state.damaged:
-        complain(f"error: {damage}")
+        warn(f"error: {damage}")
     return 0 if state.complete else 1

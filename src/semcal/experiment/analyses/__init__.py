@@ -164,14 +164,8 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
         beyond = [claim.row() for claim in findings([one for pair in pairs for one in pair.ablations])]
     return {
         "schema": SCHEMA,
-        "preset": run.preset,
-        "seed": run.seed,
-        "models": run.models,
-        "datasets": run.datasets,
-        "methods": run.methods,
-        "measures": run.measures,
-        "runs": run.runs,
-        "m": run.m,
+        **{name: getattr(run, name) for name in ("preset", "seed", "models", "datasets", "methods")},
+        **{name: getattr(run, name) for name in ("measures", "runs", "m")},
         "sources": {
             "models": {one["name"]: one["path"] for one in run.settings["models"]},
             "datasets": {one["name"]: one["source"] for one in run.settings["datasets"]},

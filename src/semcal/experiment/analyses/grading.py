@@ -19,7 +19,7 @@ __all__ = ["agreement", "deciding_rules", "rules_alone", "wilson"]
 
 Rows = Sequence[Mapping[str, Any]]
 Flags = NDArray[np.bool_]
-#: The rules in the order in which they are asked, the optional one last.
+#: The rules in the order in which they are tried, the optional one last.
 RULES_IN_ORDER = (*RULES, "ROUGE-L")
 
 
@@ -31,7 +31,7 @@ def agreement(scores: GridScores) -> list[dict[str, Any]]:
     list of dict
         {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on
         which both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where
-        entailment was not asked.
+        answers were not graded by entailment.
     """
     return [
         {"model": model, "dataset": dataset, "measure": measure, **_agreement(found, measure)}

@@ -19,7 +19,7 @@ RESAMPLES_BY_DRAWS = 1000
 
 
 class GridScores:
-    """The scores of a finished run; files are read, and resamples drawn, when they are first asked for.
+    """The scores of a finished run; files are read, and resamples drawn, when first needed.
 
     Parameters
     ----------

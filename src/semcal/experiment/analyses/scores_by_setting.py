@@ -45,7 +45,7 @@ def losses(scores: GridScores) -> list[dict[str, Any]]:
     """{loss, model, dataset, method, measure, candidate, ace, auroc, brier}, each metric as {mean, sd}.
 
     Every method is fitted by one loss alone and chosen anew among its candidates of that loss; Base and SE
-    have no loss and stand under both. The standard deviation is over runs, null for one run.
+    have no loss and are listed under both. The standard deviation is over runs, null for one run.
     """
     return [
         {
@@ -87,7 +87,7 @@ def _spread(pair: PairScores, key: Key, metric: str) -> dict[str, float | None]:
 def transfer(scores: GridScores) -> list[dict[str, Any]]:
     """{model, fitted_on, used_on, temperature, measure, ace, brier, auroc}, the metrics over runs.
 
-    The data set's own T (TS by NLL) stands under `fitted_on` = `used_on`. Empty with one data set.
+    Rows of the data set's own T (TS by NLL) have `fitted_on` = `used_on`. Empty with one data set.
     """
     run, rows = scores.run, []
     for model, dataset in run.pairs:

@@ -1,7 +1,4 @@
-"""What the selections of a run record: sizes of the splits, prompts, temperatures and fits.
-
-These are tables 1 and 7 and figure 8.
-"""
+"""Sizes of the splits, prompts, temperatures and fits, as selections record them (tables 1, 7, figure 8)."""
 
 from __future__ import annotations
 

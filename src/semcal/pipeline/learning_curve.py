@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from semcal import metrics
+from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline.outcomes import Outcomes, Rows, common_outcomes
+from semcal.pipeline.candidate_scores import PairedScores, Rows, paired_scores
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.store import Store
+from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
+from semcal.qa.datasets import Question
 from semcal.recalibration import CalibrationFeatures, check_enough, tabulate
 from semcal.recalibration.log_partition_table import tabulated_loss
 from semcal.registry import check_name
@@ -31,6 +37,8 @@ __all__ = [
     "CurvePoint",
     "LearningCurve",
     "SubsetFit",
+    "curve_of_labels",
+    "grid_around",
     "grid_weights",
     "learning_curve",
     "subset_fit",
@@ -49,51 +57,26 @@ SubsetFit = Callable[[NDArray[np.int64]], float]
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One metric of one measure after a fit to n labelled questions.
-
-    Attributes
-    ----------
-    measure, metric : str
-    n : int
-        Labelled questions; 0 stands for T = 1, with nothing fitted.
-    subsets : int
-        How many subsets of that size were fitted to.
-    mean : float
-        Of the metric over the subsets.
-    subset_low, subset_high : float
-        Quantiles over the subsets, on the same validation questions: the luck of which questions one labels.
-    low, high : float
-        Bootstrap interval of the mean over validation questions, the subsets held fixed.
-    """
+    """One metric of one measure after a fit to n labelled questions."""
 
     measure: str
     metric: str
-    n: int
-    subsets: int
-    mean: float
-    subset_low: float
-    subset_high: float
-    low: float
+    n: int  # labelled questions; 0 stands for T = 1, with nothing fitted
+    subsets: int  # how many subsets of that size were fitted to
+    mean: float  # of the metric over the subsets
+    subset_low: float  # quantiles over the subsets, on the same validation questions:
+    subset_high: float  # the luck of which questions one labels
+    low: float  # bootstrap interval of the mean over validation questions, the subsets held fixed
     high: float
 
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """How ACE and Brier score move with the number of labelled questions.
+    """How ACE and Brier score move with the number of labelled questions."""
 
-    Attributes
-    ----------
-    points : tuple of CurvePoint
-        By measure, metric and ascending n.
-    temperatures : mapping of int to tuple of float
-        n → the temperatures fitted to its subsets.
-    outside : int
-        How many of these lie beyond the grid.
-    """
-
-    points: tuple[CurvePoint, ...]
-    temperatures: Mapping[int, tuple[float, ...]]
-    outside: int
+    points: tuple[CurvePoint, ...]  # by measure, metric and ascending n
+    temperatures: Mapping[int, tuple[float, ...]]  # n -> those fitted to its subsets
+    outside: int  # how many of them lie beyond the grid
 
     def of(self, measure: str, metric: str) -> tuple[CurvePoint, ...]:
         """The points of one curve."""
@@ -127,20 +110,8 @@ def subset_fit(
 ) -> SubsetFit:
     """Return the fit of TS to any subset of stored features; one pass over the logits serves all subsets.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        Its head turns states into logits; nothing else of it is run.
-    features : CalibrationFeatures
-        Of all calibration questions, from `semcal.pipeline.fitting.calibration_features`.
-    loss, alpha
-        As in `semcal.fit`.
-
-    Notes
-    -----
-    T comes from tables of the log-partition function and is within 1e-4 of the exact one, relatively.
+    T comes from log-partition tables and is within 1e-4 of the exact one, relatively.
     """
-
     curve = tabulated_loss(features, tabulate(features, model.logits), loss=loss, alpha=alpha)
 
     def fit(indices: NDArray[np.int64]) -> float:
@@ -159,34 +130,10 @@ def subset_temperatures(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[int, tuple[float, ...]]:
-    """Fit a temperature to random subsets of each size.
+    """Fit a temperature to random subsets of each size: size → temperatures, sizes ascending.
 
-    Parameters
-    ----------
-    fit : callable
-        Indices of questions → temperature; see `subset_fit`.
-    n_questions : int
-        How many calibration questions there are. Sizes above that are left out; of that size there is one
-        subset.
-    sizes : sequence of int
-        Subset sizes, at least 5.
-    subsets : int
-        Subsets of each size. Those of number s are nested: the first n of one random order, which depends on
-        (seed, s) alone.
-    progress : callable, optional
-        Called with the number of fits made.
-
-    Returns
-    -------
-    dict of int to tuple of float
-        Size → temperatures, sizes ascending.
-
-    Raises
-    ------
-    UsageError
-        If there is no size, or the number of subsets is below 1.
-    FitError
-        If a size is below 5, or every size is above the number of questions.
+    Sizes above `n_questions` are left out; of that size there is one subset. Those of number s are nested:
+    the first n of one random order, which depends on (seed, s) alone. `progress` gets the number of fits.
 
     Examples
     --------
@@ -216,18 +163,9 @@ def subset_temperatures(
 
 
 def grid_weights(temperatures: ArrayLike, grid: ArrayLike) -> NDArray[np.float64]:
-    """Share of each temperature of the grid in the interpolated value at each given temperature.
+    """Share of each temperature of the grid (G,) in the interpolated value at each given one (S,): (S, G).
 
-    Parameters
-    ----------
-    temperatures : array_like of float, shape (S,)
-    grid : array_like of float, shape (G,)
-        Positive, ascending.
-
-    Returns
-    -------
-    ndarray of float64, shape (S, G)
-        Rows that add up to 1: linear in log T between neighbours, the nearest end beyond the grid.
+    Rows add up to 1: linear in log T between neighbours, the nearest end beyond the grid.
 
     Examples
     --------
@@ -248,41 +186,12 @@ def learning_curve(
     resamples: int = 1000,
     seed: int = 0,
 ) -> LearningCurve:
-    """Read ACE and Brier score at fitted temperatures off validation rows at a grid of temperatures.
+    """Read ACE and Brier score at fitted temperatures off graded validation rows at a grid of temperatures.
 
-    Parameters
-    ----------
-    temperatures : mapping of int to sequence of float
-        Labelled questions → fitted temperatures, as `subset_temperatures` gives them. T = 1 is added as 0
-        labels.
-    rows : mapping of float to sequence of mappings
-        Temperature → graded rows of the validation questions (`semcal.pipeline.rows_at_temperatures`).
-    measures : sequence of str
-        A measure that is defined for no question is left out.
-    bins : int
-        Bins of ACE.
-    level : float
-        Of the quantiles over subsets and of the bootstrap intervals over questions.
-    resamples, seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    LearningCurve
-
-    Raises
-    ------
-    UsageError
-        If there is no temperature, or one is not positive.
-    InputError
-        If the validation rows do not hold the same questions at each temperature, or none of the measures is
-        defined for any.
-
-    Notes
-    -----
-    What interpolation leaves out is the curvature of the metric between neighbours, about a quarter of what
-    doubling the step would show, and it averages the chance of two samplings, where sampling at T itself
-    would show one.
+    `temperatures` are those fitted to subsets of n questions (`subset_temperatures`), to which T = 1 is added
+    as 0 labels; `level` is that of the quantiles over subsets and of the intervals over questions.
+    Interpolation leaves out the curvature of a metric between neighbours, about a quarter of what doubling
+    the step would show, and averages the chance of two samplings.
     """
     fitted = {0: (1.0,), **{n: tuple(map(float, of_n)) for n, of_n in sorted(temperatures.items())}}
     _check(fitted, rows)
@@ -291,10 +200,10 @@ def learning_curve(
     points = []
     for measure in measures:
         check_name(measure, MEASURES, what="measure")
-        outcomes = common_outcomes([rows[t] for t in grid], measure)
-        if outcomes.ids:
+        paired = paired_scores([rows[t] for t in grid], measure)
+        if paired.ids:
             found = {
-                n: _points(measure, n, w, outcomes, bins, level, resamples, seed) for n, w in weights.items()
+                n: _points(measure, n, w, paired, bins, level, resamples, seed) for n, w in weights.items()
             }
             points += [found[n][metric] for metric in METRICS for n in fitted]
     if not points:
@@ -315,7 +224,7 @@ def _points(
     measure: str,
     n: int,
     weights: NDArray[np.float64],
-    outcomes: Outcomes,
+    paired: PairedScores,
     bins: int,
     level: float,
     resamples: int,
@@ -323,13 +232,13 @@ def _points(
 ) -> dict[str, CurvePoint]:
     """The point of each metric at one size; `weights` (subsets, grid)."""
     used = np.flatnonzero(weights.sum(0))
-    confidence, correct, weights = outcomes.confidence[used], outcomes.correct[used], weights[:, used]
+    confidence, correct, weights = paired.confidence[used], paired.correct[used], weights[:, used]
     intervals = metrics.bootstrap(
         confidence,
         correct,
         metrics=METRICS,
         weights=weights.mean(0),
-        groups=outcomes.groups,
+        groups=paired.groups,
         bins=bins,
         level=level,
         resamples=resamples,
@@ -344,3 +253,65 @@ def _points(
             measure, metric, n, len(values), float(values.mean()), low, high, interval.low, interval.high
         )
     return found
+
+
+def grid_around(temperatures: Sequence[float], grid: Sequence[float] = GRID) -> tuple[float, ...]:
+    """Return the temperatures of a grid that have a share in the value at one of `temperatures`.
+
+    Examples
+    --------
+    >>> grid_around([1.0, 1.5], grid=(0.5, 1.0, 2.0, 4.0))
+    (1.0, 2.0)
+    """
+    used = grid_weights(temperatures, grid).sum(0) > 0
+    return tuple(np.asarray(grid)[used].tolist())
+
+
+def curve_of_labels(
+    model: LanguageModel,
+    features: CalibrationFeatures,
+    validation: Sequence[Question],
+    *,
+    asking: Asking,
+    equivalence: Equivalence,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    sizes: Sequence[int] = SIZES,
+    subsets: int = 20,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    progress: Callable[[str, int], Callable[[int], None]] | None = None,
+    keep: Path | None = None,
+) -> LearningCurve:
+    """Fit TS to random subsets of the calibration questions, and measure each on the validation questions.
+
+    The validation questions are sampled once, at those temperatures of the grid between which a fitted one
+    lies. To `sizes` all questions are added, larger ones are left out; the seed also draws the subsets and
+    the resamples. `keep` is a folder for finished blocks of validation questions, to resume from.
+    """
+
+    def shown(label: str, total: int) -> Callable[[int], None] | None:
+        return None if progress is None else progress(label, total)
+
+    count = len(features.prompt_start)
+    tried = sorted({count, *(size for size in sizes if size <= count)})
+    fit = subset_fit(model, features, loss=loss, alpha=alpha)
+    fits = subsets * (len(tried) - 1) + 1  # of all questions there is one subset
+    fitted = subset_temperatures(
+        fit, count, sizes=tried, subsets=subsets, seed=seed, progress=shown("subsets", fits)
+    )
+    grid = grid_around([1.0, *(t for of_size in fitted.values() for t in of_size)])
+    rows = rows_at_temperatures(
+        model,
+        validation,
+        grid,
+        asking=asking,
+        equivalence=equivalence,
+        m=m,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        progress=shown("validation", len(validation)),
+        keep=Store(keep) if keep else None,
+    )
+    return learning_curve(fitted, rows, seed=seed)

@@ -9,9 +9,10 @@ import pytest
 
 from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
-from semcal.experiment.selection import Candidate, select
+from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.select import select
 from semcal.qa.grading import Grade, RuleGrader
 from semcal.semantics import MEASURES
 
@@ -166,7 +167,7 @@ def test_a_candidate_that_is_nearly_always_wrong_wins_by_brier_score_unless_accu
     assert select(candidates, measures=["E-SC"]).chosen["E-SC"].candidate == wrong
     guarded = select(candidates, measures=["E-SC"], accuracy_within=2)
     assert guarded.chosen["E-SC"].candidate == sensible
-    behind = {e.candidate: e.scored.accuracy_behind for e in guarded.entries}
+    behind = {e.candidate: e.score.accuracy_behind for e in guarded.entries}
     assert behind[sensible] == 0
     assert behind[wrong] > 2
 
@@ -178,7 +179,7 @@ def test_accuracy_counts_as_kept_within_so_many_standard_errors_of_the_paired_di
     }
     lost = np.array([1.0] * 4 + [0.0] * 36)
     error = lost.std(ddof=1) / np.sqrt(40)
-    behind = [e.scored.accuracy_behind for e in select(candidates, measures=["E-SC"]).entries]
+    behind = [e.score.accuracy_behind for e in select(candidates, measures=["E-SC"]).entries]
     assert behind == [0, pytest.approx(lost.mean() / error)]
     with pytest.raises(UsageError, match="standard errors, 0 or more, got -1"):
         select(candidates, accuracy_within=-1)

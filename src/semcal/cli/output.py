@@ -1,4 +1,4 @@
-"""What a command writes to: refused where it is taken (--overwrite), and locked while it runs."""
+"""Where a command writes: refused where something is already (--overwrite), and locked while it runs."""
 
 from __future__ import annotations
 
@@ -12,47 +12,27 @@ from typing import Any
 from semcal.errors import UsageError
 from semcal.records import LOCK, file_lock, is_stream, own_files
 
-__all__ = ["Claim", "claim_file", "claimed", "kept_in_words", "refuse_existing", "unfinished"]
+__all__ = ["Output", "kept_message", "output_file", "refuse_existing", "reserved", "unfinished"]
 
 #: Folders of finished work in what a command keeps.
 _WORK = ("blocks", "trainings", "recalibrators")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a command writes to.
-
-    Attributes
-    ----------
-    path : Path
-        Its --out.
-    is_folder : bool
-        Whether it writes a folder, or one file.
-    inside : bool
-        Whether it writes into the folder, or the folder appears as a whole.
-    begun : bool
-        Whether it began that folder itself, so that it goes on there or makes it anew.
-    replaceable : bool
-        Whether --overwrite may write to a folder that is not empty.
-    holds : str
-        What is in a folder that may be replaced.
-    kept : Path, optional
-        The folder in which it keeps work that is finished.
-    shard : str
-        The share of a run that it does, beside others in the same folder.
-    """
+class Output:
+    """What a command writes to: the path of its --out, and what may happen there."""
 
     path: Path
-    is_folder: bool = False
-    inside: bool = True
-    begun: bool = False
-    replaceable: bool = True
-    holds: str = "files already"
-    kept: Path | None = None
-    shard: str = ""
+    is_folder: bool = False  # a folder, or one file
+    inside: bool = True  # files are written into the folder; False: the folder appears as a whole
+    begun: bool = False  # this command began the folder, so it resumes there or replaces it
+    replaceable: bool = True  # --overwrite may write to a folder that is not empty
+    holds: str = "files already"  # what is in a folder that may be replaced
+    kept: Path | None = None  # the folder in which finished work is kept
+    shard: str = ""  # the share of a run that is done, beside others in the same folder
 
     def check(self, *, overwrite: bool) -> None:
-        """Raise UsageError if it is taken."""
+        """Raise UsageError if something else is there."""
         if not self.is_folder:
             if self.path.is_dir():
                 raise UsageError(f"--out {self.path} is a folder; name a file")
@@ -92,58 +72,58 @@ class Claim:
             yield
 
 
-def claim_file(options: Mapping[str, Any]) -> Claim | None:
-    """The claim of a command whose --out is one file."""
-    return None if options.get("out") is None else Claim(options["out"])
-
-
-def refuse_existing(option: str, path: Path) -> None:
-    """Refuse a file that is there, but for devices and pipes."""
-    if os.path.lexists(path) and not is_stream(path):
-        raise UsageError(
-            f"{option} {path} is there already; name another file, or give --overwrite to replace it"
-        )
-
-
-@contextmanager
-def claimed(claim: Claim | None, *, overwrite: bool, dry_run: bool) -> Iterator[None]:
-    """Refuse what is taken, before any work is done, and hold what is not while the block runs."""
-    if claim is None or (is_stream(claim.path) and not claim.is_folder):
-        yield
-        return
-    claim.check(overwrite=overwrite)
-    if dry_run:
-        yield
-        return
-    with claim.locked():
-        claim.check(overwrite=overwrite)  # another process may have finished meanwhile
-        yield
-
-
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Make a folder with those above it; what is empty when the block ends goes again."""
+    """Make a folder with its parents; remove those that are empty when the block ends."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     finally:
         for path in missing:
-            with suppress(OSError):  # what is not empty stays
+            with suppress(OSError):  # not empty
                 path.rmdir()
 
 
+@contextmanager
+def reserved(output: Output | None, *, overwrite: bool, dry_run: bool) -> Iterator[None]:
+    """Check the output before any work is done, and lock it while the block runs."""
+    if output is None or (is_stream(output.path) and not output.is_folder):
+        yield
+        return
+    output.check(overwrite=overwrite)
+    if dry_run:
+        yield
+        return
+    with output.locked():
+        output.check(overwrite=overwrite)  # another process may have finished meanwhile
+        yield
+
+
+def output_file(options: Mapping[str, Any]) -> Output | None:
+    """The output of a command whose --out is one file."""
+    return None if options.get("out") is None else Output(options["out"])
+
+
+def refuse_existing(option: str, path: Path) -> None:
+    """Refuse a file that exists; devices and pipes are accepted."""
+    if os.path.lexists(path) and not is_stream(path):
+        raise UsageError(
+            f"{option} {path} is there already; name another file, or give --overwrite to replace it"
+        )
+
+
 def unfinished(out: Path) -> Path:
-    """The folder beside an --out that holds what is finished until the whole is there."""
+    """The folder beside an --out that keeps finished work until the whole is there."""
     named = out if out.name else out.resolve()
     return named.with_name(named.name + ".unfinished")
 
 
-def kept_in_words(claim: Claim | None, options: Mapping[str, Any]) -> str:
-    """What a command that has not come to its end has kept, and how to go on; nothing is ""."""
+def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
+    """Which finished work a command that was stopped has kept, and how to resume; "" if none."""
     places = []
-    if claim is not None and claim.kept is not None and _holds_work(claim.kept):
-        places.append(claim.kept)
+    if output is not None and output.kept is not None and _holds_work(output.kept):
+        places.append(output.kept)
     for option, file in (("features", "blocks.jsonl"), ("cache", "")):
         if options.get(option) is not None and (options[option] / file).is_file():
             places.append(options[option])
@@ -152,7 +132,7 @@ def kept_in_words(claim: Claim | None, options: Mapping[str, Any]) -> str:
     again = {"fresh": "--fresh", "start": "--from"}
     without = " and ".join(name for option, name in again.items() if options.get(option))
     command = f"the same command without {without}" if without else "the same command"
-    return f"what is finished is kept in {' and '.join(map(str, places))}; {command} goes on from there"
+    return f"what is finished is kept in {' and '.join(map(str, places))}; {command} resumes from there"
 
 
 def _holds_work(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Answers with calibrated semantic confidence: ask, or abstain."""
+"""Answers with calibrated semantic confidence: `SemanticUQ`, and the rows of `semcal ask`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from semcal.engine.language_model import LanguageModel
 from semcal.engine.loading import load_equivalence
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import Question
-from semcal.recalibration import AnyRecalibrator, Base
+from semcal.recalibration import AnyRecalibrator, Base, solver_of, temperature_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["Answer", "Meaning", "SemanticUQ", "representative"]
+__all__ = ["Answer", "AskJob", "AskedRows", "Meaning", "SemanticUQ", "representative"]
 
 
 def representative(samples: Sequence[str], cluster: Sequence[int]) -> str:
@@ -88,6 +90,33 @@ class Answer:
         confidence = self.confidence[self.measure]
         return confidence is None or confidence < below
 
+    def best_under(self, measure: str) -> str | None:
+        """The text of the most confident meaning under another measure, which may prefer another."""
+        rated = [(c, one.text) for one in self.meanings if (c := one.confidences[measure]) is not None]
+        return max(rated, key=lambda pair: pair[0])[1] if rated else None
+
+    def record(self, recalibrator: AnyRecalibrator, *, abstain_below: float | None = None) -> dict[str, Any]:
+        """The answer as `semcal ask` writes it."""
+        abstains = {} if abstain_below is None else {"abstains": self.abstains(abstain_below)}
+        return {
+            "id": self.id,
+            "question": self.question,
+            "method": recalibrator.method,
+            "temperature": temperature_of(recalibrator),
+            "solver": solver_of(recalibrator),
+            "answer": self.text,
+            **abstains,
+            "measure": self.measure,
+            "confidence": self.confidence,
+            "answers": {name: self.best_under(name) for name in self.confidence},
+            "semantic_entropy": self.entropy,
+            "meanings": [
+                {"answer": meaning.text, "samples": meaning.samples, "confidences": meaning.confidences}
+                for meaning in self.meanings
+            ],
+            **{key: self.row[key] for key in ("samples", "log_likelihoods", "clusters")},
+        }
+
 
 def _answer(row: Mapping[str, Any], measure: str) -> Answer:
     names = list(row["confidences"])
@@ -129,7 +158,7 @@ class SemanticUQ:
     m : int
         Draws per question.
     seed : int
-        A run is a seed.
+        Random seed.
     max_new_tokens : int, optional
         Limit of a generation: 10 without a passage and 32 with one, by default.
     truncation : Truncation, optional
@@ -144,7 +173,7 @@ class SemanticUQ:
     Attributes
     ----------
     nli_calls, pairs : int
-        Ordered pairs of answers that the equivalence was asked about so far, and all that there were.
+        NLI calls so far, and all ordered pairs of answers.
 
     Raises
     ------
@@ -229,3 +258,36 @@ class SemanticUQ:
         self.pairs += len(questions) * self.m * (self.m - 1)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         return [_answer(row, self.measure) for row in rows]
+
+
+@dataclass(frozen=True)
+class AskedRows:
+    """Rows of answers, and how many NLI calls they took of how many ordered pairs of answers."""
+
+    records: list[dict[str, Any]]
+    nli_calls: int
+    pairs: int
+
+
+@dataclass(frozen=True)
+class AskJob:
+    """Asks questions under each of several recalibrators; the rows of a question stand together."""
+
+    questions: tuple[Question, ...]
+    recalibrators: tuple[AnyRecalibrator, ...]
+    options: Mapping[str, Any]  # of SemanticUQ
+    abstain_below: float | None
+
+    def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
+        """Ask."""
+        uqs = [
+            SemanticUQ(models.model, recalibrator=one, equivalence=models.equivalence, **self.options)
+            for one in self.recalibrators
+        ]
+        answered = [uq.ask_many(self.questions, progress=progress) for uq in uqs]
+        records = [
+            answer.record(recalibrator, abstain_below=self.abstain_below)
+            for answers in zip(*answered)
+            for recalibrator, answer in zip(self.recalibrators, answers)
+        ]
+        return AskedRows(records, sum(uq.nli_calls for uq in uqs), sum(uq.pairs for uq in uqs))

@@ -1,4 +1,4 @@
-"""The same questions under several candidates (temperatures, recalibrators), measured on common ground."""
+"""Candidates (temperatures, recalibrators) compared on the same questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semcal.qa.questions import several, ties_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["TIE", "Outcomes", "Scored", "common_outcomes", "lowest", "scored_by_measure"]
+__all__ = ["TIE", "PairedScores", "Rows", "Score", "candidate_scores", "lowest_brier", "paired_scores"]
 
 Rows = Sequence[Mapping[str, Any]]
 _Choice = TypeVar("_Choice")
@@ -26,58 +26,31 @@ TIE = 1e-12
 
 
 @dataclass(frozen=True)
-class Scored:
-    """How one candidate did under one measure.
-
-    Attributes
-    ----------
-    brier, ace, auroc : float
-        On the questions that count; AUROC is NaN where all or none are right.
-    accuracy : float
-        Share of right answers: what a measure answers moves with it, so this does too.
-    n : int
-        Questions that count: those for which the measure is defined under every candidate.
-    accuracy_behind : float
-        How many standard errors (of the paired difference over questions) the accuracy lies below the
-        highest of the candidates.
-    """
+class Score:
+    """How one candidate did under one measure, on the questions that have a confidence under all."""
 
     brier: float
     ace: float
-    auroc: float
-    accuracy: float
-    n: int
-    accuracy_behind: float = 0.0
+    auroc: float  # NaN where all or none are right
+    accuracy: float  # moves with what the measure answers
+    n: int  # questions that count
+    accuracy_behind: float = 0.0  # standard errors (paired over questions) below the highest accuracy
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
-    """Confidence and correctness of N questions under each of C candidates, for one measure.
+class PairedScores:
+    """Confidence and correctness of N questions under each of C candidates, for one measure."""
 
-    Attributes
-    ----------
-    confidence : ndarray of float64, shape (C, N)
-    correct : ndarray of bool, shape (C, N)
-    ids : tuple of N str
-        The questions that count.
-    undefined : int
-        Questions left out because the measure is null for them under some candidate: a candidate must not
-        gain by having no opinion.
-    groups : ndarray of int, shape (N,), or None
-        The group of each question: those that share a passage or a value in the field `group`; None where
-        none do.
-    """
+    confidence: NDArray[np.float64]  # (C, N)
+    correct: NDArray[np.bool_]  # (C, N)
+    ids: tuple[str, ...]  # the N questions that count
+    undefined: int  # left out: the measure is null under some candidate, which must gain nothing by that
+    groups: NDArray[np.intp] | None = None  # (N,) by passage or field `group`; None where each is its own
 
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_]
-    ids: tuple[str, ...]
-    undefined: int
-    groups: NDArray[np.intp] | None = None
-
-    def scored(self, *, bins: int = 15) -> list[Scored]:
+    def scores(self, *, bins: int = 15) -> list[Score]:
         """Measure every candidate."""
         return [
-            Scored(
+            Score(
                 brier=metrics.brier(p, c),
                 ace=metrics.ace(p, c, bins=bins),
                 auroc=metrics.auroc(p, c),
@@ -91,8 +64,7 @@ class Outcomes:
     def accuracy_behind(self) -> NDArray[np.float64]:
         """How many standard errors (C,) the accuracy of each lies below the highest.
 
-        The standard error is that of the difference over questions, both answering the same ones; inf where
-        every question differs in the same way.
+        The standard error is that of the paired difference over questions; inf where all differ alike.
         """
         right = self.correct.astype(np.float64)
         lost = right[right.mean(axis=1).argmax()] - right
@@ -102,21 +74,10 @@ class Outcomes:
         return np.asarray(np.divide(behind, error, out=worst, where=error > 0))
 
 
-def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
-    """Gather one measure of graded rows of several candidates on the same questions.
+def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
+    """Gather one measure of graded rows of several candidates on the same questions, in any order.
 
-    Parameters
-    ----------
-    candidates : sequence of sequences of mappings
-        Rows as `measure_rows` and `grade_row` leave them, for each candidate the same questions, in any
-        order.
-    measure : str
-        A key of `confidence` and `correct`; where a row lacks it, it counts as null.
-
-    Raises
-    ------
-    InputError
-        If a question occurs twice under a candidate, or not under all.
+    A row without the measure counts as null. InputError if a question occurs twice, or not under all.
 
     Examples
     --------
@@ -124,7 +85,7 @@ def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
     ...         {"id": "2", "confidence": {"E-SC": 0.8}, "correct": {"E-SC": False}}]
     >>> warm = [{"id": "2", "confidence": {"E-SC": 0.4}, "correct": {"E-SC": False}},
     ...         {"id": "1", "confidence": {"E-SC": None}, "correct": {"E-SC": None}}]
-    >>> both = common_outcomes([cool, warm], "E-SC")
+    >>> both = paired_scores([cool, warm], "E-SC")
     >>> both.ids, both.confidence.tolist(), both.undefined
     (('2',), [[0.8], [0.4]], 1)
     """
@@ -143,35 +104,20 @@ def common_outcomes(candidates: Sequence[Rows], measure: str) -> Outcomes:
     shape = (len(defined), len(by_id), 2)
     table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
     groups = several(ties_of(by_id[0][name]) for name in defined)
-    return Outcomes(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
+    return PairedScores(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
 
 
-def scored_by_measure(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Scored]]:
-    """Score candidates under several measures.
+def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
+    """Measure → a score for each candidate, from measure → graded rows of each candidate.
 
-    Parameters
-    ----------
-    candidates : mapping of str to sequence of sequences of mappings
-        Measure → graded rows of each candidate, the same questions for each.
-    bins : int
-        Bins of ACE.
-
-    Returns
-    -------
-    dict of str to list of Scored
-        Measure → a score for each candidate. A measure that is defined for no question (without
-        log-likelihoods all but E-SC) is left out.
-
-    Raises
-    ------
-    FitError
-        If none is defined for any question.
+    A measure that is defined for no question (without log-likelihoods all but E-SC) is left out; FitError if
+    none is left.
     """
-    outcomes = {
-        check_name(measure, MEASURES, what="measure"): common_outcomes(rows, measure)
+    paired = {
+        check_name(measure, MEASURES, what="measure"): paired_scores(rows, measure)
         for measure, rows in candidates.items()
     }
-    found = {measure: one.scored(bins=bins) for measure, one in outcomes.items() if one.ids}
+    found = {measure: one.scores(bins=bins) for measure, one in paired.items() if one.ids}
     if not found:
         raise FitError(
             "no question has a confidence under any of the measures; there is nothing to choose by"
@@ -179,30 +125,26 @@ def scored_by_measure(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 1
     return found
 
 
-def lowest(
+def lowest_brier(
     choices: Sequence[_Choice],
-    scored: Sequence[Scored],
+    scores: Sequence[Score],
     *,
     simplicity: Callable[[_Choice], Any],
     accuracy_within: float | None = None,
 ) -> _Choice:
     """Return the choice of the lowest Brier score; of those within 1e-12 of it the simplest, then the first.
 
-    Parameters
-    ----------
-    accuracy_within : float, optional
-        How many standard errors the accuracy of a choice may lie below the highest; one further below does
-        not count. By default all count.
+    With `accuracy_within` those whose accuracy lies further below the highest (standard errors) do not count.
 
     Examples
     --------
-    >>> scored = [Scored(brier, 0, 0, 0, 1) for brier in (0.3, 0.2, 0.2)]
-    >>> lowest(["a", "bbb", "cc"], scored, simplicity=len)
+    >>> scores = [Score(brier, 0, 0, 0, 1) for brier in (0.3, 0.2, 0.2)]
+    >>> lowest_brier(["a", "bbb", "cc"], scores, simplicity=len)
     'cc'
     """
     pairs = [
         (choice, one)
-        for choice, one in zip(choices, scored)
+        for choice, one in zip(choices, scores)
         if accuracy_within is None or one.accuracy_behind <= accuracy_within
     ]
     least = min(one.brier for _, one in pairs)

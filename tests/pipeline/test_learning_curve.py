@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, UsageError
-from semcal.experiment.learning_curve import (
+from semcal.pipeline import Asking, fit, rows_at_temperatures
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.learning_curve import (
     SIZES,
     CurvePoint,
     LearningCurve,
@@ -25,8 +27,6 @@ from semcal.experiment.learning_curve import (
     subset_fit,
     subset_temperatures,
 )
-from semcal.pipeline import Asking, fit, rows_at_temperatures
-from semcal.pipeline.fitting import CalibrationSet, calibration_features
 from semcal.qa.datasets import Question
 
 GRID = tuple(2 ** (k / 4) for k in range(-2, 9))

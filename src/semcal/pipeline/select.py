@@ -1,7 +1,7 @@
-"""Selection (spec section 6): for each measure the candidate of the lowest Brier score on validation.
+"""Select on validation (spec section 6): for each measure the candidate of the lowest Brier score.
 
-The paper sweeps loss, α of selective smoothing, weight decay and, for T-SC and G-SC, their own α (here a).
-Every score is kept, so that a report can show what the winner was chosen from.
+`select` compares sampled and clustered answers under any candidates, and tries for T-SC and G-SC their own α
+(here a).
 """
 
 from __future__ import annotations
@@ -12,87 +12,32 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from semcal.errors import UsageError
+from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
+from semcal.pipeline.candidates import MEASURE_ALPHAS, WITH_ALPHA, Candidate
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.outcomes import Rows, Scored, lowest, scored_by_measure
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.semantics import MEASURES
 
 __all__ = [
-    "MEASURE_ALPHAS",
-    "WITH_ALPHA",
-    "Candidate",
     "Entry",
     "Selection",
-    "candidate_of",
     "select",
     "select_graded",
     "under_alphas",
 ]
 
-#: The a of T-SC and G-SC that the paper tries.
-MEASURE_ALPHAS = (0.5, 0.75, 1.25)
-#: Measures that have an a.
-WITH_ALPHA = ("T-SC", "G-SC")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to recalibrate.
-
-    Attributes
-    ----------
-    name : str
-        What it is called, unlike any other: "Base", "TS NLL", "ATS SS 0.25".
-    loss : str or None
-        "NLL" or "SS"; None where nothing was fitted (Base, SE).
-    alpha : float or None
-        The α of selective smoothing.
-    weight_decay : float or None
-        None where the method has none (TS).
-    """
-
-    name: str
-    loss: str | None = None
-    alpha: float | None = None
-    weight_decay: float | None = None
-
-    def complexity(self) -> tuple[bool, bool, float, float]:
-        """What ties are settled by; lower is simpler."""
-        return (
-            self.loss is not None,
-            self.loss != "NLL",
-            self.alpha or 0.0,
-            -1.0 if self.weight_decay is None else self.weight_decay,
-        )
-
-
-def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
-    """What is fitted by a method with a loss, its α and a weight decay, by the name that tables give it."""
-    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
-    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
-
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate under one measure.
-
-    Attributes
-    ----------
-    candidate : Candidate
-    measure : str
-    measure_alpha : float or None
-        The a of T-SC or G-SC, None for other measures.
-    scored : Scored
-        Brier score, ACE, AUROC and accuracy on validation, and how many questions counted.
-    """
+    """A candidate under one measure, with its score on validation."""
 
     candidate: Candidate
     measure: str
-    measure_alpha: float | None
-    scored: Scored
+    measure_alpha: float | None  # the a of T-SC or G-SC, None for other measures
+    score: Score
 
-    def simplicity(self) -> tuple[float | bool, ...]:
+    def simplicity(self) -> tuple[Any, ...]:
         """What ties are settled by; lower is simpler."""
         distance = 0.0 if self.measure_alpha is None else abs(math.log(self.measure_alpha))
         return (*self.candidate.complexity(), round(distance, 12))
@@ -100,18 +45,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen for each measure, and from what.
+    """What was chosen for each measure, and from what."""
 
-    Attributes
-    ----------
-    chosen : mapping of str to Entry
-        By measure.
-    entries : tuple of Entry
-        Every candidate under every measure and a.
-    """
-
-    chosen: Mapping[str, Entry]
-    entries: tuple[Entry, ...] = field(repr=False)
+    chosen: Mapping[str, Entry]  # by measure
+    entries: tuple[Entry, ...] = field(repr=False)  # every candidate under every measure and a
 
     def table(self) -> list[dict[str, Any]]:
         """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
@@ -123,7 +60,7 @@ class Selection:
                 "alpha": entry.candidate.alpha,
                 "weight_decay": entry.candidate.weight_decay,
                 "measure_alpha": entry.measure_alpha,
-                **asdict(entry.scored),
+                **asdict(entry.score),
                 "chosen": entry is self.chosen[entry.measure],
             }
             for entry in self.entries
@@ -146,45 +83,16 @@ def select(
     NLL before SS; of two SS the smaller α; no weight decay before 0 before more; of two a the one nearer to
     1 (smaller |log a|; B-SC is T-SC with a = 1); after that the candidate given first.
 
-    Parameters
-    ----------
-    candidates : mapping of Candidate to sequence of mappings
-        Rows of the validation questions, sampled and clustered (`samples`, `log_likelihoods`, `clusters`,
-        `answers`), the same questions for each.
-    grader : Grader, optional
-        What decides which answers are right; `RuleGrader` by default.
-    seed : int
-        Chooses the members of a cluster that are graded.
-    measures : sequence of str
-        A measure that is defined for no question is left out.
-    measure_alphas : sequence of float
-        The a to try for T-SC and G-SC.
-    bins : int
-        Bins of ACE.
-    accuracy_within : float, optional
-        How many standard errors (of the paired difference over questions) a candidate's accuracy may lie
-        below the highest under the measure; one further below is not chosen. By default all count, as in the
-        paper. But a candidate whose answers are nearly all wrong, each with little confidence, has a low
-        Brier score, and then wins: 2 keeps it out.
-
-    Returns
-    -------
-    Selection
-        Its scores are those on which it was chosen, so they flatter the chosen: evaluate that once on test.
-
-    Raises
-    ------
-    UsageError
-        No candidate, names that repeat, no a, or a negative `accuracy_within`.
-    FitError
-        If none of the measures is defined for any question.
-    InputError
-        If the candidates do not hold the same questions, or a row lacks a field.
+    `candidates` maps each to its rows of the same validation questions, sampled and clustered. A measure that
+    is defined for no question is left out. By default accuracy does not count, as in the paper; but then a
+    candidate whose answers are nearly all wrong, each with little confidence, has a low Brier score and wins.
+    `accuracy_within=2` leaves out those whose accuracy is more than 2 standard errors (of the paired
+    difference over questions) below the highest. The scores flatter what was chosen by them.
     """
     _check(candidates, measure_alphas, accuracy_within)
-    judge = grader or RuleGrader()
+    chosen = grader or RuleGrader()
     graded = {
-        candidate: under_alphas(rows, [_verdicts(row, judge, seed) for row in rows], measure_alphas)
+        candidate: under_alphas(rows, [_verdicts(row, chosen, seed) for row in rows], measure_alphas)
         for candidate, rows in candidates.items()
     }
     return select_graded(
@@ -200,7 +108,7 @@ def select_graded(
     bins: int = 15,
     accuracy_within: float | None = None,
 ) -> Selection:
-    """Choose as `select` does, from what `under_alphas` gives for each candidate."""
+    """Choose as `select` does, from what `under_alphas` returns for each candidate."""
     _check(candidates, measure_alphas, accuracy_within)
     graded = list(candidates.values())
     keys = {
@@ -211,7 +119,7 @@ def select_graded(
         ]
         for measure in measures
     }
-    found = scored_by_measure(
+    found = candidate_scores(
         {measure: [graded[number][i] for number, i in keys[measure]] for measure in measures}, bins=bins
     )
     names = list(candidates)
@@ -223,7 +131,7 @@ def select_graded(
         for measure, scored in found.items()
     }
     chosen = {
-        measure: lowest(
+        measure: lowest_brier(
             of_measure, found[measure], simplicity=Entry.simplicity, accuracy_within=accuracy_within
         )
         for measure, of_measure in entries.items()

@@ -12,12 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.experiment.blocks import rows_in_blocks
-from semcal.experiment.labels import curve_of_labels, grid_around
-from semcal.experiment.learning_curve import learning_curve, subset_fit, subset_temperatures
 from semcal.pipeline import Asking, rows_at_temperatures
-from semcal.pipeline.fitting import CalibrationSet, calibration_features
-from semcal.pipeline.grid import GRID
+from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.learning_curve import (
+    curve_of_labels,
+    grid_around,
+    learning_curve,
+    subset_fit,
+    subset_temperatures,
+)
+from semcal.pipeline.store import Store
+from semcal.pipeline.temperature_grid import GRID
 from semcal.qa.datasets import Question
 
 ASKING, SAME = Asking(), FakeEquivalence()
@@ -81,17 +86,17 @@ def test_it_is_the_curve_of_the_whole_grid(tmp_path: Path) -> None:
 
 
 def test_finished_blocks_are_not_sampled_again(tmp_path: Path) -> None:
-    how = {"asking": ASKING, "equivalence": SAME, "m": 3, "keep": tmp_path}
+    how = {"asking": ASKING, "equivalence": SAME, "m": 3, "keep": Store(tmp_path)}
     with pytest.raises(KeyboardInterrupt):
-        rows_in_blocks(Stopping(1), VALIDATION, (1.0, 2.0), **how)
+        rows_at_temperatures(Stopping(1), VALIDATION, (1.0, 2.0), **how)
     after = Stopping(99)
-    rows = rows_in_blocks(after, VALIDATION, (1.0, 2.0), **how)
+    rows = rows_at_temperatures(after, VALIDATION, (1.0, 2.0), **how)
     assert after.calls == 1
-    plain = rows_in_blocks(Stopping(99), VALIDATION, (1.0, 2.0), **{**how, "keep": None})
+    plain = rows_at_temperatures(Stopping(99), VALIDATION, (1.0, 2.0), **{**how, "keep": None})
     assert rows == plain
     assert [row["id"] for row in rows[2.0]] == [question.id for question in VALIDATION]
     other = Stopping(99)
-    rows_in_blocks(other, VALIDATION, (1.0, 3.0), **how)
+    rows_at_temperatures(other, VALIDATION, (1.0, 3.0), **how)
     assert other.calls == 2
 
 

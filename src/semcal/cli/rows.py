@@ -1,0 +1,342 @@
+"""Read the questions and rows of a command, report bad ones, and work on good ones in blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from semcal.cli.console import info, progress, warn
+from semcal.errors import InputError, QuestionError, RowError, shown
+from semcal.qa.columns import COMMON_NAMES, parse_columns, peek, rename
+from semcal.qa.datasets import FIELDS, Question, load_questions, read_questions
+from semcal.records import Row, dumps, read_rows, writing
+from semcal.records.kinds import check_json_lines
+
+__all__ = [
+    "BadRows",
+    "BlocksAhead",
+    "Item",
+    "ProblemLog",
+    "checked",
+    "good_items",
+    "listed",
+    "open_questions",
+    "open_rows",
+    "read_labelled",
+    "run_rows",
+]
+
+#: Runs of lines, and ids, that a message about many rows names.
+NAMED = 3
+#: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
+_VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
+
+Data = Mapping[str, Any]
+#: What a command works on: a row of a file, or a question.
+Item = TypeVar("Item", Row, Question)
+
+
+@runtime_checkable
+class BlocksAhead(Protocol[Item]):
+    """Work on blocks that begins before the results are asked for, because workers do it."""
+
+    def __call__(self, block: Sequence[Item], /) -> Sequence[Data]:
+        """The results of a block, now."""
+
+    def ahead(
+        self, parts: Iterable[list[Item]], update: Callable[[int], None], /
+    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
+        """Each block with what gives its results, in turn; `update` gets the number of finished items."""
+
+
+Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
+
+
+def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Question | RowError]:
+    """Read questions; `columns` is the option."""
+    return read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
+
+
+def read_labelled(
+    file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None = None
+) -> list[Question]:
+    """Read all questions with reference answers of a file, and report those that cannot be used."""
+    try:
+        return load_questions(
+            file,
+            columns=parse_columns(columns or (), FIELDS),
+            notify=_note_of(label),
+            on_bad_row=bad.report,
+            answers_needed=True,
+            limit=limit,
+        )
+    finally:
+        bad.flush()
+
+
+def open_rows(
+    file: str,
+    columns: Sequence[str] | None,
+    check: Callable[[Data], object],
+    *,
+    fields: Sequence[str],
+    label: str,
+) -> Iterator[Row | InputError]:
+    """Read the rows of a command that knows `fields`; those that `check` refuses become errors."""
+    check_json_lines(file)
+    known = {name: COMMON_NAMES.get(name, ()) for name in fields}
+    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), notify=_note_of(label))
+    return _without_partial_likelihoods(checked(rename(rows, found), check), label)
+
+
+def _note_of(label: str) -> Callable[[str], None]:
+    return lambda text: info(f"{label}: {text}")
+
+
+def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:
+    """Make the log-likelihoods of a row null where one of them is, and say so."""
+    notes = ProblemLog()
+    try:
+        for row in rows:
+            given = row.data.get("log_likelihoods") if isinstance(row, Row) else None
+            if not isinstance(row, Row) or not isinstance(given, list) or None not in given:
+                notes.flush()
+                yield row
+                continue
+            reason = f"{given.count(None)} of {len(given)} log-likelihoods unknown (null): all become null"
+            error = row.error(reason)
+            notes.add(reason, line=row.line, row_id=error.row_id, where=f"{label}: ")
+            yield Row(row.line, {**row.data, "log_likelihoods": None})
+    finally:
+        notes.close()
+
+
+def checked(
+    items: Iterable[Item | InputError], check: Callable[[Any], object]
+) -> Iterator[Item | InputError]:
+    """Replace each item that `check` refuses (InputError) by its error, before blocks are cut."""
+    for item in items:
+        if not isinstance(item, InputError):
+            try:
+                check(item.data if isinstance(item, Row) else item)
+            except InputError as error:
+                yield _located(item, error)
+                continue
+        yield item
+
+
+def _located(item: Row | Question, error: InputError) -> InputError:
+    """The error with the line and the id of its item."""
+    return item.error(error.reason if isinstance(error, QuestionError) else str(error))
+
+
+def good_items(items: Iterable[Item | InputError], bad: BadRows) -> Iterator[Item]:
+    """Report errors and yield the other items."""
+    for item in items:
+        if isinstance(item, InputError):
+            bad.report(item)
+        else:
+            bad.flush()
+            yield item
+
+
+def run_rows(
+    items: Iterable[Item | InputError],
+    out: Path | None,
+    *,
+    work: Work[Item],
+    label: str,
+    block: int = 256,
+    limit: int | None = None,
+    render: Callable[[Data], str] = dumps,
+) -> int:
+    """Stream items through `work` to `out` (or stdout) and return the exit code.
+
+    `work` maps a block of items to result rows in the same order. If it raises InputError, the block is done
+    again item by item, so that only the item at fault is lost. `limit` counts bad items as well; `out`
+    appears whole or not at all; `render` writes a result row as text.
+    """
+    done = 0
+    with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
+        good = good_items(islice(items, limit), bad)
+        for part, result in _in_turn(work, _blocks(good, block), update):
+            try:
+                results = list(result())
+            except InputError:
+                results = list(_one_by_one(part, work, bad))
+            handle.writelines(render(row) + "\n" for row in results)
+            handle.flush()
+            done += len(part)
+            update(done)
+    if not done and not bad.count:
+        info(f"{label}: the input holds no rows")
+    if out is not None:
+        info(f"{label}: {done} rows in {out}")
+    return bad.exit_code()
+
+
+def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while block := list(islice(items, size)):
+        yield block
+
+
+def _in_turn(
+    work: Work[Item], parts: Iterator[list[Item]], update: Callable[[int], None]
+) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
+    if isinstance(work, BlocksAhead):
+        yield from work.ahead(parts, update)
+    else:
+        for part in parts:
+            yield part, partial(work, part)
+
+
+def _one_by_one(
+    block: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Data]], bad: BadRows
+) -> Iterator[Data]:
+    for item in block:
+        try:
+            yield from work([item])
+        except InputError as error:
+            bad.report(_located(item, error))
+
+
+class BadRows:
+    """Counts rows that cannot be used, and prints why on stderr."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._log = ProblemLog()
+
+    def __enter__(self) -> BadRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+
+    def report(self, error: InputError) -> None:
+        """Print the reason, now or together with others of its kind."""
+        self.count += 1
+        if isinstance(error, RowError):
+            self._log.add(error.reason, line=error.line, last=error.last, row_id=error.row_id)
+        elif isinstance(error, QuestionError):
+            self._log.add(error.reason, row_id=error.question_id)
+        else:
+            self._log.add(str(error))
+
+    def flush(self) -> None:
+        """Print what was held back to be grouped: a good row has come."""
+        self._log.flush()
+
+    def exit_code(self) -> int:
+        """0 when every row was good, else 1 with a count on stderr."""
+        self._log.close()
+        if self.count:
+            rows = "row was" if self.count == 1 else "rows were"
+            warn(f"{self.count} bad {rows} left out; the rest is done")
+        return 1 if self.count else 0
+
+
+class ProblemLog:
+    """Prints problems of rows on stderr; consecutive ones of one kind make one line.
+
+    A kind that comes again later is only counted, and printed once more at the end (`close`).
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._pending: tuple[str, str] | None = None
+
+    def add(
+        self,
+        reason: str,
+        *,
+        line: int | None = None,
+        last: int | None = None,
+        row_id: str | int | None = None,
+        where: str = "",
+    ) -> None:
+        """Take up a problem of a row, or of a question that has no line."""
+        kind = where, _pattern(reason, row_id)
+        if kind != self._pending:
+            self.flush()
+        if kind not in self._kinds:
+            self._kinds[kind] = _Kind(where, reason)
+            self._pending = kind
+        self._kinds[kind].add(line, last, row_id)
+
+    def flush(self) -> None:
+        """Print the kind that was held back to be grouped."""
+        if self._pending is not None:
+            kind = self._kinds[self._pending]
+            warn(str(kind))
+            self._kinds[self._pending] = _Kind(kind.where, kind.reason, kind.before + kind.count)
+            self._pending = None
+
+    def close(self) -> None:
+        """Print everything that is not printed yet."""
+        self.flush()
+        for kind in self._kinds.values():
+            if kind.count:
+                warn(str(kind))
+        self._kinds.clear()
+
+
+@dataclass
+class _Kind:
+    """Problems of one kind that are not printed yet."""
+
+    where: str
+    reason: str
+    before: int = 0  # how many were printed already
+    count: int = 0
+    runs: list[list[int]] = field(default_factory=list)  # first and last line of consecutive ones
+    ids: list[str] = field(default_factory=list)
+
+    def add(self, first: int | None, last: int | None, row_id: str | int | None) -> None:
+        self.count += 1
+        if row_id is not None and len(self.ids) <= NAMED:
+            self.ids.append(shown(row_id))
+        if first is None:
+            return
+        if self.runs and self.runs[-1][1] + 1 == first:
+            self.runs[-1][1] = last or first
+        elif len(self.runs) <= NAMED:
+            self.runs.append([first, last or first])
+
+    def __str__(self) -> str:
+        return f"{self.where}{self._place()}{self.reason}"
+
+    def _place(self) -> str:
+        ids = listed(self.ids)
+        lines = listed([str(a) if a == b else f"{a}-{b}" for a, b in self.runs])
+        if self.count > 1 or self.before:
+            more = "more " if self.before else ""
+            rows = f"{self.count} {more}row{'' if self.count == 1 else 's'}"
+            ids = f"{rows}, ids {ids}" if ids else rows
+        elif not lines:
+            return f"question {ids}: " if ids else ""
+        elif ids:
+            ids = f"id {ids}"
+        named = f" ({ids})" if ids and lines else ids
+        return f"line{'' if lines.isdecimal() else 's'} {lines}{named}: " if lines else f"{named}: "
+
+
+def _pattern(reason: str, row_id: str | int | None) -> str:
+    """What problems of one kind have in common: the reason without id, numbers and what was got."""
+    text = reason.partition(", got ")[0]
+    text = text if row_id is None else text.replace(shown(row_id), "")
+    return _VALUES.sub(lambda found: found[0] if found[0][1:-1].isidentifier() else "", text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and … where there are more.
+
+    >>> listed(["'a'", "'b'", "'c'", "'d'"])
+    "'a', 'b', 'c', …"
+    """
+    return ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])

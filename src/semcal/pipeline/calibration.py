@@ -1,0 +1,146 @@
+"""Labelled questions as a model reads them, and the features of their reference answers (spec section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.errors import FitError, QuestionError
+from semcal.pipeline.feature_store import FeatureStore, Manifest
+from semcal.pipeline.prompting import Asking
+from semcal.qa.datasets import Question, data_hash
+from semcal.qa.questions import group_ties, several
+from semcal.recalibration import CalibrationFeatures, Provenance, TrainingStore, check_enough
+
+__all__ = ["CalibrationSet", "calibration_features"]
+
+
+@dataclass(frozen=True)
+class CalibrationSet:
+    """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
+
+    questions: tuple[Question, ...]
+    prompts: tuple[Prompt, ...]
+    answers: tuple[list[tuple[int, ...]], ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: LanguageModel,
+        questions: Sequence[Question],
+        *,
+        asking: Asking,
+        on_bad_question: Callable[[QuestionError], None] | None = None,
+        fitted_to: bool = True,
+    ) -> CalibrationSet:
+        """Encode questions, and leave out those that are too long for the model or that it cannot encode.
+
+        FitError if one has no reference answer, or fewer are left than a fit needs (none, where the questions
+        are not `fitted_to`). QuestionErrors go to `on_bad_question`; without it the first is raised.
+        """
+        _check_labelled(questions, fitted_to=fitted_to)
+        read: list[tuple[Question, Prompt, list[tuple[int, ...]]]] = []
+        bad: set[str] = set()
+
+        def leave_out(error: QuestionError) -> None:
+            if on_bad_question is None:
+                raise error
+            on_bad_question(error)
+            bad.add(error.question_id)
+
+        for one in questions:
+            try:
+                read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
+            except QuestionError as error:
+                leave_out(error)
+        for invalid in model.invalid_prompts(
+            [prompt for _, prompt, _ in read], [given for *_, given in read]
+        ):
+            leave_out(invalid)
+        kept = [row for row in read if row[0].id not in bad]
+        if not kept:
+            raise FitError("none of the labelled questions fits the model; see the reasons above")
+        if fitted_to:
+            check_enough(len(kept), of="that fit the model")
+        left, prompts, answers = zip(*kept)
+        return cls(left, prompts, answers)
+
+    def groups(self) -> NDArray[np.intp] | None:
+        """The group (passage, or value of the field `group`) of each question; None where each is its own."""
+        return several(map(group_ties, self.questions))
+
+    def manifest(self, model: LanguageModel, *, asking: Asking, whole: bool) -> Manifest:
+        """What the stored features will hold, and their size."""
+        return Manifest.of(
+            model,
+            self.prompts,
+            self.answers,
+            data_hash=data_hash(self.questions),
+            prompt_hash=asking.hash(model),
+            whole=whole,
+        )
+
+    def training_store(
+        self, model: LanguageModel, folder: Path | None, *, asking: Asking, whole: bool
+    ) -> TrainingStore | None:
+        """Where trainings on these questions keep their states; None without a folder."""
+        if folder is None:
+            return None
+        return TrainingStore(folder, asdict(self.manifest(model, asking=asking, whole=whole)))
+
+    def provenance(
+        self,
+        model: LanguageModel,
+        *,
+        asking: Asking,
+        data: str,
+        seed: int,
+        versions: Mapping[str, str | None],
+    ) -> Provenance:
+        """What a recalibrator fitted to these questions is valid for."""
+        return Provenance(
+            model=model.name,
+            revision=model.revision,
+            prompt=asking.describe(),
+            prompt_hash=asking.hash(model),
+            data=data,
+            data_hash=data_hash(self.questions),
+            n_questions=len(self.questions),
+            seed=seed,
+            versions=versions,
+        )
+
+
+def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
+    if fitted_to:
+        check_enough(len(questions))
+    for question in questions:
+        if not question.answers:
+            raise FitError(
+                f"question {question.id!r} has no reference answer; every calibration question needs one"
+            )
+
+
+def calibration_features(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    *,
+    asking: Asking,
+    whole: bool = False,
+    store: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> CalibrationFeatures:
+    """Run the frozen model once over the reference answers, or read what an earlier call has stored.
+
+    `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written
+    to, resumed in and mapped from; without it they stay in memory.
+    """
+    if store is None:
+        return model.features(labelled.prompts, labelled.answers, whole=whole, progress=progress)
+    manifest = labelled.manifest(model, asking=asking, whole=whole)
+    return FeatureStore(store, manifest).fill(model, labelled.prompts, labelled.answers, progress=progress)

@@ -1,0 +1,204 @@
+"""TS-grid: for each measure the temperature whose confidences have the lowest Brier score (spec section 6).
+
+It needs labelled questions and samples, no logits and no gradients, so it serves models that can only be
+sampled. It costs m draws for each question and temperature, where TS reads the reference answers once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.engine.loading import load_equivalence
+from semcal.errors import InputError, UsageError
+from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
+from semcal.pipeline.fit_and_select import sample_candidates
+from semcal.pipeline.grade import grade_row
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.prompting import Asking
+from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.store import Store
+from semcal.qa.datasets import Question, load_questions
+from semcal.qa.grading import Grader, RuleGrader
+from semcal.recalibration import Fitted, GridTemperature, Temperature, check_enough, warn_if_few
+from semcal.registry import check_name
+from semcal.semantics import MEASURES
+
+__all__ = ["GRID", "TemperatureGrid", "choose_temperatures", "fit_grid", "rows_at_temperatures"]
+
+#: From 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
+GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
+
+
+@dataclass(frozen=True)
+class TemperatureGrid:
+    """One temperature for each measure, and what it was chosen from."""
+
+    method: ClassVar[str] = "TS-grid"
+    temperatures: Mapping[str, float]  # by measure
+    grid: tuple[float, ...] = field(repr=False)
+    scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
+
+    def recalibrator(self, measure: str) -> GridTemperature:
+        """The recalibrator to sample with when answers are chosen by `measure`."""
+        check_name(measure, self.temperatures, what="measure")
+        return GridTemperature(self.temperatures[measure], measure=measure)
+
+    @property
+    def recalibrators(self) -> dict[str, Fitted]:
+        """The recalibrator of each measure."""
+        return {measure: self.recalibrator(measure) for measure in self.temperatures}
+
+    @property
+    def at_edge(self) -> tuple[str, ...]:
+        """Measures whose temperature is the lowest or highest of the grid: the best one may lie beyond."""
+        ends = (min(self.grid), max(self.grid))
+        return tuple(measure for measure, chosen in self.temperatures.items() if chosen in ends)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One dict for each measure and temperature: measure, temperature, brier, ace, …, chosen."""
+        return [
+            {
+                "measure": measure,
+                "temperature": t,
+                **asdict(score),
+                "chosen": self.temperatures[measure] == t,
+            }
+            for measure, scores in self.scores.items()
+            for t, score in zip(self.grid, scores)
+        ]
+
+
+def _checked_grid(temperatures: Sequence[float]) -> list[float]:
+    grid = [Temperature(t).temperature for t in temperatures]
+    if not grid or len(set(grid)) < len(grid):
+        raise UsageError(f"the grid needs one temperature or more, each once, got {list(temperatures)}")
+    return grid
+
+
+def choose_temperatures(
+    rows: Mapping[float, Rows],
+    *,
+    measures: Sequence[str] = MEASURES,
+    bins: int = 15,
+    accuracy_within: float | None = None,
+) -> TemperatureGrid:
+    """Choose for each measure the temperature of the lowest Brier score, from graded rows at each.
+
+    Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `accuracy_within`
+    as in `semcal.pipeline.select.select`. FitError below 5 questions, a warning below 50.
+
+    Examples
+    --------
+    >>> def rows(p):
+    ...     return [{"id": str(n), "confidence": {"E-SC": p}, "correct": {"E-SC": n < 20}} for n in range(50)]
+    >>> found = choose_temperatures({1.0: rows(0.9), 2.0: rows(0.6)})
+    >>> found.temperatures
+    {'E-SC': 2.0}
+    """
+    grid = _checked_grid(list(rows))
+    questions = min(map(len, rows.values()))
+    check_enough(questions, of="to choose a temperature by")
+    warn_if_few(questions, of="to choose a temperature by")
+    found = candidate_scores({measure: list(rows.values()) for measure in measures}, bins=bins)
+    chosen = {
+        measure: lowest_brier(
+            grid,
+            scores,
+            simplicity=lambda t: (round(abs(math.log(t)), 12), -t),
+            accuracy_within=accuracy_within,
+        )
+        for measure, scores in found.items()
+    }
+    return TemperatureGrid(chosen, tuple(grid), found)
+
+
+def rows_at_temperatures(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    temperatures: Sequence[float],
+    *,
+    equivalence: Equivalence,
+    grader: Grader | None = None,
+    asking: Asking | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    linkage: str = "components",
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
+) -> dict[float, list[dict[str, Any]]]:
+    """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
+
+    The temperatures share the random numbers, and in each block of 64 questions one pass of the model and one
+    clustering, so that each verdict is asked for once. The questions have reference answers and distinct ids;
+    `keep` holds finished blocks, from which the same call resumes with identical results.
+    """
+    grid = _checked_grid(temperatures)
+    repeated = first_repeated([question.id for question in questions])
+    if repeated is not None:
+        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+    sampled = sample_candidates(
+        model,
+        questions,
+        {t: Temperature(t, method=TemperatureGrid.method) for t in grid},
+        asking=asking or Asking(),
+        equivalence=equivalence,
+        m=m,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        linkage=linkage,
+        progress=progress,
+        keep=keep,
+    )
+    return {
+        t: [
+            {**grade_row(row, grader=grader or RuleGrader(), seed=seed), "temperature": t}
+            for row in measure_rows(rows, t_alpha=t_alpha, g_alpha=g_alpha)
+        ]
+        for t, rows in sampled.items()
+    }
+
+
+def fit_grid(
+    model: LanguageModel,
+    questions: Sequence[Question] | str | Path,
+    *,
+    equivalence: Equivalence | str = "exact",
+    temperatures: Sequence[float] = GRID,
+    measures: Sequence[str] = MEASURES,
+    bins: int = 15,
+    accuracy_within: float | None = None,
+    **sampling: Any,
+) -> TemperatureGrid:
+    """Fit TS-grid: choose one temperature for each measure by the Brier score of sampled answers.
+
+    `questions` are labelled, a few hundred, kept apart from those the result is tested on, or a file of them;
+    `sampling` as in `rows_at_temperatures`, the rest as in `choose_temperatures`.
+
+    Examples
+    --------
+    A model that is sure and half the time wrong needs a high temperature:
+
+    >>> from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.95, "Bo.": 0.05} for i in range(40)}
+    >>> labelled = [Question(q, q, ("Ana" if i % 2 else "Cy",)) for i, q in enumerate(table)]
+    >>> found = fit_grid(FakeLanguageModel(table), labelled, equivalence=FakeEquivalence(),
+    ...                  temperatures=(0.5, 1, 2, 4), measures=("E-SC",))
+    >>> found.temperatures, found.at_edge
+    ({'E-SC': 4.0}, ('E-SC',))
+    """
+    if isinstance(questions, (str, Path)):
+        questions = load_questions(questions, answers_needed=True)
+    check_enough(len(questions), of="to choose a temperature by")
+    if isinstance(equivalence, str):
+        equivalence = load_equivalence(equivalence)
+    rows = rows_at_temperatures(model, questions, temperatures, equivalence=equivalence, **sampling)
+    return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)
