@@ -48,8 +48,8 @@ from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_runs
-from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
+from semcal.qa.questions import Question
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
 from semcal.semantics import components
 

@@ -15,7 +15,7 @@ from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_runs, scored_without_passages
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

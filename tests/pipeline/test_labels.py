@@ -23,7 +23,7 @@ from semcal.pipeline.learning_curve import (
 )
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 ASKING, SAME = Asking(), FakeEquivalence()
 

@@ -27,7 +27,7 @@ from semcal.pipeline.learning_curve import (
     subset_fit,
     subset_temperatures,
 )
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 GRID = tuple(2 ** (k / 4) for k in range(-2, 9))
 MEASURES = ("E-SC", "L-SC")

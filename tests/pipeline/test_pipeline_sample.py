@@ -9,7 +9,7 @@ import pytest
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.pipeline import Asking, sample_questions
 from semcal.pipeline.sample import sample_runs
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
 
 TABLE = {

@@ -12,8 +12,8 @@ from semcal.experiment.fit_jobs import CheckJob
 from semcal.pipeline.calibration import CalibrationSet
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.worker_state import WorkerState
-from semcal.qa.datasets import Question
 from semcal.qa.prompts import Turn
+from semcal.qa.questions import Question
 
 
 class Picky(FakeLanguageModel):

@@ -12,7 +12,7 @@ from semcal.cli.console import info, progress, successive_progress, warn
 from semcal.cli.output import refuse_existing
 from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
-from semcal.qa.datasets import Question, data_hash
+from semcal.qa.questions import Question, data_hash
 from semcal.records import write_rows
 from semcal.registry import check_name
 

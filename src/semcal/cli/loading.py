@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from semcal.hub_names import Location
     from semcal.pipeline import Asking
     from semcal.pipeline.worker_state import WorkerState
-    from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
+    from semcal.qa.questions import Question
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = [

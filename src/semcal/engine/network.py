@@ -42,17 +42,9 @@ _current: ContextVar[ForwardPass] = ContextVar("forward_pass")
 
 
 class Network:
-    """Body and head of a causal language model in eval mode.
+    """Body and head of a causal language model of transformers, in eval mode.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A causal language model.
-
-    Raises
-    ------
-    ModelError
-        If the model has no body apart from its head, or a kind of local attention that is not supported.
+    ModelError if it has no body apart from its head, or a kind of local attention that is not supported.
     """
 
     def __init__(self, model: Any) -> None:

@@ -290,16 +290,8 @@ def advance(
 ) -> tuple[Frontier, Tensor]:
     """Extend nodes (n,) with tokens (n,): equal steps run once, questions without a step leave the cache.
 
-    Parameters
-    ----------
-    ats : torch.Tensor, optional
-        (n,) index of the cache's ATS under which each step was made, -1 for none; by default under all. Only
-        these are read after a token.
-
-    Returns
-    -------
-    tuple of Frontier and torch.Tensor
-        The new nodes, and the one (n,) that each step led to.
+    `ats` (n,) is the index of the cache's ATS under which each step was made, -1 for none; by default all are
+    read after each token. Returns the new nodes, and the one (n,) that each step led to.
     """
     parent, token, reached = distinct_steps(cache, node, token)
     row = frontier.row[parent]

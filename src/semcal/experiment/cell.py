@@ -22,7 +22,7 @@ from semcal.experiment.question_sets import Parts, Problem, essentials
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
-from semcal.qa.datasets import Question, data_hash
+from semcal.qa.questions import Question, data_hash
 
 __all__ = ["Cell", "Incomplete"]
 

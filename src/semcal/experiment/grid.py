@@ -17,8 +17,7 @@ from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.cell import Cell
 from semcal.experiment.cell_fits import prepare
 from semcal.experiment.cell_rows import answer, overhead_job
-from semcal.experiment.costs import added, higher
-from semcal.experiment.environment import Clock, environment, versions
+from semcal.experiment.environment import Clock, added, environment, higher, versions
 from semcal.experiment.fit_jobs import IdentifyJob
 from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
 from semcal.experiment.grid_candidates import FITTED
@@ -44,18 +43,10 @@ ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[i
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """What came of a run."""
 
-    Attributes
-    ----------
-    problems : tuple of Problem
-        Rows of the data, and questions, that were refused.
-    missing : Counter
-        Blocks of other shards that are needed to go on, by stage.
-    """
-
-    problems: tuple[Problem, ...]
-    missing: Counter[str]
+    problems: tuple[Problem, ...]  # rows of the data, and questions, that were refused
+    missing: Counter[str]  # blocks of other shards that are needed to go on, by stage
 
     @property
     def complete(self) -> bool:

@@ -13,8 +13,7 @@ from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import Asking
-from semcal.qa.datasets import Question, data_hash
-from semcal.qa.questions import group_ties, several
+from semcal.qa.questions import Question, data_hash, group_ties, several
 from semcal.recalibration import CalibrationFeatures, Provenance, TrainingStore, check_enough
 
 __all__ = ["CalibrationSet", "calibration_features"]

@@ -20,8 +20,8 @@ from semcal.pipeline.prompting import Asking
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.select import Selection, select
 from semcal.pipeline.store import Stage, Store
-from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
+from semcal.qa.questions import Question
 from semcal.recalibration import (
     PAPER_LOSSES,
     AnyRecalibrator,

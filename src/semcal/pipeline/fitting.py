@@ -17,7 +17,8 @@ from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.prompting import Asking
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
+from semcal.qa.questions import Question
 from semcal.recalibration import (
     ATS,
     AnyRecalibrator,

@@ -25,7 +25,7 @@ from semcal.pipeline.candidate_scores import PairedScores, Rows, paired_scores
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import CalibrationFeatures, check_enough, tabulate
 from semcal.recalibration.log_partition_table import tabulated_loss
 from semcal.registry import check_name

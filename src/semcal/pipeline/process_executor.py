@@ -29,7 +29,7 @@ from semcal.errors import SemcalError, WorkerError
 from semcal.pipeline.executor import (
     PATIENCE,
     Job,
-    Outcome,
+    JobOutcome,
     State,
     Task,
     ThreadedExecutor,
@@ -105,12 +105,12 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(number: int, job: Job) -> Outcome:
+def _work(number: int, job: Job) -> JobOutcome:
     """Do a job in a worker process."""
     (worker,) = _this
     worker.reports.send(_Report(number, os.getpid()))
 
-    def work() -> Outcome:
+    def work() -> JobOutcome:
         start = 0.0
         if not worker.state:
             worker.state.append(worker.load())
@@ -127,17 +127,17 @@ def _work(number: int, job: Job) -> Outcome:
     except SystemExit as end:
         if end.code == 128 + signal.SIGTERM:
             os._exit(end.code)  # the pool would send it back, and go on
-        return Outcome(error=as_exception(end))
+        return JobOutcome(error=as_exception(end))
 
 
-def run_recorded(work: Callable[[], Outcome]) -> Outcome:
+def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
     """What comes of some work, and what was warned of on the way, in a form that survives pickling."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             outcome = work()
         except Exception as error:  # noqa: BLE001 - of loading
-            outcome = Outcome(error=error, peak_mb=peak_memory_mb())
+            outcome = JobOutcome(error=error, peak_mb=peak_memory_mb())
     if outcome.error is not None:
         outcome = replace(outcome, error=_portable(outcome.error))
     found = {str(one.message): one.message for one in caught if isinstance(one.message, Warning)}
@@ -240,7 +240,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
     def _summed_mb(self) -> float:
         return peak_memory_mb() + sum(sorted(self._process_peaks.values())[-self.n_workers :])
 
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, task: Task) -> JobOutcome:
         self._tasks[task.number] = task
         deaths = 0
         while True:
@@ -263,7 +263,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
             with self._lock:
                 self.retries += 1
 
-    def _try(self, task: Task) -> tuple[_Pool, Outcome | None]:
+    def _try(self, task: Task) -> tuple[_Pool, JobOutcome | None]:
         """Have a worker do a task; no outcome where the pool broke, whose processes have then ended."""
         for _ in range(ATTEMPTS):
             with self._lock:

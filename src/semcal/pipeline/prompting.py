@@ -11,8 +11,8 @@ from typing import Any
 
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
-from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, chat
+from semcal.qa.questions import Question
 
 __all__ = ["Asking"]
 

@@ -23,8 +23,9 @@ from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import Asking
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.store import Store
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
 from semcal.qa.grading import Grader, RuleGrader
+from semcal.qa.questions import Question
 from semcal.recalibration import Fitted, GridTemperature, Temperature, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.semantics import MEASURES

@@ -17,7 +17,7 @@ from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeke
 from semcal.cli.loading import ATLAS, open_models, open_recalibrator
 from semcal.cli.rows import checked, open_questions, run_rows
 from semcal.errors import UsageError
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:

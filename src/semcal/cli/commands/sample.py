@@ -14,7 +14,7 @@ from semcal.cli.loading import open_models, open_recalibrator
 from semcal.cli.output import Output, unfinished
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
 from semcal.errors import RowError
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
     from semcal.engine import LanguageModel
