@@ -47,7 +47,7 @@ from semcal.engine import cluster_answers, load_equivalence, load_model
 from semcal.engine.equivalence import Equivalence, Triple
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.errors import SemcalWarning
-from semcal.pipeline import Asking
+from semcal.pipeline import PromptConfig
 from semcal.pipeline.sample import sample_questions
 from semcal.qa.normal_form import normal_form, values_differ
 from semcal.recalibration import Temperature
@@ -131,7 +131,7 @@ def atlas(name: str) -> tuple[list[str], Runs]:
             model,
             questions,
             recalibrators=[Temperature(value) for value in TEMPERATURES],
-            asking=Asking(chosen.few_shot),
+            asking=PromptConfig(chosen.few_shot),
             m=M,
             seed=seed,
             max_new_tokens=24,

@@ -43,13 +43,13 @@ from benchmarks.nli_calls import SEEDS, simulated
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
 from semcal.engine import CausalLanguageModel
 from semcal.engine.nli import CrossEncoder
-from semcal.pipeline import Asking
+from semcal.pipeline import PromptConfig
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_runs
-from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
+from semcal.qa.questions import Question
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
 from semcal.semantics import components
 
@@ -214,7 +214,7 @@ def ours(
         asked,
         recalibrators=list(under.values()),
         seeds=range(runs),
-        asking=Asking(parts.few_shot),
+        asking=PromptConfig(parts.few_shot),
         m=M,
         max_new_tokens=STEPS,
     )
@@ -266,7 +266,7 @@ def plain(
 ) -> dict[str, float]:
     """One run of one method as it is usually done; seconds by stage."""
     model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
-    prompts = [list(p.token_ids) for p in Asking(parts.few_shot).prompts(model, asked)]
+    prompts = [list(p.token_ids) for p in PromptConfig(parts.few_shot).prompts(model, asked)]
     clock = Clock()
     drawn = _generated(parts, prompts, recalibrator)
     clock.lap("sampling")

@@ -36,7 +36,7 @@ from semcal.engine.generate import AnswerGenerator
 from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
-from semcal.pipeline import Asking
+from semcal.pipeline import PromptConfig
 from semcal.pipeline import sample as sampling
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
@@ -47,7 +47,7 @@ from semcal.recalibration import Base
 QUESTIONS, ROUNDS = 16, 2
 M, LENGTH, LIMIT = 10, 6, 4  # answers of four times that length are cut
 MS, LENGTHS = (5, 10, 20, 40), (3, 6, 12)
-ASKING = Asking(tuple(questions(10, seed=1)))
+ASKING = PromptConfig(tuple(questions(10, seed=1)))
 NEVER = -200.0  # as a logit beside others of a standard deviation of 24
 NLI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 #: Exponents of m and L that the paper states; it calls the other stages negligible or does not name them.
@@ -119,7 +119,7 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
     places += [
         (decoding, "start", "prompt", 0),
         (PrefixCache, "get", "prompt", 0),
-        (Asking, "prompts", "prompt", 0),
+        (PromptConfig, "prompts", "prompt", 0),
     ]
     places += [(sampling, "first_answer", "first answers", 0)]
     with ExitStack() as stack:

@@ -97,6 +97,14 @@ def test_every_page_that_the_docs_link_to_is_there() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_map_names_modules_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    modules = re.findall(r"`((?:\w+/)*\w+\.py)`", page)
+    assert len(modules) > 40
+    assert [module for module in modules if not (ROOT / "src/semcal" / module).exists()] == []
+    assert len(page.split()) <= 1000
+
+
 def test_readme_and_docs_have_at_most_36_000_words() -> None:
     pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))]
     assert sum(len(page.split()) for page in pages) <= 36_000

@@ -19,7 +19,7 @@ from semcal.demo.paths import (
 )
 from semcal.demo.questions import SETS, load_set
 from semcal.engine import load_model
-from semcal.pipeline import Asking
+from semcal.pipeline import PromptConfig
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base, from_pretrained
@@ -58,7 +58,7 @@ def test_its_recalibrator_was_fitted_on_these_weights() -> None:
     provenance.check(
         model=model.name,
         revision=model.revision,
-        prompt_hash=Asking.from_description(provenance.prompt).hash(model),
+        prompt_hash=PromptConfig.from_description(provenance.prompt).hash(model),
     )
 
 
@@ -80,7 +80,7 @@ def test_a_fresh_model_copies_what_repeats_before_any_training() -> None:
 @pytest.mark.parametrize("name", SETS)
 def test_greedy_answers_to_validation_questions_are_in_their_regime(name: str) -> None:
     model, one, grader = load_model(language_model_dir()), load_set(name), RuleGrader()
-    prompts = Asking(one.few_shot).prompts(model, one.validation)
+    prompts = PromptConfig(one.few_shot).prompts(model, one.validation)
     answers = model.greedy(prompts, recalibrator=Base(), max_new_tokens=24)
     right = [
         grader.grade(question.question, [first_answer(answer.text).text], question.answers).correct

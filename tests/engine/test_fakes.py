@@ -11,8 +11,8 @@ import pytest
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import Prompt
 from semcal.errors import InputError
-from semcal.qa.datasets import Question
 from semcal.qa.prompts import chat
+from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
 
 QUESTION = "Which tree?"

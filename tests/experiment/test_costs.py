@@ -13,8 +13,7 @@ from made_up_grid import Grid as MadeUp
 from made_up_grid import write_grid
 
 from semcal.experiment.analyses.answers import growth
-from semcal.experiment.costs import added, fit_label
-from semcal.experiment.environment import Clock
+from semcal.experiment.environment import Clock, added, fit_label
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid import Grid
 from semcal.pipeline.executor import SerialExecutor

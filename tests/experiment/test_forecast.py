@@ -13,10 +13,9 @@ import pytest
 
 from semcal.errors import InputError
 from semcal.experiment import forecast as forecasting
-from semcal.experiment import machines
+from semcal.experiment import forecast_cells
 from semcal.experiment.forecast import ASSUMED, forecast
-from semcal.experiment.forecast_cells import REFERENCES, shape_of
-from semcal.experiment.machines import H100, Machine, this_machine
+from semcal.experiment.forecast_cells import H100, REFERENCES, Machine, shape_of, this_machine
 from semcal.experiment.reading import read_settings, settings_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -106,7 +105,7 @@ def test_processors_are_measured_and_a_gpu_is_not(monkeypatch: pytest.MonkeyPatc
     found = this_machine("cpu")
     assert found.peak > 1e8
     assert "GFLOP/s each in float32 products of numpy, measured now" in found.name
-    monkeypatch.setattr("semcal.experiment.machines.has_gpu", lambda: True)
+    monkeypatch.setattr("semcal.experiment.forecast_cells.has_gpu", lambda: True)
     assert "without its GPU, whose speed is not measured" in this_machine().name
     assert "GPU" not in this_machine("cpu").name
 
@@ -121,10 +120,10 @@ def test_the_speed_of_a_processor_does_not_depend_on_the_threads_asked_for(
         monkeypatch.delenv(name, raising=False)
     if variable is not None:
         monkeypatch.setenv(variable, str(threads))
-    monkeypatch.setattr(machines, "cores", lambda: 4)
+    monkeypatch.setattr(forecast_cells, "cores", lambda: 4)
     clock = itertools.count()
-    monkeypatch.setattr(machines.time, "perf_counter", lambda: next(clock) / threads)
-    assert this_machine("cpu").peak == pytest.approx(4 * 2 * machines.SIDE**3)
+    monkeypatch.setattr(forecast_cells.time, "perf_counter", lambda: next(clock) / threads)
+    assert this_machine("cpu").peak == pytest.approx(4 * 2 * forecast_cells.SIDE**3)
 
 
 @pytest.mark.skipif("SEMCAL_DATA" not in os.environ, reason="needs the public development data")

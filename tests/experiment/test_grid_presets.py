@@ -13,9 +13,9 @@ from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import InputError
 from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_runs, scored_without_passages
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -60,7 +60,9 @@ def test_answers_scored_without_passages_have_the_likelihood_of_the_bare_prompt(
     questions = [Question("1", "Who?", context="Somewhere.")]
     recalibrators = [Base(), SE()]
     ((*sampled,),) = sample_runs(model, questions, recalibrators=recalibrators, seeds=[3], m=6)
-    again = scored_without_passages(model, questions, sampled, recalibrators=recalibrators, asking=Asking(()))
+    again = scored_without_passages(
+        model, questions, sampled, recalibrators=recalibrators, asking=PromptConfig(())
+    )
     for before, after in zip(sampled, again):
         (one,), (two,) = before, after
         assert {draw.likelihood for draw in two.draws} == {"rescored"}

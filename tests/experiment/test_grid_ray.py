@@ -16,7 +16,7 @@ from semcal.experiment.fit_jobs import IdentifyJob
 from semcal.experiment.grid_blocks import BlockJob
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.ray_executor import RayExecutor
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 
 SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
 
@@ -44,7 +44,7 @@ MILL = Model(name="one", path="one")
 
 
 def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
-    job = BlockJob(IdentifyJob({"mill": Asking()}), MILL, "fake")
+    job = BlockJob(IdentifyJob({"mill": PromptConfig()}), MILL, "fake")
     outcome = ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job)
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)

@@ -12,9 +12,8 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
-from semcal.experiment.folders import forget_from, state_of
+from semcal.experiment.folders import forget_from, merge, state_of
 from semcal.experiment.grid_blocks import STAGES, Shard
-from semcal.experiment.merging import merge
 from semcal.experiment.question_sets import load_parts
 from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.semantics import MEASURES, confidences

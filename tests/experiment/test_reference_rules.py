@@ -28,7 +28,7 @@ from semcal.engine.drawing import uniforms
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_jobs import AnswerBlock, GradeJob
 from semcal.pipeline.worker_state import WorkerState
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

@@ -9,8 +9,7 @@ import pytest
 
 from semcal.engine.loading import parse_size
 from semcal.errors import UsageError, shown
-from semcal.experiment.reading import read_settings
-from semcal.experiment.yaml_text import LONGEST, parse_yaml
+from semcal.experiment.reading import LONGEST, parse_yaml, read_settings
 
 SMALL = """\
 models: [{name: one, path: atlas}]

@@ -18,7 +18,7 @@ import jobs_for_workers as jobs
 import pytest
 
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
-from semcal.pipeline.executor import Outcome, SerialExecutor, TwoDeviceExecutor
+from semcal.pipeline.executor import JobOutcome, SerialExecutor, TwoDeviceExecutor
 from semcal.pipeline.process_executor import AdaptiveExecutor, ProcessExecutor, run_recorded
 from semcal.pipeline.worker_plan import available_memory, cores, on_disk, plan_workers
 
@@ -89,7 +89,7 @@ def test_another_error_says_where_it_was(two) -> None:
 )
 def test_errors_survive_the_way_between_processes(error: Exception) -> None:
 
-    copy = pickle.loads(pickle.dumps(run_recorded(lambda: Outcome(error=error)))).error
+    copy = pickle.loads(pickle.dumps(run_recorded(lambda: JobOutcome(error=error)))).error
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.pipeline import Asking, rows_at_temperatures
+from semcal.pipeline import PromptConfig, rows_at_temperatures
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.learning_curve import (
     curve_of_labels,
@@ -23,9 +23,9 @@ from semcal.pipeline.learning_curve import (
 )
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
-ASKING, SAME = Asking(), FakeEquivalence()
+ASKING, SAME = PromptConfig(), FakeEquivalence()
 
 
 def world(n: int) -> tuple[FakeLanguageModel, list[Question]]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline import Asking, fit, rows_at_temperatures
+from semcal.pipeline import PromptConfig, fit, rows_at_temperatures
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.learning_curve import (
     SIZES,
@@ -27,7 +27,7 @@ from semcal.pipeline.learning_curve import (
     subset_fit,
     subset_temperatures,
 )
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 GRID = tuple(2 ** (k / 4) for k in range(-2, 9))
 MEASURES = ("E-SC", "L-SC")
@@ -62,8 +62,8 @@ def answers(p: list[float], right: list[bool]) -> list[dict]:
 
 
 def features_of(model, questions):
-    labelled = CalibrationSet.of(model, questions, asking=Asking())
-    return calibration_features(model, labelled, asking=Asking())
+    labelled = CalibrationSet.of(model, questions, asking=PromptConfig())
+    return calibration_features(model, labelled, asking=PromptConfig())
 
 
 def test_a_subset_is_fitted_as_if_it_were_all_there_is() -> None:

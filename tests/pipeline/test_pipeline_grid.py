@@ -19,8 +19,8 @@ from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_questions
 from semcal.pipeline.temperature_grid import GRID
-from semcal.qa.datasets import Question
 from semcal.qa.grading import RuleGrader
+from semcal.qa.questions import Question
 from semcal.recalibration import Temperature
 from semcal.records import dumps
 from semcal.semantics import MEASURES

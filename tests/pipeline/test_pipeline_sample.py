@@ -7,9 +7,9 @@ import math
 import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.pipeline import Asking, sample_questions
+from semcal.pipeline import PromptConfig, sample_questions
 from semcal.pipeline.sample import sample_runs
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
 
 TABLE = {
@@ -75,15 +75,15 @@ def test_a_row_holds_what_the_file_contract_says() -> None:
 
 
 def test_few_shot_examples_stand_before_every_question() -> None:
-    asking = Asking((Question("e", "What?", ("That",)),))
+    asking = PromptConfig((Question("e", "What?", ("That",)),))
     assert [turn.content for turn in asking.chat(QUESTIONS[0])][1:] == [
         "Question: What?",
         "That.",
         "Question: Who?",
     ]
-    assert Asking.from_description(asking.describe()).chat(QUESTIONS[0]) == asking.chat(QUESTIONS[0])
+    assert PromptConfig.from_description(asking.describe()).chat(QUESTIONS[0]) == asking.chat(QUESTIONS[0])
     model = FakeLanguageModel(TABLE)
-    assert asking.hash(model) != Asking().hash(model)
+    assert asking.hash(model) != PromptConfig().hash(model)
 
 
 def test_runs_in_one_pass_are_those_of_separate_calls() -> None:

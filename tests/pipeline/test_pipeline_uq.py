@@ -12,7 +12,7 @@ from semcal.engine.drawing import Truncation
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.pipeline import Fit
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 TABLE = {
     "Who wrote it?": {"Ana Velis.": 0.5, "Dr Ana Velis.": 0.3, "Bo Tarn.": 0.2},

@@ -10,10 +10,10 @@ from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import InputError, QuestionError
 from semcal.experiment.fit_jobs import CheckJob
 from semcal.pipeline.calibration import CalibrationSet
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import WorkerState
-from semcal.qa.datasets import Question
 from semcal.qa.prompts import Turn
+from semcal.qa.questions import Question
 
 
 class Picky(FakeLanguageModel):
@@ -44,7 +44,7 @@ def model() -> Picky:
 
 def test_a_fit_leaves_them_out(model: Picky) -> None:
     told: list[QuestionError] = []
-    found = CalibrationSet.of(model, QUESTIONS, asking=Asking(), on_bad_question=told.append)
+    found = CalibrationSet.of(model, QUESTIONS, asking=PromptConfig(), on_bad_question=told.append)
     assert [question.id for question in found.questions] == [str(n) for n in range(6)]
     assert len(found.prompts) == len(found.answers) == 6
     assert [(error.question_id, error.reason) for error in told] == [
@@ -52,11 +52,11 @@ def test_a_fit_leaves_them_out(model: Picky) -> None:
         ("answered", "the answer spells <s>"),
     ]
     with pytest.raises(QuestionError, match="question 'marked': the text spells <s>"):
-        CalibrationSet.of(model, QUESTIONS, asking=Asking())
+        CalibrationSet.of(model, QUESTIONS, asking=PromptConfig())
 
 
 def test_a_grid_leaves_them_out(model: Picky) -> None:
-    job = CheckJob(Asking(), {"validation": QUESTIONS, "test": QUESTIONS[:1]}, {}, max_new_tokens=4)
+    job = CheckJob(PromptConfig(), {"validation": QUESTIONS, "test": QUESTIONS[:1]}, {}, max_new_tokens=4)
     _, *bad = job(WorkerState(model), lambda _: None)
     assert bad == [
         {"part": "validation", "id": "marked", "reason": "the text spells <s>"},

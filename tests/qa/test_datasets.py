@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
-from semcal.qa.datasets import Question, clean_text, load_questions, question_from_row, read_questions
+from semcal.qa.datasets import clean_text, load_questions, question_from_row, read_questions
+from semcal.qa.questions import Question
 from semcal.records import Row
 
 

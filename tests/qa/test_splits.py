@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.errors import InputError, SemcalWarning
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
+from semcal.qa.questions import Question
 from semcal.qa.splits import Splits, SplitSizes, near_duplicates, question_key, split_questions
 
 SMALL = SplitSizes(calibration_train=20, validation=10, test=15, few_shot=3)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from semcal.errors import SemcalError, StoreError
 from semcal.export import push_to_hub
-from semcal.pipeline import Asking
+from semcal.pipeline import PromptConfig
 from semcal.recalibration import (
     ATS,
     BlockShape,
@@ -123,7 +123,7 @@ def used(folder: Path) -> None:
     f"{provenance.revision[:12]}{provenance.n_questions:d}"
     assert all(
         question.question and question.answers
-        for question in Asking.from_description(provenance.prompt).few_shot
+        for question in PromptConfig.from_description(provenance.prompt).few_shot
     )
 
 

@@ -12,13 +12,13 @@ from semcal.cli.console import info, progress, successive_progress, warn
 from semcal.cli.output import refuse_existing
 from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
-from semcal.qa.datasets import Question, data_hash
+from semcal.qa.questions import Question, data_hash
 from semcal.records import write_rows
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
-    from semcal.pipeline import Asking
+    from semcal.pipeline import PromptConfig
     from semcal.pipeline.calibration import CalibrationSet
     from semcal.pipeline.store import UnfinishedWork
     from semcal.recalibration import Fitted, Provenance
@@ -320,10 +320,10 @@ class FitWork:
             "path": str(path),
         }
 
-    def _asking(self) -> Asking:
-        from semcal.pipeline import Asking
+    def _asking(self) -> PromptConfig:
+        from semcal.pipeline import PromptConfig
 
-        return Asking(self.few_shot)
+        return PromptConfig(self.few_shot)
 
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""

@@ -12,10 +12,10 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine import Equivalence, LanguageModel
     from semcal.hub_names import Location
-    from semcal.pipeline import Asking
+    from semcal.pipeline import PromptConfig
     from semcal.pipeline.worker_state import WorkerState
-    from semcal.qa.datasets import Question
     from semcal.qa.grading import Grader
+    from semcal.qa.questions import Question
     from semcal.recalibration import AnyRecalibrator
 
 __all__ = [
@@ -126,18 +126,18 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
 
 def open_recalibrator(
     model: LanguageModel, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
-) -> tuple[AnyRecalibrator, Asking]:
+) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.pipeline import Asking, Fit
+    from semcal.pipeline import Fit, PromptConfig
     from semcal.recalibration import Base, Temperature
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     examples = open_few_shot(few_shot)
     if name is None:
-        return (Base() if temperature is None else Temperature(temperature)), Asking(examples or ())
+        return (Base() if temperature is None else Temperature(temperature)), PromptConfig(examples or ())
     fit = Fit.from_pretrained(name)
-    asking = fit.asking if examples is None else Asking(examples)
+    asking = fit.asking if examples is None else PromptConfig(examples)
     if not force:
         fit.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
     return fit.recalibrator, asking

@@ -14,7 +14,7 @@ from random import Random
 from semcal.demo import texts
 from semcal.demo.world import POPULAR, RIVALS, WORLD_SEED, Fact, build_world, small_world
 from semcal.errors import UsageError
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 SIZES = {"calibration_train": 2000, "validation": 500, "test": 500}

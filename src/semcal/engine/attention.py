@@ -176,10 +176,7 @@ def memory_efficient(
 def checked_kernel(device: torch.device, dtype: torch.dtype, width: int) -> Kernel | None:
     """The kernel, if on this device it agrees with plain matrix products.
 
-    Warns
-    -----
-    SemcalWarning
-        If there is one but it does not: matrix products are used instead, with more time and memory.
+    SemcalWarning if there is one but it does not: matrix products are used, with more time and memory.
     """
     kernel = kernel_for(device.type, dtype, width)
     if kernel is None:

@@ -97,54 +97,19 @@ class CausalLanguageModel:
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn as a prompt, ready for the answer.
 
-        Parameters
-        ----------
-        chat : sequence of Turn
-            The conversation.
-
-        Returns
-        -------
-        tuple of int
-            In the chat template (or plain text where there is none), with one BOS at most.
-
-        Raises
-        ------
-        ModelError
-            If the chat template refuses the turns.
+        In the chat template (or plain text where there is none), with one BOS at most. ModelError if the
+        template refuses the turns.
         """
         return self.format.encode(chat)
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
-        """Encode a given answer to `chat`, its end of turn included once.
-
-        Parameters
-        ----------
-        chat : sequence of Turn
-            As for `encode`.
-        answer : str
-            The assistant's turn.
-
-        Returns
-        -------
-        tuple of int
-            The token ids that follow those of ``encode(chat)``.
-        """
+        """Encode a given answer to `chat`, its end of turn included once: the ids after ``encode(chat)``."""
         return self.format.encode_answer(chat, answer)
 
     def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
         """Token ids of ``generation.text[:end]`` and the end of turn, to be scored.
 
-        Parameters
-        ----------
-        generation : Generation
-            A sampled answer.
-        end : int
-            Where its raw text is cut.
-
-        Returns
-        -------
-        tuple of int
-            The sampled tokens that lie before the cut; a remaining piece of a token is encoded again.
+        The sampled tokens that lie before the cut are kept; a remaining piece of a token is encoded again.
         """
         return self.format.complete(generation, end)
 
@@ -372,17 +337,9 @@ class CausalLanguageModel:
         return CalibrationFeatures.from_states(states, own, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Turn last hidden states into logits with the model's own head, soft-capping and scaling included.
+        """Turn last hidden states (N, d) into logits (N, V), float32, on the model's device.
 
-        Parameters
-        ----------
-        states : torch.Tensor
-            (N, d), as `features` gives them.
-
-        Returns
-        -------
-        torch.Tensor
-            (N, V) float32, on the model's device.
+        With the model's own head, soft-capping and scaling included.
         """
         return self.network.logits(states)
 

@@ -55,7 +55,7 @@ def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.f
     question_id : str
         The question.
     m, steps : int
-        Number of rows and columns. Asking for more changes none of the numbers.
+        Number of rows and columns. PromptConfig for more changes none of the numbers.
 
     Returns
     -------
@@ -155,17 +155,10 @@ def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
-    """The token of highest probability in each draw's row; of equal ones the first.
+    """The token of highest probability in each draw's row, of equal ones the first; ModelError if one is NaN.
 
-    Examples
-    --------
     >>> most_likely(torch.tensor([[0.2, 0.4, 0.4]]).log(), torch.tensor([0]), torch.zeros(1))
     tensor([1])
-
-    Raises
-    ------
-    ModelError
-        If a row is not a distribution.
     """
     top = check_not_nan(log_probs.max(-1, keepdim=True).values)
     return (log_probs == top).int().argmax(-1)[rows]
@@ -236,13 +229,7 @@ class Truncation:
             raise UsageError(f"top_p is {self.top_p}; give a mass between 0 and 1, 1 for all")
 
     def __call__(self, log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-        """Tokens (n,) for uniforms (n,), each drawn from its row (n,) of log-probabilities (F, V).
-
-        Raises
-        ------
-        ModelError
-            If a row is not a distribution (NaN, or nothing is possible).
-        """
+        """Draw a token for each uniform; see `inverse_cdf` for arguments and errors."""
         if not self.top_k and self.top_p == 1:
             return inverse_cdf(log_probs, rows, u)
         token_ids, kept = self._kept(log_probs)

@@ -135,7 +135,7 @@ class FallbackCache:
         device = self.network.device
         positions, visible = positions.to(device), visible.to(device)
         self.positions = torch.cat([self.positions, positions], 1)
-        states = self.network.body(token_ids.to(device), visible, self.positions, self.key_values)
+        states = self.network.run_unpatched(token_ids.to(device), visible, self.positions, self.key_values)
         return ModelOutputs.of(states, [one.read(states, positions, visible) for one in self.ats_states])
 
 

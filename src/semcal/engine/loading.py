@@ -68,7 +68,7 @@ def load_model(
     Examples
     --------
     >>> load_model("atlas", device="cpu").name
-    'atlas'
+    'language_model'
     """
     from transformers import AutoModelForCausalLM
 

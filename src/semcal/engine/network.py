@@ -1,21 +1,32 @@
 """A causal language model in two parts: the body (tokens to hidden states) and the head (states to logits).
 
-The body runs as a patched copy (`patched_body`), or unpatched under attention masks made here. The head is
-the architecture's own code with the body replaced by given states, so that soft-capping and scaling of
-logits apply. No architecture is known by its name: `backend_check` measures whether this is exact.
+The body runs as a copy whose attention reads and writes the three-level cache, or unpatched under attention
+masks made here. The copy shares its weights, and its configuration names our attention, registered in
+transformers' attention interface. While a pass runs, each layer calls it with its queries, keys and values; a
+layer that asks for more than scaling, soft-capping and a sliding window is refused, and the model then runs
+unpatched. A prompt's last token alone predicts the answer: so the last layer runs, beyond keys and values,
+only for the tokens whose states the pass wants. Of L layers, this saves nearly 1/L of the work.
+
+The head is the architecture's own code with the body replaced by given states, so that soft-capping and
+scaling of logits apply. No architecture is known by its name: `backend_check` measures whether this is exact.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
-from semcal.engine.patched_body import patch_body
+from semcal.engine.attention import AttentionConfig
+from semcal.engine.layer_cache import ForwardPass, LayerCache
 from semcal.errors import ModelError, shown
 from semcal.recalibration import BlockShape
 
@@ -24,20 +35,16 @@ __all__ = ["Network"]
 _MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+_NAME = "semcal_levels"
+_IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention
+_LAST_LAYER = "semcal_last"  # attribute that marks the modules of the last layer
+_current: ContextVar[ForwardPass] = ContextVar("forward_pass")
 
 
 class Network:
-    """Body and head of a causal language model in eval mode.
+    """Body and head of a causal language model of transformers, in eval mode.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A causal language model.
-
-    Raises
-    ------
-    ModelError
-        If the model has no body apart from its head, or a kind of local attention that is not supported.
+    ModelError if it has no body apart from its head, or a kind of local attention that is not supported.
     """
 
     def __init__(self, model: Any) -> None:
@@ -85,8 +92,10 @@ class Network:
         )
 
     def patch(self, *, skip_unwanted: bool) -> None:
-        """Let the body run with our attention."""
-        self.patched = patch_body(self.model.base_model, skip_unwanted=skip_unwanted)
+        """Let the body run with our attention; with `skip_unwanted`, the last layer as stated above."""
+        self.patched = _copied(self.model.base_model, {})
+        if skip_unwanted:
+            _skip_unwanted(self.patched)
 
     def end_of_text(self, *others: Any) -> set[int]:
         """Tokens that end a text: of generation config, config and `others`, if they can be drawn.
@@ -105,8 +114,26 @@ class Network:
         return {token for token in found if 0 <= token < self.vocabulary}
 
     @torch.no_grad()
-    def body(self, token_ids: Tensor, visible: Tensor, positions: Tensor, key_values: Cache) -> Tensor:
-        """Last hidden states (B, n, d) of new tokens (B, n), run unpatched.
+    def run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
+        """Last hidden states (N, d) of a pass's new tokens at positions (N,); undefined where not wanted."""
+        token = _current.set(forward_pass)
+        try:
+            output = self.patched(
+                input_ids=token_ids[None],
+                position_ids=positions[None],
+                attention_mask=torch.ones_like(token_ids)[None],
+                use_cache=False,
+            )
+        finally:
+            _current.reset(token)
+        states: Tensor = output.last_hidden_state[0]
+        return states
+
+    @torch.no_grad()
+    def run_unpatched(
+        self, token_ids: Tensor, visible: Tensor, positions: Tensor, key_values: Cache
+    ) -> Tensor:
+        """Last hidden states (B, n, d) of new tokens (B, n), without our attention.
 
         `visible` (B, n, K) says which of the K tokens held (the new ones last) each new one sees, `positions`
         (B, K) are those of all tokens held.
@@ -141,6 +168,76 @@ class Network:
         output = self._head(inputs_embeds=states.to(self.device, self.dtype)[None], use_cache=False)
         logits: Tensor = output.logits[0]
         return logits.float()
+
+
+def _copied(module: nn.Module, known: dict[int, Any]) -> Any:
+    """A module and its submodules, each copied once; `known` holds copies of modules and configurations."""
+    if id(module) in known:
+        return known[id(module)]
+    twin = known[id(module)] = copy.copy(module)
+    configs = {name: value for name, value in vars(module).items() if isinstance(value, PretrainedConfig)}
+    vars(twin).update({name: _with_our_attention(config, known) for name, config in configs.items()})
+    vars(twin)["_modules"] = {
+        name: None if part is None else _copied(part, known) for name, part in module._modules.items()
+    }
+    return twin
+
+
+def _with_our_attention(config: Any, known: dict[int, Any]) -> Any:
+    if id(config) not in known:
+        known[id(config)] = copy.deepcopy(config)
+        known[id(config)]._attn_implementation = _NAME
+    return known[id(config)]
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    dropout: float = 0.0,  # noqa: ARG001
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that the layers of a patched body call."""
+    unknown = [name for name, x in others.items() if isinstance(x, Tensor) and name not in _IGNORED]
+    if attention_mask is not None or unknown:
+        raise NotImplementedError(f"its attention also reads {', '.join(unknown) or 'a mask of its own'}")
+    scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    config = AttentionConfig(scaling, softcap, sliding_window)
+    forward_pass = _current.get()
+    last = getattr(module, _LAST_LAYER, False)
+    layer = forward_pass.layers.setdefault(module.layer_idx, LayerCache(config, last))
+    return forward_pass.attend(layer, query, key, value), None
+
+
+AttentionInterface.register(_NAME, _attention)
+
+
+def _skip_unwanted(body: Any) -> None:
+    """Make the last layer of a copied body run only for wanted tokens.
+
+    The layer is the last module with a submodule named `mlp`; a body without one is left unchanged.
+    """
+    layers = [module for module in body.modules() if "mlp" in module._modules]
+    if layers:
+        for module in layers[-1].modules():
+            setattr(module, _LAST_LAYER, True)
+        layers[-1].mlp.forward = partial(_forward_wanted, layers[-1].mlp.forward)
+
+
+def _forward_wanted(forward: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """A per-token module (1, N, d) run for the wanted tokens; zeros for the others."""
+    wanted = _current.get().wanted
+    if wanted is None:
+        return forward(states)
+    found = states.new_zeros(states.shape)
+    found[:, wanted] = forward(states[:, wanted])
+    return found
 
 
 class _GivenOutput:

@@ -201,22 +201,10 @@ class CrossEncoder:
 
 
 def entailment_index(id2label: dict[int, str], *, name: str) -> int:
-    """Return the index of the label "entailment", in whatever case it is written.
+    """The index of the label "entailment" in a checkpoint's id2label, in upper or lower case.
 
-    Parameters
-    ----------
-    id2label : dict of int to str
-        As in the checkpoint's config.json.
-    name : str
-        The model's name, for the message.
+    ModelError if there is not exactly one such label, or no other label beside it.
 
-    Raises
-    ------
-    ModelError
-        If there is not exactly one such label, or no other label beside it.
-
-    Examples
-    --------
     >>> entailment_index({0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}, name="some-mnli")
     2
     >>> entailment_index({0: "not_entailment", 1: "entailment"}, name="some-rte")

@@ -30,12 +30,8 @@ MOST_STEPS, MOST_BYTES = 10**6, 2**28
 def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
     """The text of a chat in the tokenizer's template.
 
-    Raises
-    ------
-    TemplateError
-        If the template refuses the messages.
-    ModelError
-        If it fails in any other way, or its text is much longer than the messages.
+    TemplateError if the template refuses the messages; ModelError if it fails otherwise, or its text is much
+    longer than the messages.
     """
     try:
         text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
@@ -51,12 +47,9 @@ def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
 
 
 def check_template(tokenizer: Any) -> None:
-    """Render a small chat within limits; a template that refuses it fails when it is used.
+    """Render a small chat; ModelError if that fails, or takes too many steps or too much memory.
 
-    Raises
-    ------
-    ModelError
-        If it fails, or takes too many steps or too much memory.
+    A template that refuses the chat fails when it is used.
     """
     try:
         with _limited_steps(), _limited_memory():

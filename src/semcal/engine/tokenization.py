@@ -77,10 +77,7 @@ class SpecialTokens:
     def encode(self, text: str) -> Any:
         """The encoding of a user's text, nothing added; None if it spells no special token.
 
-        Raises
-        ------
-        InputError
-            If it spells one, and the tokenizer is not backed by the tokenizers library.
+        InputError if it spells one, and the tokenizer is not backed by the tokenizers library.
         """
         if self._pattern.search(text) is None:
             return None

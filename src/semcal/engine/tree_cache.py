@@ -18,7 +18,6 @@ from torch.nn.functional import pad
 from semcal.engine.ats_state import ATSState, ModelOutputs
 from semcal.engine.layer_cache import ForwardPass, LayerCache, PrefixPass, PromptPass, TreePass
 from semcal.engine.network import Network
-from semcal.engine.patched_body import run
 from semcal.recalibration import ATS
 
 __all__ = [
@@ -126,7 +125,7 @@ class ThreeLevelCache:
         if prefix:
             token_ids = torch.tensor(prefix, device=network.device)
             positions = torch.arange(len(prefix), device=network.device)
-            cache.prefix_states = run(network.patched, token_ids, positions, PrefixPass(cache.layers))
+            cache.prefix_states = network.run(token_ids, positions, PrefixPass(cache.layers))
         return cache
 
     def with_ats(self, ats: Sequence[ATS]) -> ThreeLevelCache:
@@ -210,7 +209,7 @@ class ThreeLevelCache:
     def _run_tree(self, token: Tensor, tree: TreePass, wanted: Tensor | None) -> ModelOutputs:
         if wanted is None:
             return self._run(token, tree.position, tree)
-        states = run(self.network.patched, token, tree.position, tree)
+        states = self.network.run(token, tree.position, tree)
         beta = [
             ATSState(one, -1 - i).read_subset(states, tree.position, tree, wanted[:, i].nonzero()[:, 0])
             for i, one in enumerate(self.ats)
@@ -218,7 +217,7 @@ class ThreeLevelCache:
         return ModelOutputs.of(states, beta)
 
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
-        states = run(self.network.patched, token_ids, positions, forward_pass)
+        states = self.network.run(token_ids, positions, forward_pass)
         beta = [ATSState(one, -1 - i).read(states, positions, forward_pass) for i, one in enumerate(self.ats)]
         return ModelOutputs.of(states, beta)
 
@@ -291,16 +290,8 @@ def advance(
 ) -> tuple[Frontier, Tensor]:
     """Extend nodes (n,) with tokens (n,): equal steps run once, questions without a step leave the cache.
 
-    Parameters
-    ----------
-    ats : torch.Tensor, optional
-        (n,) index of the cache's ATS under which each step was made, -1 for none; by default under all. Only
-        these are read after a token.
-
-    Returns
-    -------
-    tuple of Frontier and torch.Tensor
-        The new nodes, and the one (n,) that each step led to.
+    `ats` (n,) is the index of the cache's ATS under which each step was made, -1 for none; by default all are
+    read after each token. Returns the new nodes, and the one (n,) that each step led to.
     """
     parent, token, reached = distinct_steps(cache, node, token)
     row = frontier.row[parent]

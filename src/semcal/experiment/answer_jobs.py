@@ -1,4 +1,4 @@
-"""Jobs of a grid on one block of questions: greedy answers, clusters, grades, and measured rows.
+"""Jobs of a grid on one block of questions: greedy answers, clusters and grades.
 
 `semcal.pipeline.sample.SampleJob` draws the answers. Rows are told apart by (candidate, run, m, id), and
 every job keeps the order of the rows that it is given.
@@ -17,13 +17,12 @@ from semcal.pipeline.cluster import ClusterJob
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
-from semcal.qa.datasets import Question
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form, text_form
-from semcal.qa.questions import GROUP
+from semcal.qa.questions import Question
 
 __all__ = [
     "AnswerBlock",
@@ -32,7 +31,6 @@ __all__ = [
     "GradeJob",
     "GreedyJob",
     "GreedyPass",
-    "MeasureJob",
     "TextFormsJob",
     "cut_to_counts",
 ]
@@ -115,7 +113,7 @@ class GreedyJob:
 
     stage: ClassVar[str] = "greedy"
     questions: tuple[Question, ...]
-    asking: Asking
+    asking: PromptConfig
     passes: tuple[GreedyPass, ...]
     grading: Grading
     max_new_tokens: int
@@ -320,87 +318,3 @@ class TextFormsJob:
             for row in measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha)
         )
         return [{key: row[key] for key in self.ADDED} for row in graded]
-
-
-@dataclass(frozen=True)
-class MeasureJob:
-    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
-
-    stage: ClassVar[str] = "measure"
-    block: AnswerBlock
-    greedy: Lines
-    measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
-    measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
-    model: str
-    dataset: str
-
-    def key(self) -> dict[str, Any]:
-        """What its rows depend on."""
-        return {
-            **self.block.key(),
-            "m": self.block.m,
-            "greedy": self.greedy,
-            "measure_alphas": self.measure_alphas,
-            "measure_alphas_at": self.measure_alphas_at,
-            "model_name": self.model,
-            "dataset": self.dataset,
-        }
-
-    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
-        """Measure."""
-        del state, progress
-        groups: dict[tuple[str, int, int], Rows] = {}
-        for row, grades in zip(self.block.rows(), self.block.grades(), strict=True):
-            key = (row["candidate"], row["run"], row["m"])
-            groups.setdefault(key, []).append({**row, "grades": grades})
-        shared = {question.id: _passage_and_group(question) for question in self.block.questions}
-        answers = {
-            (row["kind"], row["candidate"], row["run"], row["id"]): row
-            for row in map(json.loads, self.greedy)
-        }
-        rows: Rows = []
-        for (candidate, _, count), of_group in groups.items():
-            alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
-            rows += [
-                self._row(row, shared[row["id"]], answers)
-                for row in measure_rows(of_group, t_alpha=alphas[0], g_alpha=alphas[1])
-            ]
-        return rows
-
-    def _row(
-        self,
-        row: Mapping[str, Any],
-        shared: Mapping[str, Any],
-        answers: Mapping[tuple[str, str, int, str], Mapping[str, Any]],
-    ) -> dict[str, Any]:
-        """A finished row; its greedy answer is Base's where the method keeps the argmax."""
-        name, run, id = row["candidate"], row["run"], row["id"]
-
-        def answer(kind: str) -> Mapping[str, Any] | None:
-            return answers.get((kind, name, run, id)) or answers.get((kind, name, 0, id))
-
-        single = answer("greedy") or answers["greedy", "Base", 0, id]
-        beam = answer("beam")
-        top, grades = row["top_cluster"], row["grades"]
-        return {
-            "id": id,
-            "question": row["question"],
-            "answers": row["answers"],
-            **shared,
-            "model": self.model,
-            "dataset": self.dataset,
-            **{key: row[key] for key in ("candidate", "run", "samples", "log_likelihoods", "likelihood")},
-            **{key: row[key] for key in ("normal_forms", "clusters", "confidences", "semantic_entropy")},
-            **{key: row[key] for key in ("confidence", "top_cluster")},
-            **{
-                key: {name: None if index is None else grades[key][index] for name, index in top.items()}
-                for key in ("correct", "rule")
-            },
-            "greedy": single["text"],
-            "greedy_correct": single["correct"],
-            **({"beam": beam["text"], "beam_correct": beam["correct"]} if beam else {}),
-        }
-
-
-def _passage_and_group(question: Question) -> dict[str, Any]:
-    return {key: value for key, value in question.row().items() if key in ("context", GROUP)}

@@ -19,10 +19,10 @@ from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem, essentials
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
-from semcal.qa.datasets import Question, data_hash
+from semcal.qa.questions import Question, data_hash
 
 __all__ = ["Cell", "Incomplete"]
 
@@ -65,9 +65,9 @@ class Cell:
         return self.blocks.store.root
 
     @cached_property
-    def asking(self) -> Asking:
+    def asking(self) -> PromptConfig:
         """The prompt of the data set."""
-        return Asking(tuple(map(essentials, self.parts.few_shot)))
+        return PromptConfig(tuple(map(essentials, self.parts.few_shot)))
 
     @property
     def identity(self) -> ModelIdentity:

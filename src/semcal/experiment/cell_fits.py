@@ -10,7 +10,7 @@ from typing import Any
 
 from semcal.errors import FitError
 from semcal.experiment.cell import Cell
-from semcal.experiment.costs import fit_label
+from semcal.experiment.environment import fit_label
 from semcal.experiment.fit_jobs import CheckJob, DiagnoseJob, FeaturesJob, FitJob
 from semcal.experiment.grid_blocks import PlannedBlock
 from semcal.experiment.grid_candidates import (
@@ -25,7 +25,7 @@ from semcal.experiment.question_sets import PARTS, Problem, essentials
 from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
-from semcal.qa.datasets import data_hash
+from semcal.qa.questions import data_hash
 
 __all__ = ["diagnose", "fit_again", "prepare", "refit"]
 

@@ -13,7 +13,6 @@ from semcal.experiment.answer_jobs import (
     EntailmentJob,
     GreedyJob,
     GreedyPass,
-    MeasureJob,
     TextFormsJob,
 )
 from semcal.experiment.cell import Cell, Incomplete
@@ -29,7 +28,7 @@ from semcal.experiment.grid_candidates import (
 )
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, essentials
-from semcal.experiment.select_job import SelectJob
+from semcal.experiment.row_jobs import MeasureJob, SelectJob
 from semcal.pipeline.sample import SamplePass
 from semcal.pipeline.store import write_if_new
 from semcal.pipeline.worker_state import RecalibratorSource

@@ -35,27 +35,13 @@ CHUNK = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:
-    """What one recalibrator does at the N tokens of the reference answers.
+    """What one recalibrator does at the N tokens of the reference answers."""
 
-    Attributes
-    ----------
-    nll : ndarray of float64, shape (N,)
-        −log p of each token, nats.
-    temperature : ndarray of float64, shape (N,)
-        NaN where the method has none (Platt).
-    top_changed : ndarray of bool, shape (N,)
-        Whether another token is now the most likely.
-    order_changed : ndarray of bool, shape (N,)
-        Whether the ten most likely tokens are others or in another order.
-    weights : ndarray of float64, shape (N,)
-        The references of a question count equally and add up to one.
-    """
-
-    nll: Floats
-    temperature: Floats
-    top_changed: Bools
-    order_changed: Bools
-    weights: Floats
+    nll: Floats  # (N,) −log p of each token, nats
+    temperature: Floats  # (N,) NaN where the method has none (Platt)
+    top_changed: Bools  # (N,) whether another token is now the most likely
+    order_changed: Bools  # (N,) whether the ten most likely tokens are others or in another order
+    weights: Floats  # (N,) the references of a question count equally and add up to one
 
     @property
     def mean_nll(self) -> float:

@@ -16,8 +16,7 @@ from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError, UsageError
 from semcal.experiment.paths import rows_path, selection_path
-from semcal.experiment.reading import settings_of
-from semcal.experiment.yaml_text import read_yaml
+from semcal.experiment.reading import read_yaml, settings_of
 from semcal.records import Row, read_object, read_rows
 from semcal.records.parsing import DEEPEST
 from semcal.semantics import MEASURES
@@ -39,24 +38,12 @@ AGAIN = "run `semcal run` again, which makes what is missing"
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A run folder of the grid.
-
-    Attributes
-    ----------
-    folder : Path
-        Where the run lies.
-    settings : mapping
-        The content of settings.yaml.
-    selections : mapping
-        (model, data set) → the content of its file under selection/.
-    part : (model, data set), optional
-        What is looked at, where that is one of `pairs`; everything by default.
-    """
+    """A run folder of the grid."""
 
     folder: Path
-    settings: Mapping[str, Any]
-    selections: Mapping[Pair, Mapping[str, Any]] = field(repr=False)
-    part: Pair | None = None
+    settings: Mapping[str, Any]  # the content of settings.yaml
+    selections: Mapping[Pair, Mapping[str, Any]] = field(repr=False)  # of (model, data set): under selection/
+    part: Pair | None = None  # what is looked at, where that is one of `pairs`; everything by default
 
     @property
     def preset(self) -> str:

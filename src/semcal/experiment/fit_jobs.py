@@ -13,10 +13,10 @@ from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
 from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
-from semcal.qa.datasets import Question
 from semcal.qa.prompts import plain_text
+from semcal.qa.questions import Question
 from semcal.qa.token_classes import token_classes
 
 if TYPE_CHECKING:  # jobs are made by processes that need no torch
@@ -57,7 +57,7 @@ class ModelIdentity:
 class CalibrationSource:
     """The calibration questions of a data set, and where their features lie (relative to the run folder)."""
 
-    asking: Asking
+    asking: PromptConfig
     questions: str
     features: str
     data_hash: str
@@ -73,7 +73,7 @@ class IdentifyJob:
     """Revisions of the models, and hashes of the prompts of all data sets."""
 
     stage: ClassVar[str] = "identify"
-    asking: Mapping[str, Asking]
+    asking: Mapping[str, PromptConfig]
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Identify."""
@@ -94,7 +94,7 @@ class CheckJob:
     """The prompt of the first test question, and every question that the model cannot be asked."""
 
     stage: ClassVar[str] = "check"
-    asking: Asking
+    asking: PromptConfig
     parts: Mapping[str, Sequence[Question]]
     hashes: Mapping[str, str]  # of the parts
     max_new_tokens: int
@@ -314,7 +314,7 @@ class OverheadJob:
 
     stage: ClassVar[str] = "overhead"
     questions: tuple[Question, ...]
-    asking: Asking
+    asking: PromptConfig
     recalibrators: Mapping[str, RecalibratorSource]  # by method
     m: int
     max_new_tokens: int

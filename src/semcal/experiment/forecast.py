@@ -12,9 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from semcal.experiment.forecast_cells import ASSUMED, CellForecast, nli_parameters, parts_here, shape_of
+from semcal.experiment.forecast_cells import (
+    ASSUMED,
+    H100,
+    CellForecast,
+    Machine,
+    nli_parameters,
+    parts_here,
+    shape_of,
+    this_machine,
+)
 from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.machines import H100, Machine, this_machine
 from semcal.experiment.question_sets import PARTS
 
 __all__ = ["ASSUMED", "Forecast", "forecast"]
@@ -22,43 +30,19 @@ __all__ = ["ASSUMED", "Forecast", "forecast"]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a grid will take.
+    """What a grid will take."""
 
-    Attributes
-    ----------
-    jobs : Counter
-        By stage.
-    questions : dict
-        By part, over all data sets.
-    tokens : Counter
-        That language models read or draw, by stage.
-    nli_calls, nli_calls_at_most : int
-        Typical, and if every ordered pair were asked about.
-    bytes : Counter
-        On disk when the run is done, by what it is.
-    peak : Counter
-        On disk at the moment when it is most, by what it is.
-    seconds : Counter
-        On the GPU, by stage.
-    here : Machine
-        This machine.
-    seconds_here : Counter
-        On it, by stage.
-    problems : int
-        Rows of the data that would be left out.
-    """
-
-    jobs: Counter[str]
-    questions: dict[str, int]
-    tokens: Counter[str]
-    nli_calls: int
-    nli_calls_at_most: int
-    bytes: Counter[str]
-    peak: Counter[str]
-    seconds: Counter[str]
-    here: Machine
-    seconds_here: Counter[str]
-    problems: int
+    jobs: Counter[str]  # by stage
+    questions: dict[str, int]  # by part, over all data sets
+    tokens: Counter[str]  # that language models read or draw, by stage
+    nli_calls: int  # typical
+    nli_calls_at_most: int  # if every ordered pair were asked about
+    bytes: Counter[str]  # on disk when the run is done, by what it is
+    peak: Counter[str]  # on disk at the moment when it is most
+    seconds: Counter[str]  # on the GPU, by stage
+    here: Machine  # this machine
+    seconds_here: Counter[str]  # on it, by stage
+    problems: int  # rows of the data that would be left out
 
     def tree(self) -> dict[str, Any]:
         """As plain data."""

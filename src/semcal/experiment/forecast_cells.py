@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,58 +16,43 @@ from semcal.errors import SemcalError
 from semcal.experiment.grid_blocks import expected_blocks
 from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
 from semcal.experiment.grid_settings import DataSet, GridSettings, Model
-from semcal.experiment.machines import Machine
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-from semcal.pipeline.worker_plan import on_disk
+from semcal.pipeline.worker_plan import cores, has_gpu, on_disk
 
-__all__ = ["ASSUMED", "REFERENCES", "CellForecast", "nli_parameters", "parts_here", "shape_of"]
+__all__ = [
+    "ASSUMED",
+    "H100",
+    "REFERENCES",
+    "CellForecast",
+    "Machine",
+    "nli_parameters",
+    "parts_here",
+    "shape_of",
+    "this_machine",
+]
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """What the settings do not say.
+    """What the settings do not say."""
 
-    Attributes
-    ----------
-    question, passage, answer : int
-        Tokens, of a question with what the prompt puts around it.
-    characters : int
-        Of a token.
-    references : int
-        Answers to a calibration question, of a data set that is neither here nor in `REFERENCES`.
-    sharing : float
-        Calibration questions about one passage.
-    chosen, used : int
-        Candidates of a method that are chosen for some measure or loss, and for some measure.
-    distinct : float
-        Share of the drawn tokens that the model runs for: draws of a question share their beginnings.
-    asked : float
-        Share of the ordered pairs of answers that the NLI model is asked about.
-    parameters, nli_parameters : float
-        Of a model whose name says nothing.
-    width, vocabulary, layers : int
-        Of a model that is not here.
-    row : int
-        Bytes of a finished row.
-    """
-
-    question: int = 25
-    passage: int = 160
-    answer: int = 6
-    characters: int = 4
-    references: int = 3
-    sharing: float = 3.0
-    chosen: int = 5
-    used: int = 4
-    distinct: float = 0.15
-    asked: float = 0.03
-    parameters: float = 7.5e9
+    question: int = 25  # tokens, with what the prompt puts around it
+    passage: int = 160  # tokens
+    answer: int = 6  # tokens
+    characters: int = 4  # of a token
+    references: int = 3  # answers to a calibration question, where neither the data nor `REFERENCES` say
+    sharing: float = 3.0  # calibration questions about one passage
+    chosen: int = 5  # candidates of a method that are chosen for some measure or loss
+    used: int = 4  # and for some measure
+    distinct: float = 0.15  # share of the drawn tokens that the model runs for: draws share their beginnings
+    asked: float = 0.03  # share of the ordered pairs of answers that the NLI model is asked about
+    parameters: float = 7.5e9  # of a model whose name says nothing
     nli_parameters: float = 1.5e9
-    width: int = 4096
+    width: int = 4096  # of a model that is not here
     vocabulary: int = 128_000
     layers: int = 32
-    row: int = 2500
+    row: int = 2500  # bytes of a finished row
 
 
 ASSUMED = Assumed()
@@ -299,3 +286,65 @@ def nli_parameters(equivalence: str) -> float:
     except SemcalError:
         return ASSUMED.nli_parameters
     return ASSUMED.nli_parameters if place.on_hub else on_disk(Path(place.source)) / 4
+
+
+#: Side of the square matrices, and products, that processors are measured by: some 20 ms.
+SIDE, PRODUCTS = 512, 5
+#: Seconds of one processor for each answer, NLI call and question of an epoch, so that `configs/atlas.yaml`
+#: is forecast as docs/grid.md has measured it.
+PER_ANSWER, PER_CALL, PER_STEP = 2.5e-4, 5e-4, 1.5e-3
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What work costs on a machine."""
+
+    name: str  # what it is, and how that is known
+    peak: float  # floating-point operations per second
+    reading: float  # the share of them that each kind of work reaches
+    drawing: float
+    training: float
+    per_answer: float = 0.0  # seconds of a drawn answer that do not shrink with the model
+    per_call: float = 0.0  # of an NLI call
+    per_step: float = 0.0  # of a calibration question in an epoch
+
+
+H100 = Machine("one NVIDIA H100 (989 TFLOP/s in bfloat16)", 989e12, reading=0.4, drawing=0.05, training=0.2)
+
+
+def this_machine(device: str | None = None) -> Machine:
+    """The processors of this machine, measured by float32 matrix products of numpy.
+
+    What does not shrink with the model is what the embedded models cost beside their products (docs/grid.md,
+    Costs), shared among the processors.
+    """
+    count = cores()
+    each = _products_per_second() * 2 * SIDE**3
+    gpu = ", without its GPU, whose speed is not measured" if device != "cpu" and has_gpu() else ""
+    each_does = f"{each / 1e9:.0f} GFLOP/s each in float32 products of numpy, measured now"
+    return Machine(
+        f"this machine ({count} processor{'s' * (count > 1)}, {each_does}{gpu})",
+        each * count,
+        reading=0.5,
+        drawing=0.2,
+        training=0.3,
+        per_answer=PER_ANSWER / count,
+        per_call=PER_CALL / count,
+        per_step=PER_STEP / count,
+    )
+
+
+def _products_per_second() -> float:
+    """Products of two matrices that one thread does in a second: the fastest of a few."""
+    import numpy as np
+
+    matrix = np.ones((SIDE, SIDE), np.float32)
+    matrix @ matrix  # the first one starts the library
+    seconds = []
+    for _ in range(PRODUCTS):
+        begun = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - begun)
+    asked = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or ""
+    threads = int(asked) if asked.isdecimal() else cores()
+    return 1 / min(seconds) / max(1, min(threads, cores()))

@@ -17,8 +17,7 @@ from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.cell import Cell
 from semcal.experiment.cell_fits import prepare
 from semcal.experiment.cell_rows import answer, overhead_job
-from semcal.experiment.costs import added, higher
-from semcal.experiment.environment import Clock, environment, versions
+from semcal.experiment.environment import Clock, added, environment, higher, versions
 from semcal.experiment.fit_jobs import IdentifyJob
 from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
 from semcal.experiment.grid_candidates import FITTED
@@ -27,7 +26,7 @@ from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store, write_if_new
 from semcal.recalibration import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
@@ -44,18 +43,10 @@ ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[i
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """What came of a run."""
 
-    Attributes
-    ----------
-    problems : tuple of Problem
-        Rows of the data, and questions, that were refused.
-    missing : Counter
-        Blocks of other shards that are needed to go on, by stage.
-    """
-
-    problems: tuple[Problem, ...]
-    missing: Counter[str]
+    problems: tuple[Problem, ...]  # rows of the data, and questions, that were refused
+    missing: Counter[str]  # blocks of other shards that are needed to go on, by stage
 
     @property
     def complete(self) -> bool:
@@ -187,7 +178,9 @@ class Grid:
         temperature is fitted first, for each set is asked under those of the others; the set whose features
         are then still there is the next.
         """
-        identify = IdentifyJob({parts.name: Asking(tuple(map(essentials, parts.few_shot))) for parts in sets})
+        identify = IdentifyJob(
+            {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
+        )
         job = BlockJob(identify, model, self.settings.equivalence)
         (line,) = self.executor.submit(job, stage="identify").result()
         known: dict[str, Any] = json.loads(line)

@@ -44,7 +44,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Part(BaseModel):
+class SettingsGroup(BaseModel):
     """Settings that belong together; unknown keys are refused, and yes or no where a number belongs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -71,7 +71,7 @@ def _inside(value: Any) -> Iterator[Any]:
         yield value
 
 
-class Model(Part):
+class Model(SettingsGroup):
     """A language model: what it is called in tables, and its directory, hub id or embedded name."""
 
     name: str = Field(min_length=1)
@@ -80,110 +80,69 @@ class Model(Part):
     dtype: str | None = None
 
 
-class DataSet(Part):
-    """A set of questions.
-
-    Attributes
-    ----------
-    source : str
-        A built-in name, a file, or owner/name on the hub.
-    format, subset, split, columns
-        As in `semcal.qa.read_questions`.
-    test_source, test_split : str or None
-        Where the data set has a test part of its own: the same source unless another is named.
-    calibration_train : int or None
-        None takes what the other parts leave.
-    validation, test, few_shot : int or None
-        None is the paper's: 2000, 2000, and 10 closed book, 4 open book; all that there are of a built-in
-        set that comes in parts.
-    split_seed : int
-        Draws the parts; it is no run's.
-    """
+class DataSet(SettingsGroup):
+    """A set of questions; `format`, `subset`, `split`, `columns` as in `semcal.qa.read_questions`."""
 
     name: str = Field(min_length=1)
-    source: str
+    source: str  # a built-in name, a file, or owner/name on the hub
     format: str | None = None
     subset: str | None = None
     split: str | None = None
     columns: dict[str, str] = {}
-    test_source: str | None = None
+    test_source: str | None = None  # where the test part is, if not in the same source
     test_split: str | None = None
-    calibration_train: Size | None = None
-    validation: Size | None = None
+    calibration_train: Size | None = None  # None takes what the other parts leave
+    validation: Size | None = None  # None is the paper's 2000, or all that a built-in set has; so is test's
     test: Size | None = None
+    #: None is the paper's 10 closed book and 4 open book, or all that a built-in set has
     few_shot: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    split_seed: int = 0
+    split_seed: int = 0  # draws the parts; it is no run's
 
 
-class Runs(Part):
+class Runs(SettingsGroup):
     """How many runs, and whether each fits anew."""
 
     count: Size = 4
     refit: bool = False
 
 
-class MaxNewTokens(Part):
+class MaxNewTokens(SettingsGroup):
     """The longest generation."""
 
     closed_book: Size = 10
     open_book: Size = 32
 
 
-class Sampling(Part):
-    """How answers are drawn and scored.
+class Sampling(SettingsGroup):
+    """How answers are drawn and scored."""
 
-    Attributes
-    ----------
-    m : int
-        Draws per question.
-    top_k, top_p
-        Truncation while sampling; none by default.
-    scored_in : {"whole prompt", "prompt without passage"}
-        The text before an answer when it is scored.
-    counts : tuple of int
-        Further numbers of draws, all cut from one sampling of the largest.
-    counts_runs : int
-        In how many runs, from the first.
-    reselect : bool
-        Whether candidates are chosen anew at each of these numbers, for comparisons of them; else those that
-        were chosen at m serve.
-    """
-
-    m: Size = 10
+    m: Size = 10  # draws per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
     top_k: Size | None = None
     top_p: Share | None = None
-    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"
-    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)
-    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    reselect: bool = False
+    scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # before an answer
+    counts: tuple[Size, ...] = (
+        5,
+        10,
+        15,
+        20,
+        25,
+    )  # cut from one sampling of the largest
+    counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # in how many runs, from the first
+    reselect: bool = False  # whether candidates are chosen anew at each of these numbers, not as at m
 
 
-class Fitting(Part):
-    """What is tried when recalibrators are fitted.
+class Fitting(SettingsGroup):
+    """What is tried when recalibrators are fitted."""
 
-    Attributes
-    ----------
-    solver : {"exact", "sgd"}
-        Of TS; ATS and Platt are always fitted by sgd.
-    losses : tuple of (loss, α)
-    weight_decays : tuple of float
-        Of ATS and Platt.
-    learning_rate : float or None
-        Of ATS and Platt; None is the paper's 1e-5.
-    batch_size, warm_up
-        Of sgd: questions for a step, share of the first epoch.
-    as_many_as : int or None
-        Trainings go as far as on so many questions: where there are fewer, the learning rate of ATS and Platt
-        is higher by as much. The paper's 60 000 make thirty times the steps of 2000.
-    """
-
-    solver: Literal["exact", "sgd"] = "exact"
+    solver: Literal["exact", "sgd"] = "exact"  # of TS; ATS and Platt are always fitted by sgd
     losses: tuple[Loss, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
-    weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)
-    learning_rate: Positive | None = None
-    batch_size: Size = 4
-    warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1
+    weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)  # of ATS and Platt
+    learning_rate: Positive | None = None  # of ATS and Platt; None is the paper's 1e-5
+    batch_size: Size = 4  # questions for a step of sgd
+    warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1  # share of the first epoch of sgd
+    #: Trainings go as far as on so many questions: on fewer, the learning rate of ATS and Platt is higher by
+    #: as much. The paper's 60 000 make thirty times the steps of 2000.
     as_many_as: Size | None = None
 
     def learning_rate_for(self, questions: int) -> float | None:
@@ -202,51 +161,31 @@ class Fitting(Part):
         return self
 
 
-class Selecting(Part):
+class Selecting(SettingsGroup):
     """How a candidate is chosen on validation: as in `semcal.pipeline.select.select`."""
 
     measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
     accuracy_within: Annotated[float, Field(ge=0)] | None = None
 
 
-class Clustering(Part):
+class Clustering(SettingsGroup):
     """How pairs become meanings."""
 
     linkage: Literal["components", "greedy"] = "components"
     merge_refusals: bool = False
 
 
-class Grading(Part):
-    """What counts as correct.
+class Grading(SettingsGroup):
+    """What counts as correct."""
 
-    Attributes
-    ----------
-    fuzzy : float
-        Ratio from which on two texts match.
-    fuzzy_above : bool
-        Whether it must be exceeded.
-    f1 : float
-        To be exceeded.
-    numerals : bool
-        Whether a wrong number is never rescued by fuzzy matching or F1.
-    rouge_l : float or None
-        To be exceeded; None leaves the rule out.
-    members : int
-        How many members of a cluster are graded at most.
-    choice : {"random", "likeliest"}
-        All of them at random, or the most likely one and the others at random.
-    vanilla : {"greedy", "beam"}
-        The answer of SE_vanilla.
-    """
-
-    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0
-    fuzzy_above: bool = False
-    f1: Annotated[float, Field(ge=0, le=1)] = 0.5
-    numerals: bool = True
-    rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None
-    members: Size = 4
-    choice: Literal["random", "likeliest"] = "random"
-    vanilla: Literal["greedy", "beam"] = "greedy"
+    fuzzy: Annotated[float, Field(ge=0, le=100)] = 90.0  # ratio from which on two texts match
+    fuzzy_above: bool = False  # whether it must be exceeded
+    f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # to be exceeded
+    numerals: bool = True  # whether a wrong number is never rescued by fuzzy matching or F1
+    rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # to be exceeded; None leaves the rule out
+    members: Size = 4  # of a cluster that are graded at most
+    choice: Literal["random", "likeliest"] = "random"  # of members: all random, or the likeliest and others
+    vanilla: Literal["greedy", "beam"] = "greedy"  # the answer of SE_vanilla
 
     def grader(self) -> RuleGrader:
         """What grades by these rules."""
@@ -260,7 +199,7 @@ class Grading(Part):
         return RuleGrader(rouge=self.rouge_l is not None, thresholds=at)
 
 
-class Evaluation(Part):
+class Evaluation(SettingsGroup):
     """How metrics are taken."""
 
     bins: Size = 15
@@ -269,66 +208,28 @@ class Evaluation(Part):
     auroc_one_class: float | None = None
 
 
-class Extras(Part):
-    """What is done besides; each but the score maps unless it is switched off, and all of it costs time.
+class Extras(SettingsGroup):
+    """What is done besides; each but the score maps unless it is switched off, and all of it costs time."""
 
-    Attributes
-    ----------
-    beams : bool
-        Base's answers by 4 beams (table 2).
-    entailment : bool
-        Grading of Base's answers by the NLI model as well (table 13).
-    without_normal_forms : bool
-        Clustering of one candidate's answers without number and date forms as well.
-    transfer : bool
-        Answers at the temperatures of the other data sets.
-    token_losses : bool
-        What each fit does to the tokens of validation answers.
-    timing : bool
-        CPU time of a sampled token under the recalibrators of each method.
-    figure_files : bool
-        The report's figures as PDF and PNG, beside those on its page.
-    score_maps : tuple of {"isotonic", "beta", "platt"}
-        Maps of Base's confidence, learnt on validation questions and tried on test questions.
-    """
-
-    beams: bool = True
-    entailment: bool = True
-    without_normal_forms: bool = True
-    transfer: bool = True
-    token_losses: bool = True
-    timing: bool = True
-    figure_files: bool = True
+    beams: bool = True  # Base's answers by 4 beams (table 2)
+    entailment: bool = True  # grading of Base's answers by the NLI model as well (table 13)
+    without_normal_forms: bool = True  # clustering of one candidate's answers without these as well
+    transfer: bool = True  # answers at the temperatures of the other data sets
+    token_losses: bool = True  # what each fit does to the tokens of validation answers
+    timing: bool = True  # CPU time of a sampled token under the recalibrators of each method
+    figure_files: bool = True  # figures as PDF and PNG, beside those on the page
+    #: Maps of Base's confidence, learnt on validation questions and tried on test questions.
     score_maps: tuple[Literal["isotonic", "beta", "platt"], ...] = ()
 
 
-class GridSettings(Part):
-    """Settings of a grid.
+class GridSettings(SettingsGroup):
+    """Settings of a grid."""
 
-    Attributes
-    ----------
-    preset : {"sound", "paper", "reference"}
-        Whose defaults lie below the file.
-    seed : int
-        Of the grid; see `run_seed`.
-    equivalence : str
-        "exact", "atlas", or an NLI model's directory or id.
-    block : int
-        Questions that are computed in one piece.
-    memory : str or None
-        What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
-        least. Like `block` it decides which questions share a product, so it is part of what makes a run
-        reproducible, and no matter of the machine.
-    keep : {"all", "chosen"}
-        "chosen" removes features as soon as the fits of a model and data set are done, and recalibrators that
-        nothing chose; results are the same.
-    """
-
-    preset: Literal["sound", "paper", "reference"] = "sound"
-    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
+    preset: Literal["sound", "paper", "reference"] = "sound"  # whose defaults lie below the file
+    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0  # see `run_seed`
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
-    equivalence: str
+    equivalence: str  # "exact", "atlas", or an NLI model's directory or id
     methods: Annotated[tuple[Method, ...], Field(min_length=1)] = METHODS
     runs: Runs = Runs()
     sampling: Sampling = Sampling()
@@ -338,8 +239,12 @@ class GridSettings(Part):
     grading: Grading = Grading()
     evaluation: Evaluation = Evaluation()
     extras: Extras = Extras()
-    block: Size = 50
+    block: Size = 50  # questions that are computed in one piece
+    #: What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
+    #: least. Like `block` it decides which questions share a product, so results depend on it.
     memory: str | int | None = None
+    #: "chosen" removes features once a model and data set are fitted, and recalibrators that nothing chose;
+    #: results are the same.
     keep: Literal["all", "chosen"] = "all"
 
     @field_validator("memory")

@@ -9,8 +9,8 @@ from typing import Any
 
 from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
-from semcal.qa.datasets import Question, data_hash, read_questions
-from semcal.qa.questions import GROUP
+from semcal.qa.datasets import read_questions
+from semcal.qa.questions import GROUP, Question, data_hash
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
@@ -27,25 +27,13 @@ _SIZES = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:SIZES
 
 @dataclass(frozen=True)
 class Problem:
-    """A row of the data, or a question, that was refused.
-
-    Attributes
-    ----------
-    dataset : str
-    line : int or None
-        Of the source; None for what a model refuses: the `reason` names the question by its id.
-    reason : str
-    model : str or None
-        Which model refuses it; None where the row itself is bad.
-    row_id : str, int or None
-        The row's id, where it has one and a line.
-    """
+    """A row of the data, or a question, that was refused."""
 
     dataset: str
-    line: int | None
+    line: int | None  # of the source; None for what a model refuses: the reason names the question
     reason: str
-    model: str | None = None
-    row_id: str | int | None = None
+    model: str | None = None  # which model refuses it; None where the row itself is bad
+    row_id: str | int | None = None  # the row's id, where it has one and a line
 
     def row(self) -> dict[str, Any]:
         """As a row of problems.jsonl."""
@@ -65,23 +53,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Parts:
-    """The questions of one data set, by what they are used for.
-
-    Attributes
-    ----------
-    name : str
-    few_shot, calibration_train, validation, test : tuple of Question
-        Disjoint.
-    problems : tuple of Problem
-        Rows that were left out.
-    """
+    """The questions of one data set, by what they are used for; disjoint."""
 
     name: str
     few_shot: tuple[Question, ...]
     calibration_train: tuple[Question, ...]
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...] = ()  # rows that were left out
 
     @cached_property
     def open_book(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
-from semcal.pipeline.executor import Job, Outcome, State, Task, ThreadedExecutor, peak_memory_mb, run_job
+from semcal.pipeline.executor import Job, JobOutcome, State, Task, ThreadedExecutor, peak_memory_mb, run_job
 from semcal.pipeline.memory_usage import SUMMED, Peak
 from semcal.pipeline.process_executor import ONE_THREAD, run_recorded
 
@@ -31,11 +31,11 @@ ATTEMPTS = 4
 _states: dict[bytes, Any] = {}
 
 
-def do(load: Callable[[], Any], directory: str, job: Job) -> Outcome:
+def do(load: Callable[[], Any], directory: str, job: Job) -> JobOutcome:
     """Do one job in a process of the cluster; names of models and data may be relative to `directory`."""
     begun = time.process_time()
 
-    def work() -> Outcome:
+    def work() -> JobOutcome:
         key = pickle.dumps(load)
         if key not in _states:
             import torch
@@ -98,7 +98,7 @@ class RayExecutor(ThreadedExecutor[State]):
         """Largest resident memory of this process and of so many times the largest task's, at most."""
         return Peak(peak_memory_mb() + self.n_workers * max(self.peaks.values(), default=0.0), SUMMED)
 
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, task: Task) -> JobOutcome:
         reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -109,7 +109,7 @@ class RayExecutor(ThreadedExecutor[State]):
                 if self._cancelled:
                     raise CancelledError
             try:
-                outcome: Outcome = self._ray.get(begun)
+                outcome: JobOutcome = self._ray.get(begun)
                 return outcome
             except self._ray.exceptions.RayError as error:
                 reason = str(error).strip().partition("\n")[0]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.fitting import Fit, fit
     from semcal.pipeline.grade import EntailmentGrader, grade_row
     from semcal.pipeline.measure import measure_rows
-    from semcal.pipeline.prompting import Asking
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.sample import Sampled, sample_questions
     from semcal.pipeline.temperature_grid import (
         TemperatureGrid,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ADDRESSES = {
     "Answer": "ask",
-    "Asking": "prompting",
+    "PromptConfig": "prompting",
     "EntailmentGrader": "grade",
     "Fit": "fitting",
     "Meaning": "ask",
@@ -45,10 +45,10 @@ _ADDRESSES = {
 
 __all__ = [
     "Answer",
-    "Asking",
     "EntailmentGrader",
     "Fit",
     "Meaning",
+    "PromptConfig",
     "Sampled",
     "SemanticUQ",
     "TemperatureGrid",

@@ -18,11 +18,11 @@ from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
 from semcal.pipeline.worker_state import WorkerState
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import AnyRecalibrator, Base, solver_of, temperature_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
@@ -209,7 +209,7 @@ class SemanticUQ:
             raise UsageError(f"the model is the path {str(model)!r}; load it first: semcal.load_model(path)")
         fitted = recalibrator if isinstance(recalibrator, Fit) else None
         self.model = model
-        self.asking = fitted.asking if few_shot is None and fitted else Asking(tuple(few_shot or ()))
+        self.asking = fitted.asking if few_shot is None and fitted else PromptConfig(tuple(few_shot or ()))
         if fitted:
             fitted.provenance.check(
                 model=model.name, revision=model.revision, prompt_hash=self.asking.hash(model)

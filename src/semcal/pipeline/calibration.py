@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
-from semcal.pipeline.prompting import Asking
-from semcal.qa.datasets import Question, data_hash
-from semcal.qa.questions import group_ties, several
+from semcal.pipeline.prompting import PromptConfig
+from semcal.qa.questions import Question, data_hash, group_ties, several
 from semcal.recalibration import CalibrationFeatures, Provenance, TrainingStore, check_enough
 
 __all__ = ["CalibrationSet", "calibration_features"]
@@ -34,7 +33,7 @@ class CalibrationSet:
         model: LanguageModel,
         questions: Sequence[Question],
         *,
-        asking: Asking,
+        asking: PromptConfig,
         on_bad_question: Callable[[QuestionError], None] | None = None,
         fitted_to: bool = True,
     ) -> CalibrationSet:
@@ -74,7 +73,7 @@ class CalibrationSet:
         """The group (passage, or value of the field `group`) of each question; None where each is its own."""
         return several(map(group_ties, self.questions))
 
-    def manifest(self, model: LanguageModel, *, asking: Asking, whole: bool) -> Manifest:
+    def manifest(self, model: LanguageModel, *, asking: PromptConfig, whole: bool) -> Manifest:
         """What the stored features will hold, and their size."""
         return Manifest.of(
             model,
@@ -86,7 +85,7 @@ class CalibrationSet:
         )
 
     def training_store(
-        self, model: LanguageModel, folder: Path | None, *, asking: Asking, whole: bool
+        self, model: LanguageModel, folder: Path | None, *, asking: PromptConfig, whole: bool
     ) -> TrainingStore | None:
         """Where trainings on these questions keep their states; None without a folder."""
         if folder is None:
@@ -97,7 +96,7 @@ class CalibrationSet:
         self,
         model: LanguageModel,
         *,
-        asking: Asking,
+        asking: PromptConfig,
         data: str,
         seed: int,
         versions: Mapping[str, str | None],
@@ -130,7 +129,7 @@ def calibration_features(
     model: LanguageModel,
     labelled: CalibrationSet,
     *,
-    asking: Asking,
+    asking: PromptConfig,
     whole: bool = False,
     store: Path | None = None,
     progress: Callable[[int], None] | None = None,

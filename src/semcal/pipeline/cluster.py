@@ -67,19 +67,11 @@ def cluster_rows(
 
 @dataclass(frozen=True)
 class Clustered:
-    """Rows with clusters, and what they cost.
-
-    Attributes
-    ----------
-    calls : int
-        Pairs that had to be decided.
-    hits : int
-        Those of them that the file of verdicts knew.
-    """
+    """Rows with clusters, and what they cost."""
 
     rows: Rows
-    calls: int
-    hits: int
+    calls: int  # pairs that had to be decided
+    hits: int  # those of them that the file of verdicts knew
 
 
 @dataclass(frozen=True)

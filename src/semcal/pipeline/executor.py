@@ -27,7 +27,7 @@ __all__ = [
     "PATIENCE",
     "Executor",
     "Job",
-    "Outcome",
+    "JobOutcome",
     "Progress",
     "SerialExecutor",
     "Task",
@@ -51,7 +51,7 @@ Job = Callable[[Any, Progress], Any]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """What came of a job, and what it cost."""
 
     value: Any = None
@@ -84,7 +84,7 @@ def peak_memory_mb() -> float:
 
 def run_job(
     job: Job, state: Any, progress: Progress, *, clock: Callable[[], float] = time.process_time
-) -> Outcome:
+) -> JobOutcome:
     """Do a job here; its errors are part of the outcome, an interruption is not.
 
     After a long one freed memory goes back to the system: else it would stay with this process in pieces, too
@@ -96,7 +96,7 @@ def run_job(
         value = job(state, progress)
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is raised where the result is wanted
         error = raised
-    outcome = Outcome(value, error, seconds=clock() - begun, peak_mb=peak_memory_mb())
+    outcome = JobOutcome(value, error, seconds=clock() - begun, peak_mb=peak_memory_mb())
     if outcome.seconds >= LONG:
         trim_memory()
     return outcome
@@ -122,32 +122,16 @@ class _Call:
 
 
 class Executor(ABC, Generic[State]):
-    """Does jobs, and counts what they cost.
+    """Does jobs, and counts what they cost."""
 
-    Attributes
-    ----------
-    n_workers : int
-        Jobs that can be under way at a time.
-    n_processes : int
-        Processes that have worked beside this one, those that died not counted.
-    in_process : bool
-        Whether jobs are done in this process.
-    retries : int
-        Jobs that were begun again because their process had ended.
-    seconds : dict of str to float
-        CPU time of each stage so far.
-    peaks : dict of str to float
-        Largest resident memory (10⁶ bytes) of a process by the end of a job of each stage.
-    """
-
-    n_workers: int = 1
-    n_processes: int = 0
-    retries: int = 0
-    in_process: bool = False
+    n_workers: int = 1  # jobs that can be under way at a time
+    n_processes: int = 0  # processes that have worked beside this one, those that died not counted
+    retries: int = 0  # jobs that were begun again because their process had ended
+    in_process: bool = False  # whether jobs are done in this process
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.peaks: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # CPU time by stage
+        self.peaks: dict[str, float] = {}  # largest memory (10⁶ bytes) of a process after a job, by stage
         self._numbers = count(1)
         self._warned: dict[Any, Any] = {}
         self._memory = MemoryMonitor()
@@ -172,24 +156,10 @@ class Executor(ABC, Generic[State]):
     ) -> Future[Any]:
         """Have a job done.
 
-        Parameters
-        ----------
-        job : callable
-            Maps a worker's state and a function to report progress with to a result.
-        stage : str
-            What its cost is counted towards.
-        then : callable
-            Applied to the result in this process, as soon as it is there and one at a time: to keep it, say.
-        priority : int
-            Jobs of lower priority numbers are begun first, of equal ones in order.
-        progress : callable
-            Is told in this process how many questions are done.
-
-        Returns
-        -------
-        Future
-            Its `result()` is that of `then`, or raises what the job or `then` raised; CancelledError if the
-            executor was shut down first.
+        Its cost is counted towards `stage`. In this process `then` is applied to the result as soon as it is
+        there, one at a time, and `progress` is told how many questions are done. Jobs of lower `priority`
+        numbers are begun first, of equal ones in order. The future gives the result of `then`, or raises what
+        the job or `then` raised; CancelledError if the executor was shut down first.
         """
         task = Task(next(self._numbers), job, stage, then, priority, progress)
         self._begin(task)
@@ -252,7 +222,7 @@ class Executor(ABC, Generic[State]):
     def _begin(self, task: Task) -> None:
         """Do a task, or see to it that it is done; in the end `_settle` it."""
 
-    def _settle(self, task: Task, outcome: Outcome) -> None:
+    def _settle(self, task: Task, outcome: JobOutcome) -> None:
         """Count what a task has cost, pass its warnings on, and give its future the result."""
         try:
             with self._lock:
@@ -328,7 +298,7 @@ class ThreadedExecutor(Executor[State]):
             thread.start()
 
     @abstractmethod
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, task: Task) -> JobOutcome:
         """Do a task; CancelledError if the executor is shut down meanwhile."""
 
     def _lane(self, task: Task) -> int:
@@ -349,7 +319,7 @@ class ThreadedExecutor(Executor[State]):
             except CancelledError:
                 task.future.cancel()
             except BaseException as error:  # noqa: BLE001 - a thread that ends is waited for for ever
-                self._settle(task, Outcome(error=as_exception(error)))
+                self._settle(task, JobOutcome(error=as_exception(error)))
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Let go of the workers once all jobs are done; with `cancel` at once."""
@@ -413,7 +383,7 @@ class TwoDeviceExecutor(ThreadedExecutor[State]):
     def _lane(self, task: Task) -> int:
         return int(task.stage in self._stages)
 
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, task: Task) -> JobOutcome:
         def progress(n_done: int) -> None:
             if self._cancelled:
                 raise _GivenUp

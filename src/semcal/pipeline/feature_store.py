@@ -50,33 +50,17 @@ _Answers = Sequence[Sequence[tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the states of a store depend on, and their shape.
+    """What the states of a store depend on, and their shape."""
 
-    Attributes
-    ----------
-    model, revision : str
-        The frozen model.
-    data_hash, prompt_hash : str
-        The questions with their answers, and the prompt before them.
-    whole : bool
-        Whether the states of all tokens are kept, or of those alone that predict answer tokens.
-    shared : int
-        Tokens of the shared prefix.
-    rows, width : int
-        How many states there are, and their size; the prefix comes first if `whole`.
-    dtype : str
-        "float32", "bfloat16" or "float16".
-    """
-
-    model: str
+    model: str  # the frozen model
     revision: str
-    data_hash: str
-    prompt_hash: str
-    whole: bool
-    shared: int
-    rows: int
-    width: int
-    dtype: str
+    data_hash: str  # of the questions with their answers
+    prompt_hash: str  # of the prompt before them
+    whole: bool  # whether the states of all tokens are kept, or of those alone that predict answer tokens
+    shared: int  # tokens of the shared prefix
+    rows: int  # how many states there are; the prefix comes first if `whole`
+    width: int  # size of a state
+    dtype: str  # "float32", "bfloat16" or "float16"
 
     @classmethod
     def of(

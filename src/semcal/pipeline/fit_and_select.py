@@ -16,12 +16,12 @@ from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.candidates import Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.select import Selection, select
 from semcal.pipeline.store import Stage, Store
-from semcal.qa.datasets import Question
 from semcal.qa.grading import Grader
+from semcal.qa.questions import Question
 from semcal.recalibration import (
     PAPER_LOSSES,
     AnyRecalibrator,
@@ -125,7 +125,7 @@ def sample_candidates(
     questions: Sequence[Question],
     recalibrators: Mapping[Key, AnyRecalibrator],
     *,
-    asking: Asking,
+    asking: PromptConfig,
     equivalence: Equivalence,
     m: int = 10,
     seed: int = 0,
@@ -193,7 +193,7 @@ def fit_and_select(
     labelled: CalibrationSet,
     validation: Sequence[Question],
     *,
-    asking: Asking,
+    asking: PromptConfig,
     equivalence: Equivalence,
     methods: Sequence[str] = METHODS,
     grader: Grader | None = None,

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
-from semcal.pipeline.prompting import Asking
-from semcal.qa.datasets import Question, load_questions
+from semcal.pipeline.prompting import PromptConfig
+from semcal.qa.datasets import load_questions
+from semcal.qa.questions import Question
 from semcal.recalibration import (
     ATS,
     AnyRecalibrator,
@@ -72,7 +73,7 @@ class Fit:
         Fitted.
     provenance : Provenance
         Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
-    asking : Asking
+    asking : PromptConfig
         The few-shot examples before every question.
     report : mapping
         Losses before and after, standard error of T, steps; empty for a fit that was loaded.
@@ -91,7 +92,7 @@ class Fit:
 
     recalibrator: Fitted
     provenance: Provenance
-    asking: Asking
+    asking: PromptConfig
     report: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -125,7 +126,7 @@ class Fit:
             If it is damaged, or the hub cannot be reached.
         """
         recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
-        return cls(recalibrator, provenance, Asking.from_description(provenance.prompt))
+        return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
@@ -346,7 +347,7 @@ def fit(
     check_method(method, solver, loss, alpha)
     if isinstance(questions, (str, Path)):
         data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
-    asking = Asking(tuple(few_shot))
+    asking = PromptConfig(tuple(few_shot))
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     whole = method == "ATS" or store is not None

@@ -22,10 +22,10 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.candidate_scores import PairedScores, Rows, paired_scores
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.recalibration import CalibrationFeatures, check_enough, tabulate
 from semcal.recalibration.log_partition_table import tabulated_loss
 from semcal.registry import check_name
@@ -272,7 +272,7 @@ def curve_of_labels(
     features: CalibrationFeatures,
     validation: Sequence[Question],
     *,
-    asking: Asking,
+    asking: PromptConfig,
     equivalence: Equivalence,
     loss: str = "NLL",
     alpha: float | None = None,

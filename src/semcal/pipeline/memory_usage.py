@@ -1,4 +1,4 @@
-"""The memory of a command: what this process and all that it has started take at the same time.
+"""Memory usage of a command: what this process and all that it has started take at the same time.
 
 Linux says of every process its proportional set size (PSS): a page that n processes share counts 1/n in each,
 so that a sum over processes counts it once. It is sampled, for no system keeps the largest sum; a peak
@@ -30,18 +30,10 @@ INTERVAL, SHARE = 1.0, 0.005
 
 @dataclass(frozen=True)
 class Peak:
-    """The largest memory of a command.
+    """The largest memory of a command."""
 
-    Attributes
-    ----------
-    mb : float
-        10⁶ bytes.
-    counts : str
-        `TOGETHER` or `SUMMED`.
-    """
-
-    mb: float
-    counts: str
+    mb: float  # 10⁶ bytes
+    counts: str  # `TOGETHER` or `SUMMED`
 
     def record(self) -> dict[str, Any]:
         """What environment.json holds of it."""
@@ -65,17 +57,9 @@ def memory_in_use_mb() -> float | None:
 
 
 class MemoryMonitor:
-    """Watches the memory of this process and all that descend from it by a thread that looks now and then.
+    """Samples the memory of this process and all that descend from it, by a thread.
 
-    Parameters
-    ----------
-    interval : float
-        Seconds between two looks.
-
-    Attributes
-    ----------
-    peak_mb : float or None
-        The largest sum so far, as `memory_in_use_mb` counts; None where the system does not say.
+    `peak_mb` is the largest sum so far, as `memory_in_use_mb` counts; None where the system does not say.
     """
 
     def __init__(self, *, interval: float = INTERVAL) -> None:

@@ -29,7 +29,7 @@ from semcal.errors import SemcalError, WorkerError
 from semcal.pipeline.executor import (
     PATIENCE,
     Job,
-    Outcome,
+    JobOutcome,
     State,
     Task,
     ThreadedExecutor,
@@ -105,12 +105,12 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(number: int, job: Job) -> Outcome:
+def _work(number: int, job: Job) -> JobOutcome:
     """Do a job in a worker process."""
     (worker,) = _this
     worker.reports.send(_Report(number, os.getpid()))
 
-    def work() -> Outcome:
+    def work() -> JobOutcome:
         start = 0.0
         if not worker.state:
             worker.state.append(worker.load())
@@ -127,17 +127,17 @@ def _work(number: int, job: Job) -> Outcome:
     except SystemExit as end:
         if end.code == 128 + signal.SIGTERM:
             os._exit(end.code)  # the pool would send it back, and go on
-        return Outcome(error=as_exception(end))
+        return JobOutcome(error=as_exception(end))
 
 
-def run_recorded(work: Callable[[], Outcome]) -> Outcome:
+def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
     """What comes of some work, and what was warned of on the way, in a form that survives pickling."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             outcome = work()
         except Exception as error:  # noqa: BLE001 - of loading
-            outcome = Outcome(error=error, peak_mb=peak_memory_mb())
+            outcome = JobOutcome(error=error, peak_mb=peak_memory_mb())
     if outcome.error is not None:
         outcome = replace(outcome, error=_portable(outcome.error))
     found = {str(one.message): one.message for one in caught if isinstance(one.message, Warning)}
@@ -211,14 +211,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
     Processes start when there is work for them. Where one dies, all are replaced and the unfinished jobs done
     again; an interrupted or failed `with` block ends them, and so does the end of this process.
 
-    Parameters
-    ----------
-    load : callable
-        Gives what every job of a process is given; it can be pickled.
-    n_workers : int
-        Number of processes, each with one thread.
-    preload : sequence of str
-        Modules that they import before they part; what models need by default.
+    `load` gives a process its state; it can be pickled. The fork server imports the modules of `preload`, by
+    default what models need.
     """
 
     def __init__(
@@ -240,7 +234,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
     def _summed_mb(self) -> float:
         return peak_memory_mb() + sum(sorted(self._process_peaks.values())[-self.n_workers :])
 
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, task: Task) -> JobOutcome:
         self._tasks[task.number] = task
         deaths = 0
         while True:
@@ -263,7 +257,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
             with self._lock:
                 self.retries += 1
 
-    def _try(self, task: Task) -> tuple[_Pool, Outcome | None]:
+    def _try(self, task: Task) -> tuple[_Pool, JobOutcome | None]:
         """Have a worker do a task; no outcome where the pool broke, whose processes have then ended."""
         for _ in range(ATTEMPTS):
             with self._lock:
@@ -324,14 +318,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
 class AdaptiveExecutor(ProcessExecutor[State]):
     """Runs serially until that has cost as much as starting workers; then uses workers.
 
-    So whoever has little to do never pays for a start, and who has much pays one start too many at most.
-
-    Parameters
-    ----------
-    load, n_workers
-        As for `ProcessExecutor`.
-    state : object
-        What every job that is done here is given.
+    So little work never pays for a start, and much work one start too many at most. `state` is what jobs that
+    are done here are given.
     """
 
     def __init__(self, load: Callable[[], State], n_workers: int, state: State) -> None:

@@ -11,23 +11,17 @@ from typing import Any
 
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
-from semcal.qa.datasets import Question
 from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, chat
+from semcal.qa.questions import Question
 
-__all__ = ["Asking"]
+__all__ = ["PromptConfig"]
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How questions are put to a model: the few-shot examples before them.
+class PromptConfig:
+    """How questions are put to a model: after few-shot examples, of which the first answer is shown."""
 
-    Attributes
-    ----------
-    few_shot : tuple of Question
-        Answered examples, the first answer of each is shown; fixed for all methods.
-    """
-
-    few_shot: tuple[Question, ...] = ()
+    few_shot: tuple[Question, ...] = ()  # fixed for all methods
 
     def chat(self, question: Question) -> tuple[Turn, ...]:
         """Return the turns that ask `question`."""
@@ -74,7 +68,7 @@ class Asking:
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> Asking:
+    def from_description(cls, description: Mapping[str, Any]) -> PromptConfig:
         """Return the few-shot examples that `describe` wrote."""
         return cls(
             tuple(

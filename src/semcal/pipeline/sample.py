@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
-from semcal.qa.datasets import Question
-from semcal.qa.first_answer import FirstAnswer, first_answer
+from semcal.qa.first_answer import first_answer
+from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
@@ -35,24 +35,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Draw:
-    """One sampled answer.
-
-    Attributes
-    ----------
-    generation : Generation
-        What the model wrote.
-    text : str
-        Its first answer.
-    log_likelihood : float
-        Length-normalised log-likelihood of the first answer and the end of turn (nats per token).
-    likelihood : {"sampled", "rescored"}
-        Whether that is of the generation as it was drawn, or of what it was cut to, with an end of turn.
-    """
+    """One sampled answer."""
 
     generation: Generation
-    text: str
-    log_likelihood: float
-    likelihood: str
+    text: str  # the first answer of the generation
+    log_likelihood: float  # length-normalised, of the first answer and the end of turn (nats per token)
+    likelihood: str  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
 
 
 @dataclass(frozen=True)
@@ -79,15 +67,10 @@ def _mean(log_probs: Sequence[float]) -> float:
     return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
 
 
-def _is_whole(generation: Generation, answer: FirstAnswer) -> bool:
-    """Whether the first answer is all that was generated, so that its likelihood is already known."""
-    return generation.finished and not generation.text[answer.end :].strip()
-
-
 def _cut(generation: Generation) -> int | None:
     """Where a generation is cut for its likelihood; None if the first answer is all that was generated."""
-    answer = first_answer(generation.text)
-    return None if _is_whole(generation, answer) else answer.end
+    end = first_answer(generation.text).end
+    return None if generation.finished and not generation.text[end:].strip() else end
 
 
 def _draw(generation: Generation) -> Draw:
@@ -102,7 +85,7 @@ def sample_questions(
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking | None = None,
+    asking: PromptConfig | None = None,
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int = 10,
@@ -119,12 +102,12 @@ def sample_questions(
         With distinct ids: the random numbers of a question are derived from its id.
     recalibrators : sequence of Recalibrator or ATS
         All share one pass over the prompts and the same random numbers.
-    asking : Asking, optional
+    asking : PromptConfig, optional
         Few-shot examples; none by default.
     m : int
         Draws per question.
     seed : int
-        A run is a seed.
+        Random seed.
     max_new_tokens : int
         Limit of a generation; what reaches it is scored with an end of turn behind it.
     truncation : Truncation, optional
@@ -157,7 +140,7 @@ def sample_runs(
     *,
     recalibrators: Sequence[AnyRecalibrator],
     seeds: Sequence[int],
-    asking: Asking | None = None,
+    asking: PromptConfig | None = None,
     m: int = 10,
     max_new_tokens: int = 10,
     truncation: Truncation | None = None,
@@ -167,7 +150,7 @@ def sample_runs(
 
     The draws are those of separate calls, in one pass: prompts and shared beginnings run once.
     """
-    prompts = (asking or Asking()).prompts(model, questions)
+    prompts = (asking or PromptConfig()).prompts(model, questions)
     runs = model.sample_runs(
         prompts,
         m=m,
@@ -178,15 +161,12 @@ def sample_runs(
         cut=_cut,
         progress=progress,
     )
-    return [_run(prompts, generated) for generated in runs]
-
-
-def _run(
-    prompts: Sequence[Prompt], generated: Sequence[Sequence[Sequence[Generation]]]
-) -> list[list[Sampled]]:
     return [
-        [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, per_prompt)]
-        for per_prompt in generated
+        [
+            [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, of_recalibrator)]
+            for of_recalibrator in run
+        ]
+        for run in runs
     ]
 
 
@@ -196,24 +176,14 @@ def scored_without_passages(
     sampled: Sequence[Sequence[Sampled]],
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking,
+    asking: PromptConfig,
 ) -> list[list[Sampled]]:
-    """Score answers in prompts that lack the passages, as the paper's published code does.
+    """The draws of ``[recalibrator][question]``, scored in prompts that lack the passages.
 
-    Parameters
-    ----------
-    sampled : sequence of sequences of Sampled
-        ``[recalibrator][question]``, from `sample_questions`.
-    questions, recalibrators, asking
-        With which they were sampled.
-
-    Returns
-    -------
-    list of list of Sampled
-        The same draws with other likelihoods; their `prompt` is still the one that was asked.
+    So does the paper's published code. Their `prompt` is still the one that was asked.
     """
     bare = [replace(question, context=None) for question in questions]
-    examples = Asking(tuple(replace(example, context=None) for example in asking.few_shot))
+    examples = PromptConfig(tuple(replace(example, context=None) for example in asking.few_shot))
     prompts = examples.prompts(model, bare)
     found = []
     for recalibrator, of_recalibrator in zip(recalibrators, sampled):
@@ -253,7 +223,7 @@ def check_question(
     question: Question,
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking,
+    asking: PromptConfig,
     m: int,
     max_new_tokens: int | None,
 ) -> None:
@@ -270,29 +240,10 @@ def check_question(
 
 
 def sample_mixed(
-    model: LanguageModel,
-    questions: Sequence[Question],
-    *,
-    recalibrator: AnyRecalibrator,
-    asking: Asking,
-    m: int,
-    seed: int,
-    max_new_tokens: int | None,
-    truncation: Truncation | None = None,
-    progress: Callable[[int], None] | None = None,
+    model: LanguageModel, questions: Sequence[Question], *, recalibrator: AnyRecalibrator, **how: Any
 ) -> list[Sampled]:
-    """Sample questions with and without passages, each with its own default limit, in their order."""
-    (sampled,) = sample_mixed_at(
-        model,
-        questions,
-        recalibrators=[recalibrator],
-        asking=asking,
-        m=m,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        truncation=truncation,
-        progress=progress,
-    )
+    """As `sample_mixed_at`, under one recalibrator: ``[question]``."""
+    (sampled,) = sample_mixed_at(model, questions, recalibrators=[recalibrator], **how)
     return sampled
 
 
@@ -301,14 +252,14 @@ def sample_mixed_at(
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
-    asking: Asking,
+    asking: PromptConfig,
     m: int,
     seed: int,
     max_new_tokens: int | None,
     truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
-    """As `sample_mixed`, under several recalibrators in one pass: ``[recalibrator][question]``."""
+    """Sample questions with and without passages, each with its own default limit: `sample_questions`."""
     found: list[dict[str, Sampled]] = [{} for _ in recalibrators]
     for open_book in (False, True):
         alike = [question for question in questions if (question.context is not None) == open_book]
@@ -352,7 +303,7 @@ class SampleJob:
 
     stage: ClassVar[str] = "sample"
     questions: tuple[Question, ...]
-    asking: Asking
+    asking: PromptConfig
     passes: tuple[SamplePass, ...]
     max_new_tokens: int | None
     truncation: tuple[int, float] | None = None  # top-k and top-p

@@ -20,11 +20,12 @@ from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowe
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.prompting import Asking
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.store import Store
-from semcal.qa.datasets import Question, load_questions
+from semcal.qa.datasets import load_questions
 from semcal.qa.grading import Grader, RuleGrader
+from semcal.qa.questions import Question
 from semcal.recalibration import Fitted, GridTemperature, Temperature, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
@@ -125,7 +126,7 @@ def rows_at_temperatures(
     *,
     equivalence: Equivalence,
     grader: Grader | None = None,
-    asking: Asking | None = None,
+    asking: PromptConfig | None = None,
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int | None = None,
@@ -149,7 +150,7 @@ def rows_at_temperatures(
         model,
         questions,
         {t: Temperature(t, method=TemperatureGrid.method) for t in grid},
-        asking=asking or Asking(),
+        asking=asking or PromptConfig(),
         equivalence=equivalence,
         m=m,
         seed=seed,

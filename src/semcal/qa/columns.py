@@ -38,10 +38,7 @@ Notify = Callable[[str], None]
 def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
     """Return "question=Frage", … as {our name: the file's}.
 
-    Raises
-    ------
-    UsageError
-        If one is no such pair, names no column of `known`, or is given twice.
+    UsageError if one is no such pair, names no column of `known`, or is given twice.
 
     Examples
     --------

@@ -18,13 +18,13 @@ from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.columns import COMMON_NAMES, Notify, peek
-from semcal.qa.questions import Question, data_hash, group_of
+from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.records import Row
 from semcal.records.parsing import fault
 from semcal.registry import check_name
 
-__all__ = ["Question", "clean_text", "data_hash", "load_questions", "question_from_row", "read_questions"]
+__all__ = ["clean_text", "load_questions", "question_from_row", "read_questions"]
 
 FIELDS = ("id", "question", "answers", "context")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})

@@ -330,19 +330,8 @@ def members_to_grade(
     Every member is ranked by a hash of (seed, question id, measure, member), so the draw depends neither on
     earlier draws nor on the order of the cluster.
 
-    Parameters
-    ----------
-    cluster : sequence of int
-        Sample indices.
-    seed, question_id
-        The random seed of the run, and the question.
-    measure : str, optional
-        Gives each measure a draw of its own; without it measures that choose the same cluster grade the same
-        members.
-    limit : int
-        Maximum number.
-    first : int, optional
-        A member that is always included.
+    `measure` gives each measure a draw of its own; without it measures that choose the same cluster of sample
+    indices grade the same members. The member `first` is always included.
 
     Examples
     --------

@@ -60,16 +60,8 @@ def chat(
 ) -> tuple[Turn, ...]:
     """Return the whole chat that asks one question, ending in the user's turn.
 
-    Parameters
-    ----------
-    question : Question or str
-        The question.
-    few_shot : sequence of Question
-        Examples, each answered with its first reference; the same for every question of a data set.
-    context : str, optional
-        The passage, for a question given as a text.
-    system : str or None
-        The system message; None omits it (some models have no such role).
+    Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
+    question given as a text. Without a `system` message (None) there is no such turn.
 
     Raises
     ------

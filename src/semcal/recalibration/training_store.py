@@ -1,4 +1,4 @@
-"""The state of a training on disk: one that is killed goes on where it was, and ends at the same bytes.
+"""The state of a training on disk: an interrupted one resumes and gives identical bytes.
 
 A state is a safetensors file: parameters, moments of the optimiser, the losses so far, and a seal over all of
 them. It appears whole or not at all, and its name is a hash of everything that the training depends on.
@@ -32,21 +32,11 @@ SHARE = 0.05
 
 @dataclass(frozen=True)
 class TrainingStore:
-    """Where the states of trainings on one set of features lie.
+    """The states of trainings on one set of features."""
 
-    Attributes
-    ----------
-    folder : Path
-        Made when the first state is written.
-    of : mapping
-        What the features are of: model, data, prompt.
-    interval : float
-        Seconds between two states, more where writing one takes long.
-    """
-
-    folder: Path
-    of: Mapping[str, Any]
-    interval: float = field(default_factory=lambda: INTERVAL)
+    folder: Path  # made when the first state is written
+    of: Mapping[str, Any]  # what the features are of: model, data, prompt
+    interval: float = field(default_factory=lambda: INTERVAL)  # seconds between two states, or more
 
     def state(self, settings: Mapping[str, Any]) -> TrainingState:
         """The state of the training with these settings."""
@@ -56,17 +46,10 @@ class TrainingStore:
 
 @dataclass
 class TrainingState:
-    """One training on disk.
-
-    Attributes
-    ----------
-    path : Path
-    interval : float
-        Seconds between two states.
-    """
+    """One training on disk."""
 
     path: Path
-    interval: float
+    interval: float  # seconds between two states
     _next: float = field(default_factory=time.monotonic)
 
     def restore(self, parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> list[float]:

@@ -65,21 +65,14 @@ def build(
 
     Parameters
     ----------
-    folder : Path
-        A run folder.
-    out : Path, optional
-        Where results.json lies and everything is written; the run folder by default.
+    folder, out : Path
+        The run folder; where results.json lies and everything is written, the run folder by default.
     executor : Executor, optional
-        Who draws the figures and packs the questions; this process by default. The files are the same.
+        Draws the figures and packs the questions; this process by default. The files are the same.
     packing : callable, optional
-        Gives the packed questions, where that has begun (`semcal.report.explorer.begin_explorer`).
+        Gives the packed questions, where that has begun (`begin_explorer`).
     figures : bool
         Whether figures are written as PDF and PNG even if the run's settings leave them to the page.
-
-    Returns
-    -------
-    Path
-        The page, report.html.
 
     Raises
     ------

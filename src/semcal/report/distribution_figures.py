@@ -84,14 +84,7 @@ def before_after_figure(
     return figure
 
 
-def _draw_curve(
-    axes: Axes,
-    method: str,
-    confidence: Floats,
-    correct: Floats,
-    *,
-    band: bool,
-) -> None:
+def _draw_curve(axes: Axes, method: str, confidence: Floats, correct: Floats, *, band: bool) -> None:
     diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES if band else 1)
     colour = method_colour(method)
     if band:

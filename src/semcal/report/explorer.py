@@ -12,9 +12,8 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -43,8 +42,6 @@ FIND_VERDICTS = (
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 Names = dict[str, int]
-Begun = Callable[[], dict[str, tuple[str, list[str]]]]
-"""Waits for the blocks of one run: name → block and the rules that decided there."""
 
 
 @dataclass(frozen=True)
@@ -68,40 +65,31 @@ def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
 def begin_explorer(
     run: FinishedRun, executor: Executor[Any], *, small: int = SMALL
 ) -> Callable[[], Explorer]:
-    """Begin what `explorer_blocks` does, by workers that have nothing else to do.
-
-    What is returned waits for it.
-    """
+    """Begin what `explorer_blocks` does, by workers that have nothing else to do; the result waits for it."""
     asked = {dataset: _asked(run, dataset) for dataset in run.datasets}
     first = _run_blocks(run, 0, asked, executor)
-    return partial(_explorer, run, executor, small, asked, first)
 
+    def finish() -> Explorer:
+        found = dict(first)
+        every = run.runs * sum(len(block) for block, _ in found.values()) <= small
+        for number in range(1, run.runs if every else 1):
+            found |= _run_blocks(run, number, asked, executor)
+        questions = {
+            f"questions-{d}": packed([_question(row) for row in asked[name].values()])
+            for d, name in enumerate(run.datasets)
+        }
+        head = {
+            "measures": run.measures,
+            "methods": run.methods,
+            "models": run.models,
+            "datasets": run.datasets,
+            "runs": list(range(run.runs)) if every else [0],
+            "rules": list(dict.fromkeys(rule for _, rules in found.values() for rule in rules)),
+            "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
+        }
+        return Explorer(head, questions | {name: block for name, (block, _) in found.items()})
 
-def _explorer(
-    run: FinishedRun,
-    executor: Executor[Any],
-    small: int,
-    asked: Mapping[str, Mapping[str, Row]],
-    first: Begun,
-) -> Explorer:
-    found = first()
-    every = run.runs * sum(len(block) for block, _ in found.values()) <= small
-    for number in range(1, run.runs if every else 1):
-        found |= _run_blocks(run, number, asked, executor)()
-    questions = {
-        f"questions-{d}": packed([_question(row) for row in asked[name].values()])
-        for d, name in enumerate(run.datasets)
-    }
-    head = {
-        "measures": run.measures,
-        "methods": run.methods,
-        "models": run.models,
-        "datasets": run.datasets,
-        "runs": list(range(run.runs)) if every else [0],
-        "rules": list(dict.fromkeys(rule for _, rules in found.values() for rule in rules)),
-        "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
-    }
-    return Explorer(head, questions | {name: block for name, (block, _) in found.items()})
+    return finish
 
 
 def script_json(value: Any) -> str:
@@ -159,15 +147,14 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 
 def _run_blocks(
     run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], executor: Executor[Any]
-) -> Begun:
-    """Begin the blocks of one run of the grid, each with the rules that decided there."""
-    places = [(m, d) for m in range(len(run.models)) for d in range(len(run.datasets))]
+) -> Iterator[tuple[str, tuple[str, list[str]]]]:
+    """Begin the blocks of one run of the grid: the name of each, with it and the rules that decided there."""
+    names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
     wanted = [
         (replace(run, part=pair), number, {key: str(row["question"]) for key, row in asked[pair[1]].items()})
         for pair in run.pairs
     ]
-    packing = executor.map(_packed_block, wanted, stage="report", priority=1)
-    return lambda: {f"block-{m}-{d}-{number}": block for (m, d), block in zip(places, packing)}
+    return zip(names, executor.map(_packed_block, wanted, stage="report", priority=1))
 
 
 def _packed_block(wanted: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:

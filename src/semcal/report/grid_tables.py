@@ -48,17 +48,7 @@ def resampled_groups(results: Results) -> str:
 
 
 def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths.
-
-    Parameters
-    ----------
-    run : FinishedRun
-        Its draws fill the sheet of the audit.
-    results : mapping
-        The content of results.json.
-    folder : Path
-        Created if missing.
-    """
+    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
     texts = {}
     for table in [*grid_tables(results), *cost_tables(results, read_environment(run.folder))]:
         caption = markdown_text(table.caption, begins=True)

@@ -41,15 +41,9 @@ ID = re.compile(r'\s+id="([^"]*)"')
 
 
 def inline_svg(figure: Figure, name: str, label: str) -> str:
-    """Return a figure as an svg element.
+    """Return a figure as an svg element; `label` says what it shows to those who do not see it.
 
-    Parameters
-    ----------
-    figure : Figure
-    name : str
-        Unlike that of any other figure of the page: it makes the ids of this one its own.
-    label : str
-        What the figure shows, for those who do not see it.
+    `name` is unique on the page and makes the ids of the figure unique.
     """
     buffer = io.StringIO()
     with style():

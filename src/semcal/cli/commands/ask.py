@@ -17,7 +17,7 @@ from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeke
 from semcal.cli.loading import ATLAS, open_models, open_recalibrator
 from semcal.cli.rows import Work, checked, open_questions, run_rows
 from semcal.errors import UsageError
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _checker(
     models: WorkerState, method: AnyRecalibrator, options: Mapping[str, Any]
 ) -> Callable[[Question], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
-    from semcal.pipeline import Asking, SemanticUQ
+    from semcal.pipeline import PromptConfig, SemanticUQ
     from semcal.pipeline.sample import check_question
 
     if models.equivalence.name == "exact":
@@ -175,7 +175,7 @@ def _checker(
     SemanticUQ(models.model, equivalence=models.equivalence, **options)
     how = {key: options[key] for key in ("m", "max_new_tokens")}
     return partial(
-        check_question, models.model, recalibrators=[method], asking=Asking(options["few_shot"]), **how
+        check_question, models.model, recalibrators=[method], asking=PromptConfig(options["few_shot"]), **how
     )
 
 

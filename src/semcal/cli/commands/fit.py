@@ -20,8 +20,7 @@ from semcal.cli.output import Output, unfinished
 from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
-from semcal.qa.datasets import Question
-from semcal.qa.questions import group_ties
+from semcal.qa.questions import Question, group_ties
 from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
 from semcal.records import dumps, read_object
 

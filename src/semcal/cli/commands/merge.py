@@ -27,8 +27,7 @@ def command(
     verbose: opt.VerboseOption = False,
 ) -> int:
     """Copy the finished blocks of shards into one run folder; name damaged or contradictory ones."""
-    from semcal.experiment.folders import state_of
-    from semcal.experiment.merging import merge
+    from semcal.experiment.folders import merge, state_of
 
     merged = merge(run, shards)
     for reason in merged.refused:

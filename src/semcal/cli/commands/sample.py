@@ -14,11 +14,11 @@ from semcal.cli.loading import open_models, open_recalibrator
 from semcal.cli.output import Output, unfinished
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
 from semcal.errors import RowError
-from semcal.qa.datasets import Question
+from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
     from semcal.engine import LanguageModel
-    from semcal.pipeline import Asking
+    from semcal.pipeline import PromptConfig
     from semcal.pipeline.sample import SampleJob
     from semcal.recalibration import AnyRecalibrator
 
@@ -88,7 +88,7 @@ def output_of(options: Mapping[str, Any]) -> Output | None:
 
 
 def _key(
-    model: LanguageModel, method: AnyRecalibrator, asking: Asking, how: Mapping[str, Any]
+    model: LanguageModel, method: AnyRecalibrator, asking: PromptConfig, how: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
     from semcal.recalibration import fingerprint
@@ -110,7 +110,7 @@ def _job(
     method: AnyRecalibrator,
     seed: int,
     m: int,
-    asking: Asking,
+    asking: PromptConfig,
     max_new_tokens: int | None,
 ) -> SampleJob:
     from semcal.pipeline.sample import SampleJob, SamplePass

@@ -88,13 +88,9 @@ def answers(scores: GridScores) -> list[dict[str, Any]]:
 def growth(run: FinishedRun) -> list[dict[str, Any]]:
     """Count what a question's draws hold at each number m of draws: the paper says clustering takes m².
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, candidate, draws, distinct, pairs, meanings}, in run 0 of Base (or the first method):
-        numbers of draws; distinct normal forms, ordered pairs of them and meanings, each {mean, exponent},
-        the means per question at each number, and the b of m^b through them. Empty where all rows have m
-        draws.
+    {model, dataset, candidate, draws, distinct, pairs, meanings}, in run 0 of Base (or the first method):
+    numbers of draws; distinct normal forms, ordered pairs of them and meanings, each {mean, exponent}, the
+    means per question at each number, and the b of m^b through them. Empty where all rows have m draws.
     """
     found = []
     for model, dataset in run.pairs:

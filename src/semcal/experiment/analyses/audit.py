@@ -27,11 +27,8 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
     The questions are those with the smallest hash of (seed, id), so a sheet does not change with the order of
     the rows.
 
-    Returns
-    -------
-    list of dict
-        {id, question, clusters, refusals, "human: …", …}: each cluster as its distinct answers with their
-        number, how many clusters are refusals, and an empty column a judge and criterion.
+    {id, question, clusters, refusals, "human: …", …}: each cluster as its distinct answers with their number,
+    how many clusters are refusals, and an empty column a judge and criterion.
     """
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
     drawn = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]

@@ -58,13 +58,9 @@ QUANTITIES = {
 def paired_tests(scores: GridScores) -> list[dict[str, Any]]:
     """Compare TS with each other method.
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of
-        TS less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is
-        true or false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy. Empty
-        without TS.
+    {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
+    less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
+    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy. Empty without TS.
     """
     if "TS" not in scores.run.methods:
         return []

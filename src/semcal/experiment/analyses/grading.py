@@ -26,12 +26,9 @@ RULES_IN_ORDER = (*RULES, "ROUGE-L")
 def agreement(scores: GridScores) -> list[dict[str, Any]]:
     """Compare the two gradings of Base's selected answers in run 0.
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on
-        which both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where
-        answers were not graded by entailment.
+    {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on which
+    both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where answers
+    were not graded by entailment.
     """
     return [
         {"model": model, "dataset": dataset, "measure": measure, **_agreement(found, measure)}
@@ -99,13 +96,10 @@ def rules_alone(run: FinishedRun, measure: str = "E-SC") -> list[dict[str, Any]]
 
     All members of the selected meaning are graded, not four of them, with the rules' own thresholds.
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, rule, n, alone, up_to, against_nli}: the share of answers that the rule accepts, and
-        that it and the rules before it accept; where answers were graded by entailment as well, of the rule
-        alone {false_positives, false_negatives}, shares of all answers, with entailment as the truth. Empty
-        without Base.
+    {model, dataset, rule, n, alone, up_to, against_nli}: the share of answers that the rule accepts, and that
+    it and the rules before it accept; where answers were graded by entailment as well, of the rule alone
+    {false_positives, false_negatives}, shares of all answers, with entailment as the truth. Empty without
+    Base.
     """
     if "Base" not in run.methods:
         return []

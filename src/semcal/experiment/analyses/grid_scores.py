@@ -92,13 +92,9 @@ class GridScores:
             for draws, candidates in chosen.items()
             for name in set(candidates.values())
         )
-        options: dict[str, Any] = {
-            "resamples": RESAMPLES_BY_DRAWS,
-            "bootstrapped": ("ace", "auroc"),
-            "runs": runs,
-        }
+        options: dict[str, Any] = {"resamples": RESAMPLES_BY_DRAWS, "bootstrapped": ("ace", "auroc")}
         return {
-            draws: self.scored(model, dataset, candidates, draws=draws, **options)
+            draws: self.scored(model, dataset, candidates, draws=draws, runs=runs, **options)
             for draws, candidates in chosen.items()
         }
 

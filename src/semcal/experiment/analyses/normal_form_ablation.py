@@ -176,13 +176,10 @@ def _changed(rows: Mapping[str, Rows]) -> float:
 def ablation_clusters(found: Sequence[Ablation]) -> list[dict[str, Any]]:
     """Compare clusters and labelled pairs with and without normal forms.
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, candidate, n, changed, meanings, pairs, fewer_errors}: the share of questions whose
-        clusters differ; meanings per question by arm; {same, different, split, merged}, labelled pairs of
-        distinct answers, and by arm how many of them are clustered wrongly, null without labels; errors per
-        labelled pair that are saved, with interval and p.
+    {model, dataset, candidate, n, changed, meanings, pairs, fewer_errors}: the share of questions whose
+    clusters differ; meanings per question by arm; {same, different, split, merged}, labelled pairs of
+    distinct answers, and by arm how many of them are clustered wrongly, null without labels; errors per
+    labelled pair that are saved, with interval and p.
     """
     return [
         {

@@ -31,13 +31,9 @@ VOLATILITY_OF = (("ace", "mcb"), ("ace", "ece"))
 def confidence(scores: GridScores) -> list[dict[str, Any]]:
     """Compute every metric of every method under every measure (tables 3 and 8 to 10, figure 3).
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for
-        each of `METRICS`; all of these are null where the measure is undefined for every question.
-        Refinement is uncertainty − resolution. Reliability and resolution are over unique confidence
-        values.
+    {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for each
+    of `METRICS`; all of these are null where the measure is undefined for every question. Refinement is
+    uncertainty − resolution. Reliability and resolution are over unique confidence values.
     """
     run = scores.run
     return [
@@ -65,14 +61,11 @@ def _metric(pair: PairScores, key: Key, metric: str) -> dict[str, Any] | None:
 def entropy(scores: GridScores) -> list[dict[str, Any]]:
     """Compute the AUROC of −semantic entropy (tables 4 to 6).
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, method, measure, SE_conf, SE_conf_one_member, SE_vanilla, vanilla, greedy_differs}:
-        each variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the
-        share of questions whose greedy answer is another than Base's (null without Base). SE_conf calls a
-        meaning right where any of the members is that were graded (`grading.members`), SE_conf_one_member
-        where the first of these is.
+    {model, dataset, method, measure, SE_conf, SE_conf_one_member, SE_vanilla, vanilla, greedy_differs}: each
+    variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the share of
+    questions whose greedy answer is another than Base's (null without Base). SE_conf calls a meaning right
+    where any of the members is that were graded (`grading.members`), SE_conf_one_member where the first of
+    these is.
     """
     run = scores.run
     return [
@@ -111,12 +104,9 @@ def _greedy_differs(scores: GridScores, model: str, dataset: str, method: str, m
 def selective(scores: GridScores) -> list[dict[str, Any]]:
     """Compute the accuracy of the answered questions against the share rejected (figures 4 and 5).
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error over
-        runs at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0
-        to 50 %; the gain AURAC − accuracy with its interval over questions.
+    {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error over runs
+    at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0 to 50 %;
+    the gain AURAC − accuracy with its interval over questions.
     """
     rows = []
     for model, dataset in scores.run.pairs:
@@ -160,11 +150,8 @@ def _gain(pair: PairScores, key: Key) -> dict[str, Any]:
 def volatility(scores: GridScores) -> list[dict[str, Any]]:
     """Compare how two metrics rank the methods, by unrounded means over runs (table 11).
 
-    Returns
-    -------
-    list of dict
-        {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean, chance},
-        where ties share their mean rank and `chance` is what unrelated rankings would give.
+    {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean, chance},
+    where ties share their mean rank and `chance` is what unrelated rankings would give.
     """
     methods = scores.run.methods
     rows = []

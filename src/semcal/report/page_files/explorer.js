@@ -347,7 +347,6 @@ function details(record, k) {
 }
 
 // ---- Start -----------------------------------------------------------------------------------------------
-
 function filter({ name, label, values, all, first }) {
   const options = values.map((value) => el("option", { value, defaultSelected: value === first }, value));
   if (all && values.length > 1) options.unshift(el("option", { value: "" }, all));

@@ -1,8 +1,9 @@
-"""The job of a grid that chooses on validation, for each method and measure."""
+"""Jobs of a grid that need no model: what is chosen on validation, and the rows of the test questions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +11,12 @@ from semcal.experiment.answer_jobs import AnswerBlock
 from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.executor import Progress
+from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.select import Selection, select_graded, under_alphas
 from semcal.pipeline.worker_state import WorkerState
+from semcal.qa.questions import GROUP, Question
 
-__all__ = ["SelectJob"]
+__all__ = ["MeasureJob", "SelectJob"]
 
 Rows = list[dict[str, Any]]
 Graded = dict[str, list[list[dict[str, Any]]]]
@@ -128,3 +131,87 @@ def _choices(selection: Selection) -> dict[str, dict[str, Any]]:
         }
         for measure, entry in selection.chosen.items()
     }
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
+
+    stage: ClassVar[str] = "measure"
+    block: AnswerBlock
+    greedy: Sequence[str]
+    measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
+    measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
+    model: str
+    dataset: str
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on."""
+        return {
+            **self.block.key(),
+            "m": self.block.m,
+            "greedy": self.greedy,
+            "measure_alphas": self.measure_alphas,
+            "measure_alphas_at": self.measure_alphas_at,
+            "model_name": self.model,
+            "dataset": self.dataset,
+        }
+
+    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+        """Measure."""
+        del state, progress
+        groups: dict[tuple[str, int, int], Rows] = {}
+        for row, grades in zip(self.block.rows(), self.block.grades(), strict=True):
+            key = (row["candidate"], row["run"], row["m"])
+            groups.setdefault(key, []).append({**row, "grades": grades})
+        shared = {question.id: _passage_and_group(question) for question in self.block.questions}
+        answers = {
+            (row["kind"], row["candidate"], row["run"], row["id"]): row
+            for row in map(json.loads, self.greedy)
+        }
+        rows: Rows = []
+        for (candidate, _, count), of_group in groups.items():
+            alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
+            rows += [
+                self._row(row, shared[row["id"]], answers)
+                for row in measure_rows(of_group, t_alpha=alphas[0], g_alpha=alphas[1])
+            ]
+        return rows
+
+    def _row(
+        self,
+        row: Mapping[str, Any],
+        shared: Mapping[str, Any],
+        answers: Mapping[tuple[str, str, int, str], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """A finished row; its greedy answer is Base's where the method keeps the argmax."""
+        name, run, id = row["candidate"], row["run"], row["id"]
+
+        def answer(kind: str) -> Mapping[str, Any] | None:
+            return answers.get((kind, name, run, id)) or answers.get((kind, name, 0, id))
+
+        single = answer("greedy") or answers["greedy", "Base", 0, id]
+        beam = answer("beam")
+        top, grades = row["top_cluster"], row["grades"]
+        return {
+            "id": id,
+            "question": row["question"],
+            "answers": row["answers"],
+            **shared,
+            "model": self.model,
+            "dataset": self.dataset,
+            **{key: row[key] for key in ("candidate", "run", "samples", "log_likelihoods", "likelihood")},
+            **{key: row[key] for key in ("normal_forms", "clusters", "confidences", "semantic_entropy")},
+            **{key: row[key] for key in ("confidence", "top_cluster")},
+            **{
+                key: {name: None if index is None else grades[key][index] for name, index in top.items()}
+                for key in ("correct", "rule")
+            },
+            "greedy": single["text"],
+            "greedy_correct": single["correct"],
+            **({"beam": beam["text"], "beam_correct": beam["correct"]} if beam else {}),
+        }
+
+
+def _passage_and_group(question: Question) -> dict[str, Any]:
+    return {key: value for key, value in question.row().items() if key in ("context", GROUP)}
