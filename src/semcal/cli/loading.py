@@ -10,13 +10,14 @@ from semcal.errors import RowError, UsageError
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.engine import Equivalence, LanguageModel
+    from semcal.engine.equivalence import Equivalence
+    from semcal.engine.language_model import LanguageModel
     from semcal.hub_names import Location
-    from semcal.pipeline import PromptConfig
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.grading import Grader
     from semcal.qa.questions import Question
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = [
     "ATLAS",
@@ -38,7 +39,7 @@ def open_model(
 ) -> LanguageModel:
     """Load a language model."""
     with loading():
-        from semcal.engine import load_model
+        from semcal.engine.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
 
@@ -48,7 +49,7 @@ def open_equivalence(
 ) -> Equivalence:
     """Load an equivalence: exact by default, or an NLI model."""
     with loading():
-        from semcal.engine import load_equivalence
+        from semcal.engine.loading import load_equivalence
 
         return load_equivalence(name or "exact", device=device, cache=cache)
 
@@ -128,8 +129,9 @@ def open_recalibrator(
     model: LanguageModel, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.pipeline import Fit, PromptConfig
-    from semcal.recalibration import Base, Temperature
+    from semcal.pipeline.fitting import Fit
+    from semcal.pipeline.prompting import PromptConfig
+    from semcal.recalibration.temperature import Base, Temperature
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")

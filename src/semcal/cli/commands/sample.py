@@ -17,10 +17,10 @@ from semcal.errors import RowError
 from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
-    from semcal.engine import LanguageModel
-    from semcal.pipeline import PromptConfig
+    from semcal.engine.language_model import LanguageModel
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.sample import SampleJob
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["command", "output_of"]
 
@@ -91,7 +91,7 @@ def _key(
     model: LanguageModel, method: AnyRecalibrator, asking: PromptConfig, how: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
-    from semcal.recalibration import fingerprint
+    from semcal.recalibration.attentive import fingerprint
 
     known = {"model": model.revision, "recalibrator": fingerprint(method), "prompt": asking.hash(model)}
     return {**known, **how}
