@@ -8,8 +8,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import info, progress, successive_progress, warn
-from semcal.cli.output import refuse_existing
+from semcal.cli.console import info, progress, refuse_existing, successive_progress, warn
 from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.questions import Question, data_hash

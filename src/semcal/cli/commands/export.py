@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, warn
-from semcal.cli.output import Output
+from semcal.cli.console import Output, info, warn
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
