@@ -119,3 +119,8 @@ def test_no_two_modules_import_each_other() -> None:
         for module in files()
     }
     TopologicalSorter(arrows).prepare()  # CycleError names a circle, also one through other modules
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lines = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in files().items()}
+    assert {module: count for module, count in lines.items() if count > 400} == {}

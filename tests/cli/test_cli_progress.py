@@ -41,7 +41,7 @@ def test_work_inside_a_block_moves_the_bar_around_it(bars: list[tuple[str, int]]
 
 
 def test_stages_end_one_bar_before_the_next(bars: list[tuple[str, int]]) -> None:
-    with console.stages() as begin:
+    with console.successive_progress() as begin:
         begin("features", 3)(3)
         begin("fit", 2)(1)
     assert bars == [("features", 3), ("features", -1), ("fit", 1), ("fit", -1)]

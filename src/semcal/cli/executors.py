@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -183,26 +183,23 @@ class RowBlocks(Generic[Item]):
         self._then = then
         self._unfinished = unfinished or UnfinishedWork(None, {}, fresh=False)
         self._inputs: Callable[[Item], Mapping[str, Any]] = inputs
-        self._done: dict[int, int] = {}
 
-    def __call__(self, block: Sequence[Item]) -> Rows:
-        """The rows of a block, now."""
-        return self._begin(block, lambda _: None)()
-
-    def ahead(
-        self, parts: Iterable[list[Item]], update: Callable[[int], None]
+    def __call__(
+        self, blocks: Iterable[list[Item]], update: Callable[[int], None]
     ) -> Iterator[tuple[list[Item], Callable[[], Rows]]]:
-        """Each block with what gives its rows, in turn; the next ones are begun meanwhile."""
+        """Each block in order with a function that returns its rows; the next ones are begun meanwhile."""
+        n_done: Counter[int] = Counter()
+
+        def progress(number: int, count: int) -> None:
+            n_done[number] = count
+            update(n_done.total())
+
         waiting: deque[tuple[list[Item], Callable[[], Rows]]] = deque()
-        for number, part in enumerate(parts):
-            waiting.append((part, self._begin(part, partial(self._progress, update, number))))
+        for number, block in enumerate(blocks):
+            waiting.append((block, self._begin(block, partial(progress, number))))
             if len(waiting) >= self._executor.n_ahead:
                 yield waiting.popleft()
         yield from waiting
-
-    def _progress(self, update: Callable[[int], None], number: int, n_done: int) -> None:
-        self._done[number] = n_done
-        update(sum(self._done.values()))
 
     def _begin(self, block: Sequence[Item], progress: Callable[[int], None]) -> Callable[[], Rows]:
         inputs = [self._inputs(item) for item in block]

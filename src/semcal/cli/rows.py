@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, TypeAlias, TypeVar
 
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
@@ -16,15 +16,16 @@ from semcal.qa.columns import COMMON_NAMES, parse_columns, peek, rename
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.records import Row, dumps, read_rows, writing
-from semcal.records.kinds import check_json_lines
+from semcal.records.jsonl import check_json_lines
 
 __all__ = [
     "BadRows",
-    "BlocksAhead",
     "Item",
     "ProblemLog",
+    "Work",
     "checked",
     "good_items",
+    "in_this_process",
     "listed",
     "open_questions",
     "open_rows",
@@ -42,20 +43,12 @@ Data = Mapping[str, Any]
 Item = TypeVar("Item", Row, Question)
 
 
-@runtime_checkable
-class BlocksAhead(Protocol[Item]):
-    """Work on blocks that begins before the results are asked for, because workers do it."""
-
-    def __call__(self, block: Sequence[Item], /) -> Sequence[Data]:
-        """The results of a block, now."""
-
-    def ahead(
-        self, parts: Iterable[list[Item]], update: Callable[[int], None], /
-    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
-        """Each block with what gives its results, in turn; `update` gets the number of finished items."""
-
-
-Work: TypeAlias = Callable[[Sequence[Item]], Sequence[Data]] | BlocksAhead[Item]
+#: Maps blocks of items, and a function that gets the number of finished items, to each block in order with a
+#: function that returns its result rows; blocks may be begun ahead.
+Work: TypeAlias = Callable[
+    [Iterable[list[Item]], Callable[[int], None]],
+    Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]],
+]
 
 
 def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Question | RowError]:
@@ -158,14 +151,14 @@ def run_rows(
 ) -> int:
     """Stream items through `work` to `out` (or stdout) and return the exit code.
 
-    `work` maps a block of items to result rows in the same order. If it raises InputError, the block is done
-    again item by item, so that only the item at fault is lost. `limit` counts bad items as well; `out`
+    If the rows of a block raise InputError, the block is done again item by item, so that only the item at
+    fault is lost. `limit` counts bad items as well; `out`
     appears whole or not at all; `render` writes a result row as text.
     """
     done = 0
     with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
         good = good_items(islice(items, limit), bad)
-        for part, result in _in_turn(work, _blocks(good, block), update):
+        for part, result in work(_blocks(good, block), update):
             try:
                 results = list(result())
             except InputError:
@@ -186,22 +179,23 @@ def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
         yield block
 
 
-def _in_turn(
-    work: Work[Item], parts: Iterator[list[Item]], update: Callable[[int], None]
-) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
-    if isinstance(work, BlocksAhead):
-        yield from work.ahead(parts, update)
-    else:
-        for part in parts:
-            yield part, partial(work, part)
+def in_this_process(rows_of: Callable[[Sequence[Item]], Sequence[Data]]) -> Work[Item]:
+    """Work through one block after another."""
+
+    def work(
+        blocks: Iterable[list[Item]], update: Callable[[int], None]
+    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
+        del update
+        for block in blocks:
+            yield block, partial(rows_of, block)
+
+    return work
 
 
-def _one_by_one(
-    block: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Data]], bad: BadRows
-) -> Iterator[Data]:
-    for item in block:
+def _one_by_one(block: Sequence[Item], work: Work[Item], bad: BadRows) -> Iterator[Data]:
+    for (item,), rows in work(([item] for item in block), lambda _: None):
         try:
-            yield from work([item])
+            yield from rows()
         except InputError as error:
             bad.report(_located(item, error))
 

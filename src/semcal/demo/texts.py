@@ -92,15 +92,7 @@ def draw_form(rng: Random, value: Value) -> str:
 
 
 def references(value: Value, first: str | None = None) -> tuple[str, ...]:
-    """List the reference answers of a value: a written form (the canonical by default), then the canonical.
-
-    Examples
-    --------
-    >>> references(Place("Toreth", "Maldia"))
-    ('Toreth',)
-    >>> references(Place("Toreth", "Maldia"), first="Toreth, Maldia")
-    ('Toreth, Maldia', 'Toreth')
-    """
+    """List the references of a value: a written form (the canonical by default), then the canonical."""
     canonical = forms(value)[0]
     return tuple(dict.fromkeys((first or canonical, canonical)))
 

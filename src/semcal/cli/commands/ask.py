@@ -15,7 +15,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import info, nli_calls
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.loading import ATLAS, open_models, open_recalibrator
-from semcal.cli.rows import checked, open_questions, run_rows
+from semcal.cli.rows import Work, checked, open_questions, run_rows
 from semcal.errors import UsageError
 from semcal.qa.questions import Question
 from semcal.records import dumps, writing
@@ -97,7 +97,7 @@ def command(
         work = RowBlocks(executor, job_of, stage="ask", then=cost.records, inputs=Question.row)
         how = {"render": dumps if json or out or not sys.stdout.isatty() else _page}
         if single:
-            return _write_one(work([single]), out, **how)
+            return _write_one(work, single, out, **how)
         code = run_rows(
             checked(questions, check), out, work=work, label="ask", block=BLOCK, limit=limit, **how
         )
@@ -105,9 +105,10 @@ def command(
         return code
 
 
-def _write_one(records: Sequence[Mapping[str, Any]], out: Path | None, render: Any) -> int:
+def _write_one(work: Work[Question], question: Question, out: Path | None, render: Any) -> int:
+    ((_, records),) = work([[question]], lambda _: None)
     with writing(out) as handle:
-        handle.writelines(render(record) + "\n" for record in records)
+        handle.writelines(render(record) + "\n" for record in records())
     return 0
 
 

@@ -9,7 +9,7 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.loading import open_grader
-from semcal.cli.rows import open_rows, run_rows
+from semcal.cli.rows import in_this_process, open_rows, run_rows
 from semcal.records import Row
 
 __all__ = ["command"]
@@ -52,4 +52,4 @@ def command(
         return [grade_row(row.data, grader=chosen, seed=seed) for row in rows]
 
     rows = open_rows(file, columns, check_gradable, fields=FIELDS, label="grade")
-    return run_rows(rows, out, work=work, label="grade", limit=limit)
+    return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)

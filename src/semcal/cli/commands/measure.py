@@ -7,7 +7,7 @@ from typing import Any
 
 from semcal.cli import options as opt
 from semcal.cli.console import warn
-from semcal.cli.rows import listed, open_rows, run_rows
+from semcal.cli.rows import in_this_process, listed, open_rows, run_rows
 from semcal.errors import shown
 from semcal.records import Row
 
@@ -44,7 +44,7 @@ def command(
         return measured
 
     rows = open_rows(file, columns, check_measurable, fields=FIELDS, label="measure")
-    code = run_rows(rows, out, work=work, label="measure", block=2048, limit=limit)
+    code = run_rows(rows, out, work=in_this_process(work), label="measure", block=2048, limit=limit)
     if alone:
         rows_have = "row has" if len(alone) == 1 else "rows have"
         warn(f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone")
