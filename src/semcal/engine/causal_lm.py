@@ -17,7 +17,7 @@ from semcal.engine.language_model import Cut, Generation, Progress, Prompt, chec
 from semcal.engine.scheduling import shared_length
 from semcal.engine.scoring import own_states
 from semcal.errors import QuestionError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]

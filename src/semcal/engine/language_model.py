@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from semcal.engine.drawing import Truncation
     from semcal.errors import QuestionError
-    from semcal.qa.prompts import Turn
+    from semcal.qa.questions import Turn
     from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt", "check_at_least_one"]

@@ -75,7 +75,7 @@ def load_model(
     from semcal.engine import checkpoints
     from semcal.engine.causal_lm import CausalLanguageModel
     from semcal.hub_names import LANGUAGE_MODEL, locate
-    from semcal.qa.prompts import chat
+    from semcal.qa.questions import chat
 
     where = checkpoints.choose_device(device)
     budget = None if memory is None else parse_size(memory)
