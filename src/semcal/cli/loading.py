@@ -38,7 +38,7 @@ def open_model(
 ) -> LanguageModel:
     """Load a language model."""
     with loading():
-        from semcal.engine import load_model
+        from semcal.engine.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
 
@@ -48,7 +48,7 @@ def open_equivalence(
 ) -> Equivalence:
     """Load an equivalence: exact by default, or an NLI model."""
     with loading():
-        from semcal.engine import load_equivalence
+        from semcal.engine.loading import load_equivalence
 
         return load_equivalence(name or "exact", device=device, cache=cache)
 

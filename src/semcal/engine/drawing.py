@@ -4,8 +4,8 @@ Inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in fl
 [0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible token, a u exactly
 on a step draws the token above it, and a token of probability 0 is never drawn.
 
-At one temperature only the drawn token's log-probability is needed: the weights exp((z - max z)/T) and their sum
-say which token is drawn and how likely it is. So these rows are read once and not normalised.
+At one temperature only the drawn token's log-probability is needed: the weights exp((z - max z)/T) and their
+sum say which token is drawn and how likely it is. So these rows are read once and not normalised.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ __all__ = [
     "Distributions",
     "TemperedDistributions",
     "Truncation",
+    "block_sums",
     "check_at_least_one",
     "check_not_nan",
+    "draw_by_weights",
     "inverse_cdf",
     "most_likely",
     "uniforms",
@@ -44,10 +46,7 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 WeightsAt = Callable[[Tensor, Tensor], Tensor]
 
 _BLOCK = 128
-_FIRST_RANKED, _WIDEN = (
-    64,
-    8,
-)  # tokens ranked at first where there is no top-k, and the factor by which they grow
+_FIRST_RANKED, _WIDEN = 64, 8  # tokens ranked at first where there is no top-k, and their growth factor
 _LEAST = -87.0  # exp(-87) is still a normal float32; a token that much less likely is impossible
 _ROWS = 16  # whose weights stay in a processor's cache
 
@@ -134,12 +133,12 @@ def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
     if log_probs.device.type == "mps":  # no float64 there
         return inverse_cdf(log_probs.cpu(), rows.cpu(), u).to(log_probs.device)
     weights = log_probs.exp()
-    return _draw_by_weights(
-        lambda row, tokens: weights[row, tokens], _block_sums(weights), weights.shape[1], rows, u
+    return draw_by_weights(
+        lambda row, tokens: weights[row, tokens], block_sums(weights), weights.shape[1], rows, u
     )
 
 
-def _block_sums(weights: Tensor) -> Tensor:
+def block_sums(weights: Tensor) -> Tensor:
     """Sums (F, blocks), float64, of the weights (F, V) of every 128 neighbours in the vocabulary.
 
     With them, only the block that a draw falls into is summed up token by token.
@@ -153,11 +152,11 @@ def _block_sums(weights: Tensor) -> Tensor:
     return torch.cat([sums, rest.sum(-1, keepdim=True, dtype=torch.float64)], 1)
 
 
-def _draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
+def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
     """Draw a token for each uniform as `inverse_cdf` does, by weights that need not add up to 1.
 
     `weights_at` gives the weights of (rows, tokens), broadcast against each other; `sums` are the
-    `_block_sums` of all weights, and `size` is that of the vocabulary.
+    `block_sums` of all weights, and `size` is that of the vocabulary.
     """
     cumulative = sums.cumsum(-1)
     total = cumulative[:, -1]
@@ -352,7 +351,7 @@ class TemperedDistributions(Distributions):
         """Sums over blocks of the weights, which exist for a few rows at a time."""
         rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
         some = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
-        return torch.cat([_block_sums(self._weights(self.logits[part], self._top[part])) for part in some])
+        return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in some])
 
     def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
         """exp((z - top)/T)."""
@@ -366,7 +365,7 @@ class TemperedDistributions(Distributions):
         def weights_at(row: Tensor, tokens: Tensor) -> Tensor:
             return self._weights(self.logits[row, tokens], self._top[row, 0])
 
-        return _draw_by_weights(weights_at, self._sums, self.logits.shape[1], rows, u)
+        return draw_by_weights(weights_at, self._sums, self.logits.shape[1], rows, u)
 
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
         if "log_probs" in self.__dict__:

@@ -1,9 +1,9 @@
 """Which tree cache a model gets: three levels if these give its own logits, else `FallbackCache`.
 
 No architecture is known by its name: body and head are compared with the plain model on two small trees when
-the model is loaded. `FallbackCache` has one row per question, each with a copy of the shared prefix, under our
-attention masks. It serves models whose attention cannot be replaced: they only have to take a four-dimensional
-mask and a cache.
+the model is loaded. `FallbackCache` has one row per question, each with a copy of the shared prefix, under
+our attention masks. It serves models whose attention cannot be replaced: they only have to take a
+four-dimensional mask and a cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call of the language model runs: the shared prefix, then batches of its questions that fit in memory.
+"""What a call of the language model runs: the shared prefix, then batches of questions that fit in memory.
 
 While draws are decoded, waiting questions enter when there is room. Everything is decided by counts of tokens
 alone, so that the same call takes the same steps every time.

@@ -1,4 +1,4 @@
-"""Chat templates rendered safely; token ids of users' texts, chats and pairs, encoded piece by piece and cached.
+"""Chat templates rendered safely; ids of users' texts, chats and pairs, encoded piece by piece and cached.
 
 Templates are programs that come with a checkpoint. They run in Jinja's sandbox, which limits neither time nor
 memory. So a template is tried within limits of both when its model is loaded, and no rendering may be much

@@ -1,11 +1,11 @@
 """Tree caches: keys and values of the shared prefix, a batch of prompts, and the tree of tokens behind each.
 
 `ThreeLevelCache` keeps them at three levels, for every model whose attention can be replaced (measured at
-load); `semcal.engine.fallback.FallbackCache` serves all others. A `Frontier` holds the nodes of the trees whose
-outputs are read next.
+load); `semcal.engine.fallback.FallbackCache` serves all others. A `Frontier` holds the nodes of the trees
+whose outputs are read next.
 
-To a tree cache an ATS, which reads hidden states, is one more layer with keys and values of its own. So one
-implementation serves sampling, beam search and scoring, and its temperature depends only on the tokens before.
+To a tree cache an ATS is one more layer with keys and values of its own. So one implementation serves
+sampling, beam search and scoring, and its temperature depends on nothing but the tokens before it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ __all__ = [
     "tokens_per_pass",
 ]
 
-_TOKENS_PER_PASS = {"cpu": 1024}  # enough for the processor, little memory
-_TOKENS_PER_PASS_ON_GPU = 16384
+_TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,7 @@ def log_probs(
 
 @dataclass(frozen=True)
 class NewTokens:
-    """New tokens of the trees.
-
-    Slots number all tokens of the trees of a cache in the order in which they were added.
-    """
+    """New tokens of the trees; slots number all tokens of a cache's trees in the order of their arrival."""
 
     token: Tensor  # (N,) int64
     row: Tensor  # (N,) int64, ascending: the question of each
