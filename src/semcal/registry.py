@@ -1,15 +1,16 @@
-"""Checks of names, with "did you mean", and lazily imported objects by name."""
+"""Checks of names, with "did you mean"; objects and names of a package, imported on use."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 from semcal.errors import UsageError, shown
 
-__all__ = ["Registry", "check_name"]
+__all__ = ["Registry", "attribute", "check_name"]
 
 
 def check_name(name: str, known: Iterable[str], *, what: str) -> str:
@@ -49,3 +50,17 @@ class Registry:
         address = self._addresses[check_name(name, self._addresses, what=self.what)]
         module, _, attribute = address.partition(":")
         return getattr(import_module(module), attribute)
+
+
+def attribute(package: str, addresses: Mapping[str, str], name: str) -> Any:
+    """Import an attribute of a package and set it there, as the body of its `__getattr__`.
+
+    `addresses` maps each name to the submodule that holds it, "" for a submodule of that name; AttributeError
+    for any other name.
+    """
+    if name not in addresses:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    module = import_module(f"{package}.{addresses[name] or name}")
+    value = getattr(module, name) if addresses[name] else module
+    setattr(sys.modules[package], name, value)
+    return value

@@ -14,7 +14,7 @@ from scipy import stats
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import UsageError
-from semcal.qa.prompts import chat
+from semcal.qa.questions import chat
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(6)]

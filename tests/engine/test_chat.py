@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from semcal.engine.chat import ChatFormat, PlainFormat, TemplateFormat, chat_format
 from semcal.engine.language_model import Generation
 from semcal.errors import InputError, ModelError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 
 CHAT = (
     Turn("system", "Tell me."),

@@ -14,8 +14,7 @@ from semcal.engine import load_model
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import UsageError
-from semcal.qa.prompts import chat
-from semcal.qa.questions import Question
+from semcal.qa.questions import Question, chat
 from semcal.recalibration import SE, Base, Greedy, Temperature
 
 QUESTIONS = [

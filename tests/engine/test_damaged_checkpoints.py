@@ -19,7 +19,7 @@ from semcal.engine.language_model import Prompt
 from semcal.errors import ModelError
 from semcal.export.checkpoint import open_checkpoint
 from semcal.hub_names import LANGUAGE_MODEL, locate
-from semcal.qa.prompts import chat
+from semcal.qa.questions import chat
 from semcal.recalibration import Base
 
 

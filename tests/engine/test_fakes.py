@@ -11,8 +11,7 @@ import pytest
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import Prompt
 from semcal.errors import InputError
-from semcal.qa.prompts import chat
-from semcal.qa.questions import Question
+from semcal.qa.questions import Question, chat
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
 
 QUESTION = "Which tree?"

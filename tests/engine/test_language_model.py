@@ -14,7 +14,7 @@ from transformers import GenerationConfig
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
 from semcal.errors import InputError, ModelError, UsageError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 from semcal.recalibration import SE, Base, Greedy, Temperature
 
 # family, options of its configuration: the promised ones, heads that do more than multiply, local attention

@@ -17,7 +17,7 @@ import semcal
 from semcal.engine import Prompt
 from semcal.engine.checkpoints import as_model_error, choose_device, files_hash
 from semcal.errors import ModelError, UsageError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 from semcal.recalibration import Base
 
 

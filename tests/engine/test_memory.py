@@ -14,7 +14,7 @@ from semcal.engine.language_model import Prompt
 from semcal.engine.loading import load_model, parse_size
 from semcal.engine.tree_cache import ThreeLevelCache
 from semcal.errors import QuestionError, UsageError
-from semcal.qa.prompts import chat
+from semcal.qa.questions import chat
 from semcal.recalibration import ATS, SE, Base
 
 

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from semcal.demo.paths import language_model_dir
 from semcal.engine.chat import TemplateFormat
 from semcal.engine.tokenization import SegmentCache, segment_cache_for
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 
 
 def words(**of: Any) -> Any:

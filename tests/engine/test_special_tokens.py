@@ -17,7 +17,7 @@ from semcal.engine.chat import ChatFormat, TemplateFormat, chat_format
 from semcal.engine.nli import CrossEncoder
 from semcal.engine.tokenization import SpecialTokens
 from semcal.errors import InputError
-from semcal.qa.prompts import Turn, plain_text
+from semcal.qa.questions import Turn, plain_text
 
 EOS = 2
 SPELLED = (

@@ -10,7 +10,7 @@ import tiny_models
 from semcal.engine import tokenization
 from semcal.engine.chat import chat_format
 from semcal.errors import ModelError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 
 resource = pytest.importorskip("resource")
 

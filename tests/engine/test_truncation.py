@@ -17,7 +17,7 @@ from semcal.engine import CausalLanguageModel, Prompt
 from semcal.engine.drawing import REFERENCE, Truncation, inverse_cdf
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import ModelError, UsageError
-from semcal.qa.prompts import chat
+from semcal.qa.questions import chat
 from semcal.recalibration import Base, Platt, Temperature
 
 PROMPT = Prompt("q", (*range(20, 45), 101, 102, 103))

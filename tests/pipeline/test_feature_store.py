@@ -17,7 +17,7 @@ from semcal.engine.language_model import Prompt
 from semcal.errors import StoreError
 from semcal.pipeline import feature_store
 from semcal.pipeline.feature_store import FeatureStore, Manifest
-from semcal.qa.prompts import chat
+from semcal.qa.questions import chat
 from semcal.recalibration import CalibrationFeatures
 from semcal.recalibration.features import row_counts
 

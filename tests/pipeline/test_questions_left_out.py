@@ -12,8 +12,7 @@ from semcal.experiment.fit_jobs import CheckJob
 from semcal.pipeline.calibration import CalibrationSet
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import WorkerState
-from semcal.qa.prompts import Turn
-from semcal.qa.questions import Question
+from semcal.qa.questions import Question, Turn
 
 
 class Picky(FakeLanguageModel):

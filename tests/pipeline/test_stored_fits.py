@@ -8,7 +8,7 @@ from semcal.engine.fakes import FakeLanguageModel
 from semcal.engine.language_model import Prompt
 from semcal.pipeline import fitting
 from semcal.pipeline.fitting import mean_loss_of
-from semcal.qa.prompts import chat
+from semcal.qa.questions import chat
 from semcal.recalibration import SE
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(30)]

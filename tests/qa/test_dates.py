@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.qa.dates import read_dates
-from semcal.qa.normal_form import normal_form
+from semcal.qa.normal_form import normal_form, read_dates
 
 ISO_DATE = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?![0-9])")
 DATES = st.dates(date(1000, 1, 1), date(2999, 12, 31))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from semcal.errors import InputError
-from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, chat, plain_text, user_turn
-from semcal.qa.questions import Question
+from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, plain_text, user_turn
 
 CLOSED = [Question("a", "Who flew first?", ("Ada", "Ada K.")), Question("b", "When?", ("1903",))]
 OPEN = [Question("c", "Who flew?", ("Ada",), "Ada flew\n\nfar.")]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from semcal.recalibration import exponential_sums
-from semcal.recalibration.exponential_sums import NodeWeights, shared_nodes
+from semcal.recalibration import partitions
+from semcal.recalibration.partitions import NodeWeights, shared_nodes
 
 
 def error(found: NodeWeights, beta: tuple[float, ...], size: int, d: NDArray[np.float64]) -> float:
@@ -35,7 +35,7 @@ def test_the_bound_holds_at_any_distance(lowest: float, ratios: list[float], siz
     if found is not None and len(found.weights) == len(beta):
         random = np.random.default_rng(seed)
         d = np.concatenate([random.exponential(scale / lowest, 300) for scale in (0.03, 0.3, 3, 30, 300)])
-        assert error(found, beta, size, d) <= 1.1 * exponential_sums.MOST_ERROR
+        assert error(found, beta, size, d) <= 1.1 * partitions.MOST_ERROR
 
 
 def test_a_weight_that_is_wrong_breaks_the_bound() -> None:
@@ -43,13 +43,13 @@ def test_a_weight_that_is_wrong_breaks_the_bound() -> None:
     found = shared_nodes(beta, 32_768)
     assert found is not None
     d = np.linspace(0, 60, 2000)
-    assert error(found, beta, 32_768, d) <= exponential_sums.MOST_ERROR
+    assert error(found, beta, 32_768, d) <= partitions.MOST_ERROR
     worse = NodeWeights(found.nodes, found.weights + 1e-6 * np.eye(20, 30))
-    assert error(worse, beta, 32_768, d) > exponential_sums.MOST_ERROR
+    assert error(worse, beta, 32_768, d) > partitions.MOST_ERROR
     nodes = np.exp(-np.outer(d, found.nodes.values))
     wanted = np.exp(-beta[3] * d)
-    assert exponential_sums._holds(found.weights[3], nodes, wanted, 1 / 32_768)
-    assert not exponential_sums._holds(worse.weights[3], nodes, wanted, 1 / 32_768)
+    assert partitions._holds(found.weights[3], nodes, wanted, 1 / 32_768)
+    assert not partitions._holds(worse.weights[3], nodes, wanted, 1 / 32_768)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from semcal.report.figures import METHOD_COLOURS
-from semcal.report.svg import inline_svg
+from semcal.report.sections import inline_svg
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,7 @@ from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_di
 from semcal.demo.questions import load_set, reading_stream
 from semcal.demo.world import RIVALS, Fact, Value, World, build_world, small_world
 from semcal.engine import load_model
-from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, user_turn
-from semcal.qa.questions import Question
+from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, user_turn
 from tools.atlas.facts import told_value, training_facts, unasked_facts
 from tools.atlas.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
 from tools.atlas.nli import train as train_nli

@@ -8,8 +8,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import info, progress, successive_progress, warn
-from semcal.cli.output import refuse_existing
+from semcal.cli.console import info, progress, refuse_existing, successive_progress, warn
 from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.questions import Question, data_hash
@@ -17,11 +16,13 @@ from semcal.records import write_rows
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.engine import Equivalence, LanguageModel
-    from semcal.pipeline import PromptConfig
+    from semcal.engine.equivalence import Equivalence
+    from semcal.engine.language_model import LanguageModel
     from semcal.pipeline.calibration import CalibrationSet
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.store import UnfinishedWork
-    from semcal.recalibration import Fitted, Provenance
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted
 
 __all__ = ["MARGIN", "FitOptions", "FitWork", "remove_older_results"]
 
@@ -135,7 +136,7 @@ class FitWork:
         from semcal.pipeline.calibration import CalibrationSet
         from semcal.pipeline.candidates import candidate_fits
         from semcal.pipeline.temperature_grid import GRID
-        from semcal.recalibration import PAPER_LOSSES
+        from semcal.recalibration.exact_fit import PAPER_LOSSES
 
         asking, parts = self._asking(), []
         labelled = CalibrationSet.of(
@@ -192,7 +193,7 @@ class FitWork:
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
         from semcal.experiment.environment import versions
-        from semcal.pipeline import fit
+        from semcal.pipeline.fitting import fit
 
         with successive_progress() as begin:
             found = fit(
@@ -285,7 +286,8 @@ class FitWork:
         from semcal.pipeline.calibration import calibration_features
         from semcal.pipeline.fitting import fit_stored
         from semcal.pipeline.learning_curve import curve_of_labels
-        from semcal.recalibration import save_pretrained, warn_if_few
+        from semcal.recalibration.provenance import warn_if_few
+        from semcal.recalibration.saving import save_pretrained
 
         warn_if_few(len(labelled.questions))
         loss: Any = {"loss": options.loss, "alpha": options.alpha}
@@ -321,7 +323,7 @@ class FitWork:
         }
 
     def _asking(self) -> PromptConfig:
-        from semcal.pipeline import PromptConfig
+        from semcal.pipeline.prompting import PromptConfig
 
         return PromptConfig(self.few_shot)
 
@@ -369,7 +371,7 @@ def _steps_shown(begin: Callable[[str, int], Callable[[int], None]]) -> Callable
 
 
 def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
-    from semcal.recalibration import solver_of, temperature_of
+    from semcal.recalibration.temperature import solver_of, temperature_of
 
     if report.get("at_bound"):
         info(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
@@ -386,7 +388,7 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
 
 def _draw(fitted: Fitted, path: Path) -> Path:
     """Draw the loss against T, or the loss of the steps."""
-    from semcal.recalibration import TemperatureScaling
+    from semcal.recalibration.temperature import TemperatureScaling
     from semcal.report import loss_figure, steps_figure, write_figure
 
     if isinstance(fitted, TemperatureScaling) and fitted.exact_ is not None:

@@ -16,7 +16,7 @@ from semcal.qa.columns import COMMON_NAMES, parse_columns, peek, rename
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.records import Row, dumps, read_rows, writing
-from semcal.records.kinds import check_json_lines
+from semcal.records.jsonl import check_json_lines
 
 __all__ = [
     "BadRows",

@@ -16,7 +16,7 @@ from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.scheduling import Answers, BatchPlanner, answer_lengths, shared_length
 from semcal.engine.scoring import own_states
 from semcal.errors import QuestionError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]

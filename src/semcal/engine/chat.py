@@ -1,7 +1,7 @@
 """From chats to tokens and back. The form of a model's turns is read off its tokenizer, never its name.
 
 Two formats share one interface. `TemplateFormat` renders with the tokenizer's own chat template,
-`PlainFormat`, for base models without one, with `semcal.qa.prompts.plain_text`. Both find the answer's
+`PlainFormat`, for base models without one, with `semcal.qa.questions.plain_text`. Both find the answer's
 tokens as what a rendering with the answer adds to the prompt's token ids, and the end of turn as what
 renderings of unlike answers end with. docs/decisions/turns.md has the rules and their reasons.
 """
@@ -18,7 +18,7 @@ from jinja2.exceptions import TemplateError
 from semcal.engine.language_model import Generation
 from semcal.engine.tokenization import SegmentCache, SpecialTokens, check_template, render, segment_cache_for
 from semcal.errors import InputError, ModelError
-from semcal.qa.prompts import Turn, plain_text
+from semcal.qa.questions import Turn, plain_text
 
 __all__ = ["ChatFormat", "PlainFormat", "TemplateFormat", "chat_format"]
 

@@ -4,7 +4,7 @@ A whole flow, from a question to a semantic confidence:
 
 >>> from semcal.engine.clustering import cluster_answers
 >>> from semcal.engine.language_model import Prompt
->>> from semcal.qa.prompts import chat
+>>> from semcal.qa.questions import chat
 >>> from semcal.recalibration import Base
 >>> from semcal.semantics import confidence
 >>> question = "Who wrote it?"
@@ -41,7 +41,7 @@ from semcal.engine.drawing import Choose, Truncation, check_at_least_one, invers
 from semcal.engine.equivalence import FakeEquivalence
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.errors import InputError, QuestionError, UsageError
-from semcal.qa.prompts import Turn
+from semcal.qa.questions import Turn
 from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
@@ -80,7 +80,7 @@ class FakeLanguageModel:
 
     Examples
     --------
-    >>> from semcal.qa.prompts import chat
+    >>> from semcal.qa.questions import chat
     >>> from semcal.recalibration import SE, Base
     >>> model = FakeLanguageModel({"How far?": {"seven miles": 0.8, "nine miles": 0.2}})
     >>> prompt = Prompt("q1", model.encode(chat("How far?")))

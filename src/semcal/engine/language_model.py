@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from semcal.engine.drawing import Truncation
     from semcal.errors import QuestionError
-    from semcal.qa.prompts import Turn
+    from semcal.qa.questions import Turn
     from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt"]

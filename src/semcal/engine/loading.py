@@ -82,7 +82,7 @@ def load_model(
         revision_of,
     )
     from semcal.hub_names import LANGUAGE_MODEL, locate
-    from semcal.qa.prompts import chat
+    from semcal.qa.questions import chat
 
     where = choose_device(device)
     budget = None if memory is None else parse_size(memory)

@@ -15,8 +15,7 @@ from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
-from semcal.qa.prompts import plain_text
-from semcal.qa.questions import Question
+from semcal.qa.questions import Question, plain_text
 from semcal.qa.token_classes import token_classes
 
 if TYPE_CHECKING:  # jobs are made by processes that need no torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semcal.lazy import attribute
+from semcal.registry import attribute
 
 _ADDRESSES = {
     "SERVERS": "sampling_parameters",

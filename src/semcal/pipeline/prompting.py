@@ -11,8 +11,7 @@ from typing import Any
 
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
-from semcal.qa.prompts import SYSTEM_MESSAGE, Turn, answer_turn, chat
-from semcal.qa.questions import Question
+from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
 __all__ = ["PromptConfig"]
 

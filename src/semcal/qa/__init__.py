@@ -2,8 +2,7 @@
 
 from semcal.qa.datasets import load_questions, read_questions
 from semcal.qa.grading import Grade, Grader, RuleGrader
-from semcal.qa.prompts import Turn, chat, plain_text
-from semcal.qa.questions import Question
+from semcal.qa.questions import Question, Turn, chat, plain_text
 from semcal.qa.splits import Splits, SplitSizes, split_questions
 
 __all__ = [

@@ -19,7 +19,7 @@ from semcal.errors import InputError, MissingExtraError, RowError, UsageError
 from semcal.qa.columns import Notify
 from semcal.qa.tables import read_delimited, read_parquet
 from semcal.records import Row, read_rows, row_of
-from semcal.records.kinds import check_ending, check_start
+from semcal.records.jsonl import check_ending, check_start
 from semcal.records.parsing import parse
 from semcal.registry import check_name
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from semcal.lazy import attribute
+from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal.recalibration.attentive import ATS as ATS
