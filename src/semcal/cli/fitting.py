@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from semcal.pipeline import PromptConfig
     from semcal.pipeline.calibration import CalibrationSet
     from semcal.pipeline.store import UnfinishedWork
-    from semcal.recalibration import Fitted, Provenance
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted
 
 __all__ = ["MARGIN", "FitOptions", "FitWork", "remove_older_results"]
 
@@ -135,7 +136,7 @@ class FitWork:
         from semcal.pipeline.calibration import CalibrationSet
         from semcal.pipeline.candidates import candidate_fits
         from semcal.pipeline.temperature_grid import GRID
-        from semcal.recalibration import PAPER_LOSSES
+        from semcal.recalibration.exact_fit import PAPER_LOSSES
 
         asking, parts = self._asking(), []
         labelled = CalibrationSet.of(
@@ -285,7 +286,8 @@ class FitWork:
         from semcal.pipeline.calibration import calibration_features
         from semcal.pipeline.fitting import fit_stored
         from semcal.pipeline.learning_curve import curve_of_labels
-        from semcal.recalibration import save_pretrained, warn_if_few
+        from semcal.recalibration.provenance import warn_if_few
+        from semcal.recalibration.saving import save_pretrained
 
         warn_if_few(len(labelled.questions))
         loss: Any = {"loss": options.loss, "alpha": options.alpha}
@@ -369,7 +371,7 @@ def _steps_shown(begin: Callable[[str, int], Callable[[int], None]]) -> Callable
 
 
 def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
-    from semcal.recalibration import solver_of, temperature_of
+    from semcal.recalibration.temperature import solver_of, temperature_of
 
     if report.get("at_bound"):
         info(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
@@ -386,7 +388,7 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
 
 def _draw(fitted: Fitted, path: Path) -> Path:
     """Draw the loss against T, or the loss of the steps."""
-    from semcal.recalibration import TemperatureScaling
+    from semcal.recalibration.temperature import TemperatureScaling
     from semcal.report import loss_figure, steps_figure, write_figure
 
     if isinstance(fitted, TemperatureScaling) and fitted.exact_ is not None:

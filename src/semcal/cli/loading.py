@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.grading import Grader
     from semcal.qa.questions import Question
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = [
     "ATLAS",
@@ -129,7 +129,7 @@ def open_recalibrator(
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
     from semcal.pipeline import Fit, PromptConfig
-    from semcal.recalibration import Base, Temperature
+    from semcal.recalibration.temperature import Base, Temperature
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")

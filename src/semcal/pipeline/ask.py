@@ -23,7 +23,8 @@ from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.sample import sample_mixed
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question
-from semcal.recalibration import AnyRecalibrator, Base, solver_of, temperature_of
+from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.temperature import Base, solver_of, temperature_of
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 

@@ -14,7 +14,9 @@ from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question, data_hash, group_ties, several
-from semcal.recalibration import CalibrationFeatures, Provenance, TrainingStore, check_enough
+from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.provenance import Provenance, check_enough
+from semcal.recalibration.training_store import TrainingStore
 
 __all__ = ["CalibrationSet", "calibration_features"]
 

@@ -22,22 +22,15 @@ from semcal.pipeline.select import Selection, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question
-from semcal.recalibration import (
-    PAPER_LOSSES,
-    AnyRecalibrator,
-    CalibrationFeatures,
-    Fitted,
-    LogPartitionTable,
-    Provenance,
-    TemperatureScaling,
-    TrainingCallbacks,
-    TrainingStore,
-    fingerprint,
-    fit_temperatures,
-    save_pretrained,
-    tabulate,
-    warn_if_few,
-)
+from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
+from semcal.recalibration.exact_fit import PAPER_LOSSES, fit_temperatures
+from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate
+from semcal.recalibration.provenance import Provenance, warn_if_few
+from semcal.recalibration.saving import Fitted, save_pretrained
+from semcal.recalibration.temperature import TemperatureScaling
+from semcal.recalibration.training import TrainingCallbacks
+from semcal.recalibration.training_store import TrainingStore
 from semcal.registry import check_name
 
 __all__ = [

@@ -19,30 +19,15 @@ from semcal.pipeline.calibration import CalibrationSet, calibration_features
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.datasets import load_questions
 from semcal.qa.questions import Question
-from semcal.recalibration import (
-    ATS,
-    AnyRecalibrator,
-    Base,
-    CalibrationFeatures,
-    Fitted,
-    LogPartitionTable,
-    Platt,
-    Provenance,
-    TemperatureScaling,
-    Training,
-    TrainingCallbacks,
-    fit_ats,
-    fit_platt,
-    fit_temperatures,
-    fit_ts,
-    from_pretrained,
-    inverse_temperatures,
-    paper_schedule,
-    save_pretrained,
-    temperature_of,
-    warn_if_few,
-)
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
+from semcal.recalibration.exact_fit import fit_temperatures
+from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.log_partition_table import LogPartitionTable
 from semcal.recalibration.losses import check_loss, token_losses
+from semcal.recalibration.provenance import Provenance, paper_schedule, warn_if_few
+from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
+from semcal.recalibration.temperature import Base, Platt, TemperatureScaling, temperature_of
+from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 
 __all__ = [

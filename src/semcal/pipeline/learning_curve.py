@@ -26,8 +26,9 @@ from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
 from semcal.qa.questions import Question
-from semcal.recalibration import CalibrationFeatures, check_enough, tabulate
-from semcal.recalibration.log_partition_table import tabulated_loss
+from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.log_partition_table import tabulate, tabulated_loss
+from semcal.recalibration.provenance import check_enough
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 

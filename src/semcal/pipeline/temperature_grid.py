@@ -26,7 +26,9 @@ from semcal.pipeline.store import Store
 from semcal.qa.datasets import load_questions
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Question
-from semcal.recalibration import Fitted, GridTemperature, Temperature, check_enough, warn_if_few
+from semcal.recalibration.provenance import check_enough, warn_if_few
+from semcal.recalibration.saving import Fitted
+from semcal.recalibration.temperature import GridTemperature, Temperature
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 

@@ -23,7 +23,7 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from semcal.pipeline.ask import AskedRows, AskJob
     from semcal.pipeline.worker_state import WorkerState
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["command"]
 
@@ -155,7 +155,7 @@ def _single(given: str, context: str | None) -> Question | None:
 
 def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator, ...]:
     """The recalibrators that questions are answered under: `method`, with --compare T = 0.5 before it."""
-    from semcal.recalibration import SE, temperature_of
+    from semcal.recalibration.temperature import SE, temperature_of
 
     usual = (SE(),) if compare and temperature_of(method) != SE().temperature else ()
     if compare and not usual:

@@ -21,7 +21,8 @@ from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.export.checkpoint import Checkpoint
-    from semcal.recalibration import Fitted, Provenance
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted
 
 __all__ = ["command", "output_of"]
 
@@ -80,7 +81,8 @@ def command(
     transformers, or (--fold) as a checkpoint whose logits are divided by T already.
     """
     from semcal.export import SERVERS, origin
-    from semcal.recalibration import from_pretrained, single_temperature, solver_of
+    from semcal.recalibration.saving import from_pretrained
+    from semcal.recalibration.temperature import single_temperature, solver_of
 
     if (format is None) != fold:
         raise UsageError("give either --format NAME or --fold --model DIR --out DIR")

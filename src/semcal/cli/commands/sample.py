@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from semcal.engine import LanguageModel
     from semcal.pipeline import PromptConfig
     from semcal.pipeline.sample import SampleJob
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["command", "output_of"]
 
@@ -91,7 +91,7 @@ def _key(
     model: LanguageModel, method: AnyRecalibrator, asking: PromptConfig, how: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
-    from semcal.recalibration import fingerprint
+    from semcal.recalibration.attentive import fingerprint
 
     known = {"model": model.revision, "recalibrator": fingerprint(method), "prompt": asking.hash(model)}
     return {**known, **how}
