@@ -234,6 +234,8 @@ COUNTED: Mapping[str, Callable[[Row], int]] = {
 }
 
 
+# ---- The audit (table 12) ----------------------------------------------------------------------------------
+
 #: Questions on a sheet, as in the paper.
 AUDITED = 100
 #: What is judged: a row has an empty column for each criterion and judge.
