@@ -13,24 +13,25 @@ from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
-    from semcal.engine import load_equivalence, load_model
-    from semcal.pipeline import Fit, SemanticUQ, fit
+    from semcal.engine.loading import load_equivalence, load_model
+    from semcal.pipeline.ask import SemanticUQ
+    from semcal.pipeline.fitting import Fit, fit
     from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
 __version__ = "0.1.0"
 
-#: Name → the subpackage that holds it, imported when the name is first used.
+#: Name → the module that holds it, imported when the name is first used.
 _ADDRESSES = {
-    "Fit": "pipeline",
+    "Fit": "pipeline.fitting",
     "Question": "qa.questions",
-    "SemanticUQ": "pipeline",
+    "SemanticUQ": "pipeline.ask",
     "confidence": "semantics",
     "confidences": "semantics",
     "errors": "",
-    "fit": "pipeline",
-    "load_equivalence": "engine",
-    "load_model": "engine",
+    "fit": "pipeline.fitting",
+    "load_equivalence": "engine.loading",
+    "load_model": "engine.loading",
     "metrics": "",
     "recalibration": "",
 }

@@ -168,7 +168,7 @@ def test_a_method_without_a_single_temperature_is_refused(
         method = "Platt"
 
     _, provenance = saving.from_pretrained(fitted[0])
-    monkeypatch.setattr("semcal.recalibration.from_pretrained", lambda *_: (Diagonal(), provenance))
+    monkeypatch.setattr("semcal.recalibration.saving.from_pretrained", lambda *_: (Diagonal(), provenance))
     code, _, err = semcal("export", fitted[0], "--format", "vllm")
     assert code == 2
     assert "Platt has no single temperature" in err
@@ -177,6 +177,6 @@ def test_a_method_without_a_single_temperature_is_refused(
 def test_a_temperature_above_two_warns_users_of_openai_style_servers(
     fitted: tuple[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semcal.recalibration.single_temperature", lambda _: 2.5)
+    monkeypatch.setattr("semcal.recalibration.temperature.single_temperature", lambda _: 2.5)
     assert "refuse more than 2" in semcal("export", fitted[0], "--format", "openai")[2]
     assert "refuse more than 2" not in semcal("export", fitted[0], "--format", "vllm")[2]

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.commands import demo, export, fit, report, run
-from semcal.cli.output import kept_message
+from semcal.cli.commands import demo, export, fit, run, run_folder
+from semcal.cli.console import kept_message
 from semcal.errors import UsageError
 from semcal.records import LOCK, file_lock
 
@@ -318,7 +318,7 @@ def test_a_report_is_written_to_a_folder_of_reports_alone(tmp_path: Path) -> Non
     (folder / "samples").mkdir()
     (out / "results.json").write_text("{}")
     for target, free in ((None, True), (folder, True), (out, True), (tmp_path, False)):
-        output = report.output_of({"run": folder, "out": target})
+        output = run_folder.report_output({"run": folder, "out": target})
         assert output is not None
         assert (refused(output) == "") == free
 

@@ -16,8 +16,8 @@ NO_FIGURES = """
 import sys
 from semcal.report import build
 build.planned_figures = lambda *_: []
-from semcal.cli.commands.report import command
-code = command(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
+from semcal.cli.commands.run_folder import report
+code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
 loaded = [name for name in ("torch", "transformers", "safetensors") if name in sys.modules]
 print(code, loaded)
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.executors import open_unfinished
+from semcal.cli.console import open_unfinished
 from semcal.errors import UsageError
 
 ROWS = [{"id": "1", "question": "Which?", "samples": ["a", "b"], "confidence": 0.5, "correct": True}]

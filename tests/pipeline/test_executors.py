@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, as_completed
 from multiprocessing.popen_forkserver import Popen
 from pathlib import Path
 
@@ -244,7 +244,9 @@ def test_jobs_that_were_given_up_are_not_waited_for() -> None:
     with ProcessExecutor(jobs.ten, 1) as executor:
         futures = [executor.submit(jobs.Add(1, seconds=60)) for _ in range(3)]
         executor.shutdown(cancel=True)
-        for future in [*futures, executor.submit(jobs.Add(1))]:
+        futures.append(executor.submit(jobs.Add(1)))
+        assert set(as_completed(futures, timeout=30)) == set(futures)
+        for future in futures:
             with pytest.raises(CancelledError):
                 future.result()
 

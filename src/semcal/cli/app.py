@@ -19,24 +19,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli import console
-from semcal.cli.commands import (
-    ask,
-    cluster,
-    demo,
-    env,
-    export,
-    fit,
-    grade,
-    measure,
-    merge,
-    metrics,
-    report,
-    run,
-    sample,
-    status,
-)
-from semcal.cli.output import Output, kept_message, output_file, reserved
+from semcal.cli.commands import answers, ask, demo, env, export, fit, metrics, run, run_folder, sample
+from semcal.cli.console import Output, kept_message, output_file, reserved, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
 __all__ = ["app"]
@@ -44,22 +28,22 @@ __all__ = ["app"]
 Command = Callable[..., int]
 #: What a command with these options writes to.
 OutputOf = Callable[[Mapping[str, Any]], Output | None]
-#: In the order of `semcal --help`.
-COMMANDS = (
-    demo,
-    ask,
-    fit,
-    run,
-    merge,
-    status,
-    sample,
-    cluster,
-    measure,
-    grade,
-    metrics,
-    report,
-    export,
-    env,
+#: In the order of `semcal --help`: name, function, what it writes to.
+COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
+    ("demo", demo.command, demo.output_of),
+    ("ask", ask.command, output_file),
+    ("fit", fit.command, fit.output_of),
+    ("run", run.command, run.output_of),
+    ("merge", run_folder.merge, run_folder.merge_output),
+    ("status", run_folder.status, output_file),
+    ("sample", sample.command, sample.output_of),
+    ("cluster", answers.cluster, output_file),
+    ("measure", answers.measure, output_file),
+    ("grade", answers.grade, output_file),
+    ("metrics", metrics.command, output_file),
+    ("report", run_folder.report, run_folder.report_output),
+    ("export", export.command, export.output_of),
+    ("env", env.command, output_file),
 )
 #: What to do about an error of the system.
 _ADVICE = {
@@ -137,28 +121,28 @@ def _exit_code(command: Command, output_of: OutputOf, options: Mapping[str, Any]
         with reserved(output, overwrite=overwrite, dry_run=dry_run):
             return command(**options)
     except UsageError as error:
-        console.warn(f"error: {error}")
+        warn(f"error: {error}")
         return 2
     except SemcalError as error:
-        console.warn(f"error: {error}")
+        warn(f"error: {error}")
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)
         kept = kept_message(output, options) or _nothing_kept(output)
-        console.warn(f"{'terminated' if terminated else 'interrupted'}; {kept}")
+        warn(f"{'terminated' if terminated else 'interrupted'}; {kept}")
         _flush_stdout()
         return 143 if terminated else 130
     except BrokenPipeError:  # nobody reads our output any more
         _flush_stdout()
         return 1
     except MemoryError:
-        console.warn("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
+        warn("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
         return 1
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
-        console.warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
+        warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
         _flush_stdout()
     if output is not None and output.kept is not None and (kept := kept_message(output, options)):
-        console.warn(kept)
+        warn(kept)
     return 1
 
 
@@ -193,12 +177,10 @@ def _show_warning(
     if issubclass(category, SemcalWarning):
         if str(message) not in shown:  # several workers may give the same one
             shown.add(str(message))
-            console.warn(f"warning: {message}")
+            warn(f"warning: {message}")
     else:
-        console.warn(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
+        warn(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
-for _module in COMMANDS:
-    app.command(name=_module.__name__.rpartition(".")[2], cls=getattr(_module, "CLASS", None))(
-        _guarded(_module.command, getattr(_module, "output_of", output_file))
-    )
+for _name, _command, _output_of in COMMANDS:
+    app.command(name=_name, cls=run.CLASS if _name == "run" else None)(_guarded(_command, _output_of))

@@ -11,8 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from semcal.cli.console import debug, info
-from semcal.cli.output import unfinished
+from semcal.cli.console import debug
 from semcal.cli.rows import Item
 from semcal.pipeline.store import UnfinishedWork
 
@@ -25,7 +24,6 @@ __all__ = [
     "RowBlocks",
     "choose_workers",
     "open_executor",
-    "open_unfinished",
     "peeked",
     "report_executor",
     "show_peak",
@@ -51,7 +49,7 @@ def choose_workers(
     at_once: bool = False,
 ) -> WorkerPlan:
     """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
-    from semcal.cli.loading import weights_of
+    from semcal.cli.options import weights_of
     from semcal.pipeline.worker_plan import plan_workers, uses_cpu
 
     weights = weights_of(model=model, equivalence=equivalence)
@@ -132,14 +130,6 @@ def show_peak(executor: Executor[Any]) -> None:
     """Say with -v how much memory was used at most."""
     of = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
     debug(f"peak memory{of}: {executor.peak_memory}")
-
-
-def open_unfinished(out: Path | None, settings: Mapping[str, Any], *, fresh: bool) -> UnfinishedWork:
-    """What an earlier call has left beside --out; say so where there is something."""
-    work = UnfinishedWork(None if out is None else unfinished(out), settings, fresh=fresh)
-    if work.resumed:
-        info(f"resuming from what {work.folder} holds")
-    return work
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:

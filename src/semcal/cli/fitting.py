@@ -8,8 +8,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import info, progress, successive_progress, warn
-from semcal.cli.output import refuse_existing
+from semcal.cli.console import info, progress, refuse_existing, successive_progress, warn
 from semcal.cli.rows import BadRows
 from semcal.errors import QuestionError, UsageError
 from semcal.qa.questions import Question, data_hash
@@ -17,9 +16,10 @@ from semcal.records import write_rows
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.engine import Equivalence, LanguageModel
-    from semcal.pipeline import PromptConfig
+    from semcal.engine.equivalence import Equivalence
+    from semcal.engine.language_model import LanguageModel
     from semcal.pipeline.calibration import CalibrationSet
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.store import UnfinishedWork
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
@@ -193,7 +193,7 @@ class FitWork:
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
         from semcal.experiment.environment import versions
-        from semcal.pipeline import fit
+        from semcal.pipeline.fitting import fit
 
         with successive_progress() as begin:
             found = fit(
@@ -323,7 +323,7 @@ class FitWork:
         }
 
     def _asking(self) -> PromptConfig:
-        from semcal.pipeline import PromptConfig
+        from semcal.pipeline.prompting import PromptConfig
 
         return PromptConfig(self.few_shot)
 

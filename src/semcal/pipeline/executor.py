@@ -308,7 +308,7 @@ class ThreadedExecutor(Executor[State]):
 
     def _begin(self, task: Task) -> None:
         if self._cancelled:
-            task.future.cancel()
+            _cancel(task.future)
         else:
             self._queues[self._lane(task)].put((task.priority, task.number, task))
 
@@ -317,7 +317,7 @@ class ThreadedExecutor(Executor[State]):
             try:
                 self._settle(task, self._run(task))
             except CancelledError:
-                task.future.cancel()
+                _cancel(task.future)
             except BaseException as error:  # noqa: BLE001 - a thread that ends is waited for for ever
                 self._settle(task, JobOutcome(error=as_exception(error)))
 
@@ -336,12 +336,18 @@ class ThreadedExecutor(Executor[State]):
                 while True:
                     task = queue.get_nowait()[2]
                     if task is not None:
-                        task.future.cancel()
+                        _cancel(task.future)
         if not cancel:
             self._stop()
 
     def _stop(self) -> None:
         """End what jobs run in."""
+
+
+def _cancel(future: Future[Any]) -> None:
+    """Cancel a future so that `wait` and `as_completed` hear of it, not `result` alone."""
+    if future.cancel():
+        future.set_running_or_notify_cancel()
 
 
 def as_exception(error: BaseException) -> Exception:

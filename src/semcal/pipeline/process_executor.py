@@ -195,7 +195,8 @@ class _Pool(ProcessPoolExecutor):
             deadline = time.monotonic() + PATIENCE
             left = [process.sentinel for process in processes]
             while left and (rest := deadline - time.monotonic()) > 0:
-                left = [one for one in left if one not in connection.wait(left, rest)]
+                gone = connection.wait(left, rest)
+                left = [one for one in left if one not in gone]
             for process in processes:
                 if process.sentinel in left:
                     process.kill()

@@ -14,7 +14,6 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.console import info, nli_calls
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
-from semcal.cli.loading import ATLAS, open_models, open_recalibrator
 from semcal.cli.rows import Work, checked, open_questions, run_rows
 from semcal.errors import UsageError
 from semcal.qa.questions import Question
@@ -46,7 +45,7 @@ AbstainOption = Annotated[
 def command(
     question: QuestionArgument,
     context: ContextOption = None,
-    model: opt.ModelOption = ATLAS,
+    model: opt.ModelOption = opt.ATLAS,
     recalibrator: opt.RecalibratorOption = None,
     temperature: opt.TemperatureOption = None,
     equivalence: opt.EquivalenceOption = None,
@@ -78,8 +77,8 @@ def command(
     Without --model the embedded Atlas model answers, with the temperature that was fitted for it.
     """
     single = _single(question, context)
-    if model == ATLAS:
-        equivalence = equivalence or ATLAS
+    if model == opt.ATLAS:
+        equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
     if single and columns:
         raise UsageError("--columns is for a file of questions; leave it out")
@@ -87,9 +86,10 @@ def command(
     questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
-    with open_executor(plan, partial(open_models, model, equivalence or "exact", **how)) as (executor, state):
+    load = partial(opt.open_models, model, equivalence or "exact", **how)
+    with open_executor(plan, load) as (executor, state):
         models, cost = state(), _NliCost()
-        method, asking = open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+        method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
         options = {"linkage": linkage, "measure": measure, "m": m, "seed": seed}
         options |= {"max_new_tokens": max_new_tokens, "few_shot": asking.few_shot}
         check = _checker(models, method, options)
@@ -135,7 +135,7 @@ def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Pat
     if few_shot is not None:
         info("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
         return None
-    return ATLAS
+    return opt.ATLAS
 
 
 def _single(given: str, context: str | None) -> Question | None:
@@ -167,7 +167,8 @@ def _checker(
     models: WorkerState, method: AnyRecalibrator, options: Mapping[str, Any]
 ) -> Callable[[Question], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
-    from semcal.pipeline import PromptConfig, SemanticUQ
+    from semcal.pipeline.ask import SemanticUQ
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.sample import check_question
 
     if models.equivalence.name == "exact":

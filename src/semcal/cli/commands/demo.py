@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from semcal.cli.commands.run import carry_out
-from semcal.cli.console import info, warn
+from semcal.cli.console import Output, info, warn
 from semcal.cli.options import (
     DeviceOption,
     DryRunOption,
@@ -27,7 +27,6 @@ from semcal.cli.options import (
     WorkersOption,
     out_path,
 )
-from semcal.cli.output import Output
 from semcal.records import dumps
 
 __all__ = ["command", "output_of"]

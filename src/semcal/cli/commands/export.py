@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, warn
-from semcal.cli.output import Output
+from semcal.cli.console import Output, info, warn
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
@@ -80,7 +79,7 @@ def command(
     As sampling settings with everything that truncates switched off, as a logits processor for
     transformers, or (--fold) as a checkpoint whose logits are divided by T already.
     """
-    from semcal.export import SERVERS, origin
+    from semcal.export.sampling_parameters import SERVERS, origin
     from semcal.recalibration.saving import from_pretrained
     from semcal.recalibration.temperature import single_temperature, solver_of
 
@@ -124,7 +123,7 @@ def output_of(options: Mapping[str, Any]) -> Output | None:
         return Output(
             out, is_folder=True, inside=False, replaceable=is_folded(out), holds="a folded checkpoint already"
         )
-    from semcal.export import SERVERS
+    from semcal.export.sampling_parameters import SERVERS
 
     own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
     begun = out.is_dir() and all(path.name in own for path in own_files(out))
@@ -168,7 +167,7 @@ def _content(
     checkpoint: Checkpoint | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
-    from semcal.export import generation_config, request_parameters
+    from semcal.export.sampling_parameters import generation_config, request_parameters
 
     if format == "logits-processor":
         belonging = _belonging(temperature, provenance, provenance.revision)
@@ -222,7 +221,7 @@ def _fold_plan(temperature: float, checkpoint: Checkpoint, out: Path) -> int:
 
 def _fold(checkpoint: Checkpoint, out: Path, *, as_json: bool, **how: Any) -> int:
     """Fold T into a copy of the checkpoint, and print where and how exactly."""
-    from semcal.export import fold
+    from semcal.export.folding import fold
 
     done = fold(checkpoint, out, **how)
     if done.left_out:

@@ -12,11 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import warn
-from semcal.cli.executors import open_unfinished
+from semcal.cli.console import Output, open_unfinished, unfinished, warn
 from semcal.cli.fitting import MARGIN, FitOptions, FitWork, remove_older_results
-from semcal.cli.loading import open_equivalence, open_few_shot, open_model
-from semcal.cli.output import Output, unfinished
 from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
@@ -137,13 +134,13 @@ def command(
     sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     with BadRows() as bad:
         read = _read(file, validation, few_shot, columns, limit, bad)
-        language_model = open_model(model, device=device, dtype=dtype)
+        language_model = opt.open_model(model, device=device, dtype=dtype)
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
         if dry_run:
             return work.plan(options, sampling)
         kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
         where: Any = {"device": nli_device or device, "cache": cache}
-        result = work.run(options, partial(open_equivalence, equivalence, **where), sampling, kept, plot)
+        result = work.run(options, partial(opt.open_equivalence, equivalence, **where), sampling, kept, plot)
         remove_older_results(out, options)
         kept.finish()
         typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
@@ -182,7 +179,7 @@ def _read(
     bad: BadRows,
 ) -> tuple[list[Question], list[Question], tuple[Question, ...]]:
     """The questions to fit to, those to choose or to measure on, and the few-shot examples: kept apart."""
-    examples = open_few_shot(few_shot) or ()
+    examples = opt.open_few_shot(few_shot) or ()
     questions = read_labelled(file, columns, bad, label="fit", limit=limit)
     _check_apart(questions, examples, both="a few-shot example and a question to fit on")
     held_out = read_labelled(validation, columns, bad, label="fit") if validation else []

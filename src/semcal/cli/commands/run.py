@@ -13,10 +13,8 @@ import typer
 from typer.core import TyperCommand
 
 from semcal.cli import options as opt
-from semcal.cli.console import debug, info, progress, warn
+from semcal.cli.console import Output, debug, info, progress, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
-from semcal.cli.loading import weights_of
-from semcal.cli.output import Output
 from semcal.cli.rows import ProblemLog
 from semcal.errors import UsageError
 from semcal.records import dumps
@@ -192,7 +190,7 @@ def _executor(
             yield cluster, None
             show_peak(cluster)
         return
-    sizes = {model.path: weights_of(model=model.path) for model in settings.models}
+    sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     plan = choose_workers(
         workers,

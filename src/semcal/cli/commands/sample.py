@@ -8,17 +8,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, warn
-from semcal.cli.executors import RowBlocks, choose_workers, open_executor, open_unfinished, peeked
-from semcal.cli.loading import open_models, open_recalibrator
-from semcal.cli.output import Output, unfinished
+from semcal.cli.console import Output, info, open_unfinished, unfinished, warn
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
 from semcal.errors import RowError
 from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
-    from semcal.engine import LanguageModel
-    from semcal.pipeline import PromptConfig
+    from semcal.engine.language_model import LanguageModel
+    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.sample import SampleJob
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -64,10 +62,10 @@ def command(
         return _plan(read, m, limit)
     questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
-    load = partial(open_models, model, None, device=device, dtype=dtype, memory=memory)
+    load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory)
     with open_executor(plan, load) as (executor, state):
         models = state()
-        method, asking = open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+        method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
         sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
         key = _key(models.model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
         kept = open_unfinished(out, key, fresh=fresh)

@@ -1,0 +1,144 @@
+"""`semcal cluster`, `measure` and `grade`: from sampled answers to meanings, confidences, correctness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli import options as opt
+from semcal.cli.console import info, nli_calls, warn
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
+from semcal.cli.rows import in_this_process, listed, open_rows, run_rows
+from semcal.errors import shown
+from semcal.records import Row
+
+__all__ = ["cluster", "grade", "measure"]
+
+#: The columns that each reads.
+CLUSTERED = ("id", "question", "samples", "log_likelihoods")
+MEASURED = ("id", "clusters", "log_likelihoods")
+GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
+#: Rows that are clustered together.
+BLOCK = 256
+
+GraderOption = Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")]
+RougeOption = Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")]
+
+
+def cluster(
+    file: opt.RowsArgument,
+    equivalence: opt.EquivalenceOption = "exact",
+    linkage: opt.LinkageOption = "components",
+    merge_refusals: opt.MergeRefusalsOption = False,
+    cache: opt.CacheOption = None,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    workers: opt.WorkersOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Group the sampled answers of each question by meaning.
+
+    Reads rows {id, question, samples: [text]} and adds normal_forms and clusters: lists of sample
+    indices, in the order in which the meanings first appear.
+    """
+    from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
+
+    read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster")
+    rows, blocks = peeked(read, BLOCK, limit)
+    plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
+    calls = pairs = known = 0
+
+    def counted(found: Clustered) -> list[dict[str, Any]]:
+        nonlocal calls, pairs, known
+        calls += found.calls
+        pairs += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
+        known += found.hits
+        return found.rows
+
+    def job_of(block: Sequence[Row]) -> ClusterJob:
+        return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
+
+    load = partial(opt.open_models, None, equivalence, device=device, cache=cache)
+    with open_executor(plan, load) as (executor, state):
+        work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
+        code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
+        equivalence_name = state().equivalence.name
+    if equivalence_name != "exact":
+        cached = f", {known} of them known from {cache}" if cache else ""
+        info(f"cluster: {nli_calls(equivalence_name, calls, pairs)}{cached}")
+    return code
+
+
+def measure(
+    file: opt.RowsArgument,
+    t_alpha: opt.TAlphaOption = 0.5,
+    g_alpha: opt.GAlphaOption = 0.5,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Compute the seven semantic confidence measures and their entropies.
+
+    Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
+    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
+    """
+    from semcal.pipeline.measure import check_measurable, measure_rows
+
+    alone: list[str] = []
+
+    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+        measured = measure_rows([row.data for row in rows], t_alpha=t_alpha, g_alpha=g_alpha)
+        alone.extend(shown(row["id"]) for row in measured if len(row["confidence"]) == 1)
+        return measured
+
+    rows = open_rows(file, columns, check_measurable, fields=MEASURED, label="measure")
+    code = run_rows(rows, out, work=in_this_process(work), label="measure", block=2048, limit=limit)
+    if alone:
+        rows_have = "row has" if len(alone) == 1 else "rows have"
+        warn(f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone")
+    return code
+
+
+def grade(
+    file: opt.RowsArgument,
+    grader: GraderOption = "rules",
+    rouge: RougeOption = False,
+    equivalence: opt.EquivalenceOption = None,
+    cache: opt.CacheOption = None,
+    seed: opt.SeedOption = 0,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Say whether answers are right, and by which rule.
+
+    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
+    with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
+    Adds correct and rule, for clusters by measure.
+    """
+    from semcal.pipeline.grade import check_gradable, grade_row
+
+    chosen = opt.open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
+
+    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+        return [grade_row(row.data, grader=chosen, seed=seed) for row in rows]
+
+    rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
+    return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)

@@ -1,0 +1,141 @@
+"""Commands on a run folder, as `semcal run` writes it: `merge`, `status` and `report`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli import options as opt
+from semcal.cli.console import Output, info, warn
+from semcal.errors import UsageError
+from semcal.records import dumps, own_files
+
+__all__ = ["merge", "merge_output", "report", "report_output", "status"]
+
+#: What a report of semcal run consists of.
+REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
+
+
+def merge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder to copy into.")],
+    shards: Annotated[
+        list[Path], typer.Argument(metavar="SHARD...", help="Run folders that semcal run --shard wrote.")
+    ],
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Copy the finished blocks of shards into one run folder; name damaged or contradictory ones."""
+    from semcal.experiment.folders import merge, state_of
+
+    merged = merge(run, shards)
+    for reason in merged.refused:
+        warn(f"error: {reason}")
+    state = state_of(run)
+    missing = {stage: count for stage, count in state.missing().items() if count}
+    if json or not sys.stdout.isatty():
+        content = {"run": str(run), "copied": merged.copied, "present": merged.present, "missing": missing}
+        typer.echo(dumps({**content, "refused": list(merged.refused)}))
+    lacking = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
+    info(
+        f"merge: {merged.copied} files brought in, {merged.present} were there; "
+        + (f"missing: {lacking}" if lacking else "all blocks are there: semcal run writes the rest")
+    )
+    return 1 if merged.refused else 0
+
+
+def merge_output(options: Mapping[str, Any]) -> Output:
+    """The run folder, if it is one; anything else is left alone."""
+    run = options["run"]
+    return Output(run, is_folder=True, begun=(run / "settings.yaml").is_file(), replaceable=False)
+
+
+def status(
+    run: opt.RunArgument,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Show how many blocks of each stage are done, and name damaged ones; exit code 0 if all are done.
+
+    With -v also for each model and data set.
+    """
+    from semcal.experiment.folders import state_of
+    from semcal.experiment.grid_blocks import STAGES
+
+    state = state_of(run)
+    missing = state.missing()
+    if json or not sys.stdout.isatty():
+        stages = {stage: [state.total(stage) - missing[stage], state.total(stage)] for stage in STAGES}
+        content = {"complete": state.complete, "stages": stages, "damaged": list(state.damaged)}
+        typer.echo(dumps({**content, "rows": [state.rows, len(state.expected)]}))
+    else:
+        for stage in STAGES:
+            if state.total(stage):
+                typer.echo(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
+        typer.echo(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
+    if verbose:
+        for (model, dataset), expected in state.expected.items():
+            done = state.done.get((model, dataset), Counter())
+            lacking = [f"{expected[s] - done[s]} {s}" for s in STAGES if done[s] < expected[s]]
+            warn(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
+    for damage in state.damaged:
+        warn(f"error: {damage}")
+    return 0 if state.complete else 1
+
+
+def report(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, such as semcal run or semcal demo writes.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            callback=opt.out_path,
+            help="Where to write the report of semcal run; RUN by default.",
+        ),
+    ] = None,
+    overwrite: opt.OverwriteOption = False,
+    figures: Annotated[
+        bool,
+        typer.Option(
+            "--figures",
+            help="Also write figures that the run leaves to its page (semcal demo) as PDF and PNG.",
+        ),
+    ] = False,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
+    from semcal.cli.executors import report_executor
+    from semcal.experiment.finished import is_grid_run
+
+    if not is_grid_run(run):
+        raise UsageError(
+            f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
+            f"--out {run}`"
+        )
+    with report_executor(run) as executor:
+        from semcal.report.build import remake
+
+        page = remake(run, out, executor, figures=figures)
+    paths = [(out or run) / "results.json", page]
+    typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
+    return 0
+
+
+def report_output(options: Mapping[str, Any]) -> Output | None:
+    """The run's own folder, or one in which nothing but a report lies."""
+    run, out = options["run"], options["out"] or options["run"]
+    if not run.is_dir():
+        return None
+    own = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
+    return Output(out, is_folder=True, begun=own)
