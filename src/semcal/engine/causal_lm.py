@@ -17,7 +17,8 @@ from semcal.engine.scheduling import Answers, BatchPlanner, answer_lengths, shar
 from semcal.engine.scoring import own_states
 from semcal.errors import QuestionError
 from semcal.qa.questions import Turn
-from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
+from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
+from semcal.recalibration.features import CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]
 

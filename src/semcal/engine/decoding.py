@@ -31,7 +31,8 @@ from semcal.engine.tree_cache import (
     log_probs,
     start,
 )
-from semcal.recalibration import ATS, AnyRecalibrator, Temperature
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
+from semcal.recalibration.temperature import Temperature
 
 __all__ = ["ActiveBatch", "ActiveDraws", "DecodingOptions", "Request", "Samples", "Uniforms", "decode"]
 

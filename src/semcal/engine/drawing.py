@@ -24,7 +24,7 @@ from torch import Tensor
 from semcal.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from semcal.recalibration import Temperature
+    from semcal.recalibration.temperature import Temperature
 
 __all__ = [
     "REFERENCE",

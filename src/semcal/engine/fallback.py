@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from semcal.engine.network import Network
 from semcal.engine.tree_cache import ModelOutputs, NewTokens, ThreeLevelCache, TreeCache
 from semcal.errors import ModelError, SemcalWarning
-from semcal.recalibration import ATS
+from semcal.recalibration.attentive import ATS
 
 __all__ = ["FallbackCache", "checked_network", "prefill_prefix"]
 

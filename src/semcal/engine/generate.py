@@ -24,7 +24,7 @@ from semcal.engine.scheduling import Answers, BatchPlanner, ats_among, unknown_t
 from semcal.engine.scoring import Rescoring, answer_log_probs, answer_states
 from semcal.engine.tree_cache import ModelOutputs, TreeCache, advance, log_probs, start
 from semcal.errors import ModelError
-from semcal.recalibration import AnyRecalibrator
+from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["AnswerGenerator", "Beam", "beam_search"]
 

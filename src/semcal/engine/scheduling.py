@@ -16,7 +16,7 @@ from semcal.engine.language_model import Progress, Prompt
 from semcal.engine.network import Network
 from semcal.engine.tree_cache import TreeCache, tokens_per_pass
 from semcal.errors import InputError, QuestionError
-from semcal.recalibration import ATS, AnyRecalibrator
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 __all__ = [
     "Answers",

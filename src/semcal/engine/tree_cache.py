@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from semcal.engine.attention import AttentionConfig
 from semcal.engine.layer_cache import ForwardPass, LayerCache, PrefixPass, PromptPass, TreePass
 from semcal.engine.network import Network
-from semcal.recalibration import ATS, AnyRecalibrator
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 __all__ = [
     "Frontier",
