@@ -15,7 +15,7 @@ from torch import Tensor
 
 from semcal.engine.attention import AttentionConfig
 from semcal.engine.layer_cache import ForwardPass, LayerCache, TreePass
-from semcal.recalibration import ATS, AnyRecalibrator
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 __all__ = ["ATSState", "ModelOutputs", "ats_among", "ats_bytes_per_token", "log_probs"]
 

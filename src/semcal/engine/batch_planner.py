@@ -15,7 +15,7 @@ from semcal.engine.network import Network
 from semcal.engine.scheduling import Scheduler, shared_length, tokens_held
 from semcal.engine.tree_cache import TreeCache, tokens_per_pass
 from semcal.errors import InputError, QuestionError
-from semcal.recalibration import ATS, AnyRecalibrator
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 __all__ = ["Answers", "BatchPlanner", "PrefixCache", "answer_lengths"]
 

@@ -18,7 +18,8 @@ from semcal.engine.scheduling import shared_length
 from semcal.engine.scoring import own_states
 from semcal.errors import QuestionError
 from semcal.qa.questions import Turn
-from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
+from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
+from semcal.recalibration.features import CalibrationFeatures
 
 __all__ = ["CausalLanguageModel"]
 

@@ -19,7 +19,8 @@ from torch import Tensor
 from semcal.engine.ats_state import ModelOutputs, log_probs
 from semcal.engine.drawing import Choose, block_sums, draw_by_weights, inverse_cdf
 from semcal.engine.tree_cache import TreeCache
-from semcal.recalibration import ATS, AnyRecalibrator, Temperature
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
+from semcal.recalibration.temperature import Temperature
 
 __all__ = ["ChosenTokens", "DecodingOptions", "Distributions", "choose_tokens", "distributions"]
 

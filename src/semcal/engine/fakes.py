@@ -42,7 +42,8 @@ from semcal.engine.equivalence import FakeEquivalence
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt, check_at_least_one
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.questions import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+from semcal.recalibration.features import CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 

@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from semcal.engine.ats_state import ModelOutputs
 from semcal.engine.network import Network
 from semcal.engine.tree_cache import NewTokens
-from semcal.recalibration import ATS
+from semcal.recalibration.attentive import ATS
 
 __all__ = ["FallbackCache"]
 

@@ -27,7 +27,7 @@ from semcal.engine.scheduling import unknown_token
 from semcal.engine.scoring import Rescoring, answer_log_probs, answer_states
 from semcal.engine.tree_cache import TreeCache, advance, start
 from semcal.errors import ModelError
-from semcal.recalibration import AnyRecalibrator
+from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["AnswerGenerator", "Beam", "beam_search"]
 

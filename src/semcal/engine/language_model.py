@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
     from semcal.errors import QuestionError
     from semcal.qa.questions import Turn
-    from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
+    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
+    from semcal.recalibration.features import CalibrationFeatures
 
 __all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt", "check_at_least_one"]
 

@@ -28,7 +28,7 @@ from transformers.cache_utils import Cache
 from semcal.engine.attention import AttentionConfig
 from semcal.engine.layer_cache import ForwardPass, LayerCache
 from semcal.errors import ModelError, shown
-from semcal.recalibration import BlockShape
+from semcal.recalibration.attentive import BlockShape
 
 __all__ = ["Network"]
 

@@ -23,7 +23,7 @@ from semcal.engine.decoding import Samples
 from semcal.engine.drawing import check_not_nan
 from semcal.engine.language_model import Cut, Generation
 from semcal.engine.tree_cache import NewTokens, TreeCache
-from semcal.recalibration import AnyRecalibrator
+from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["AnswerStates", "Rescoring", "answer_log_probs", "answer_states", "own_states"]
 

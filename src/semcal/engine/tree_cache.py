@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from semcal.engine.ats_state import ATSState, ModelOutputs
 from semcal.engine.layer_cache import ForwardPass, LayerCache, PrefixPass, PromptPass, TreePass
 from semcal.engine.network import Network
-from semcal.recalibration import ATS
+from semcal.recalibration.attentive import ATS
 
 __all__ = [
     "Frontier",

@@ -21,7 +21,7 @@ from semcal.engine.loading import load_model
 from semcal.errors import ModelError, UsageError
 from semcal.export.checkpoint import FOLDED, Checkpoint, is_folded, open_checkpoint, refuse_folded
 from semcal.export.sampling_parameters import generation_config
-from semcal.recalibration import Temperature
+from semcal.recalibration.temperature import Temperature
 from semcal.records import atomic_folder, own_files
 
 __all__ = ["Folded", "fold", "tolerance"]

@@ -11,7 +11,8 @@ from transformers import LogitsProcessor, PretrainedConfig
 from semcal.engine.causal_lm import CausalLanguageModel
 from semcal.errors import UsageError
 from semcal.export.checkpoint import refuse_folded
-from semcal.recalibration import Temperature, from_pretrained, single_temperature
+from semcal.recalibration.saving import from_pretrained
+from semcal.recalibration.temperature import Temperature, single_temperature
 
 __all__ = ["TemperatureProcessor"]
 
