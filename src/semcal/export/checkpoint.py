@@ -30,8 +30,6 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 #: Weights in other formats, which are not folded and so not copied.
 _OTHER_WEIGHTS = {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
 _OTHER_WEIGHTS |= {".gguf", ".onnx", ".onnx_data", ".safetensors"}
-    [".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".onnx_data", ".safetensors"]
-)
 
 
 @dataclass(frozen=True)
