@@ -10,7 +10,7 @@ import pytest
 from semcal import metrics
 from semcal.errors import InputError, RowError
 from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
-from semcal.pipeline.candidate_scores import paired_scores
+from semcal.pipeline.select import paired_scores
 from semcal.qa.datasets import question_from_row
 from semcal.qa.questions import Question, data_hash, group_labels, ties_of
 from semcal.records import Row

@@ -9,10 +9,9 @@ import pytest
 
 from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.select import select
+from semcal.pipeline.select import Candidate, select
 from semcal.qa.grading import Grade, RuleGrader
 from semcal.semantics import MEASURES
 

@@ -134,7 +134,7 @@ class FitWork:
     def plan(self, options: FitOptions, sampling: Mapping[str, Any]) -> int:
         """Print what would be read and written; the model is loaded and not run on any question."""
         from semcal.pipeline.calibration import CalibrationSet
-        from semcal.pipeline.candidates import candidate_fits
+        from semcal.pipeline.select import candidate_fits
         from semcal.pipeline.temperature_grid import GRID
         from semcal.recalibration.exact_fit import PAPER_LOSSES
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from semcal.errors import UsageError
-
 if TYPE_CHECKING:
     import torch
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
     from semcal.recalibration.features import CalibrationFeatures
 
-__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt", "check_at_least_one"]
+__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt"]
 
 Progress = Callable[[int], None]
 """Called from time to time with the number of questions finished so far."""
@@ -191,10 +189,3 @@ class LanguageModel(Protocol):
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32."""
-
-
-def check_at_least_one(**options: int) -> None:
-    """Raise UsageError for an option below 1."""
-    for name, value in options.items():
-        if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")

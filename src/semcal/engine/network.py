@@ -8,7 +8,7 @@ unpatched. A prompt's last token alone predicts the answer: so the last layer ru
 only for the tokens whose states the pass wants. Of L layers, this saves nearly 1/L of the work.
 
 The head is the architecture's own code with the body replaced by given states, so that soft-capping and
-scaling of logits apply. No architecture is known by its name: `backend_check` measures whether this is exact.
+scaling of logits apply. No architecture is known by its name: `checked_network` measures if this is exact.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Network:
                 steady,
                 " before the positions of all its tokens change (longrope)",
             )
-        # measured by `backend_check`: bytes of one token's keys and values, size of a last hidden state
+        # measured by `checked_network`: bytes of one token's keys and values, size of a last hidden state
         self.bytes_per_token, self.width = 0, 0
         self.patched: Any = None  # the body with our attention, if that is exact
 

@@ -22,7 +22,7 @@ from semcal.experiment.grid_candidates import (
 )
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem, essentials
-from semcal.pipeline.candidates import Candidate, CandidateFit
+from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import data_hash

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
-from semcal.pipeline.candidates import Candidate, CandidateFit
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.questions import Question, plain_text
 from semcal.qa.token_classes import token_classes

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from semcal.experiment.grid_settings import GridSettings
-from semcal.pipeline.candidates import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
+from semcal.pipeline.select import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.semantics import MEASURES
 
 __all__ = [

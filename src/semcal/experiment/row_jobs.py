@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 from semcal.experiment.answer_jobs import AnswerBlock
 from semcal.pipeline.assess import scores_by_measure
-from semcal.pipeline.candidates import Candidate
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.select import Selection, select_graded, under_alphas
+from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import GROUP, Question
 

@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.pipeline.calibration import CalibrationSet, calibration_features
-from semcal.pipeline.candidates import Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_mixed_at
-from semcal.pipeline.select import Selection, select
+from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question

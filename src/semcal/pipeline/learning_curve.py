@@ -21,8 +21,8 @@ from semcal import metrics
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline.candidate_scores import PairedScores, Rows, paired_scores
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.select import PairedScores, Rows, paired_scores
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
 from semcal.qa.questions import Question

@@ -1,31 +1,257 @@
-"""Select on validation (spec section 6): for each measure the candidate of the lowest Brier score.
+"""Candidates to choose from, their scores on the same questions, and the choice (spec section 6).
 
-`select` compares sampled and clustered answers under any candidates, and tries for T-SC and G-SC their own α
-(here a).
+For each measure `select` takes the candidate of the lowest Brier score on validation; for T-SC and G-SC it
+also tries their own α (here a).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from semcal.errors import UsageError
-from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
-from semcal.pipeline.candidates import MEASURE_ALPHAS, WITH_ALPHA, Candidate
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal import metrics
+from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.rows import first_repeated, identity
 from semcal.qa.grading import Grader, RuleGrader
+from semcal.qa.questions import several, ties_of
+from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
 __all__ = [
+    "MEASURE_ALPHAS",
+    "WEIGHT_DECAYS",
+    "WITH_ALPHA",
+    "Candidate",
+    "CandidateFit",
     "Entry",
+    "PairedScores",
+    "Rows",
+    "Score",
     "Selection",
+    "candidate_fits",
+    "candidate_of",
+    "candidate_scores",
+    "lowest_brier",
+    "paired_scores",
     "select",
     "select_graded",
     "under_alphas",
 ]
+
+#: The weight decays of ATS and Platt that the paper tries.
+WEIGHT_DECAYS = (0.0, 0.01)
+#: The a of T-SC and G-SC that the paper tries.
+MEASURE_ALPHAS = (0.5, 0.75, 1.25)
+#: Measures that have an a.
+WITH_ALPHA = ("T-SC", "G-SC")
+#: Brier scores this close to the lowest are tied with it: rounding must not choose.
+TIE = 1e-12
+
+Rows = Sequence[Mapping[str, Any]]
+Loss = tuple[str, float | None]
+_Choice = TypeVar("_Choice")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to recalibrate."""
+
+    name: str  # unique: "Base", "TS NLL", "ATS SS 0.25"
+    loss: str | None = None  # "NLL" or "SS"; None where nothing was fitted (Base, SE)
+    alpha: float | None = None  # the α of selective smoothing
+    weight_decay: float | None = None  # None where the method has none (TS)
+
+    def complexity(self) -> tuple[Any, ...]:
+        """What ties are settled by; lower is simpler."""
+        return (
+            self.loss is not None,
+            self.loss != "NLL",
+            self.alpha or 0.0,
+            -1.0 if self.weight_decay is None else self.weight_decay,
+        )
+
+
+def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+    """The candidate of a method with a loss, its α and a weight decay, named as in tables."""
+    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
+    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
+
+
+@dataclass(frozen=True)
+class CandidateFit:
+    """One fit: all losses of TS together, or one candidate of another method."""
+
+    method: str
+    solver: str  # "exact" or "sgd"
+    losses: tuple[Loss, ...]
+    weight_decay: float | None
+    run: int = 0  # whose seed it has; 0 where all runs share one fit
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """What is fitted, in the order of the losses."""
+        return [candidate_of(self.method, *loss, self.weight_decay) for loss in self.losses]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the candidates."""
+        return [candidate.name for candidate in self.candidates]
+
+
+def candidate_fits(
+    methods: Sequence[str],
+    *,
+    losses: Sequence[Loss],
+    weight_decays: Sequence[float] = WEIGHT_DECAYS,
+    solver: str = "exact",
+) -> list[CandidateFit]:
+    """The fits of methods; `solver` is that of TS, the others have none but sgd."""
+    return [
+        CandidateFit(method, solver if method == "TS" else "sgd", tuple(group), decay)
+        for method in methods
+        for decay in ((None,) if method == "TS" else weight_decays)
+        for group in ([losses] if method == "TS" else [(loss,) for loss in losses])
+    ]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one candidate did under one measure, on the questions that have a confidence under all."""
+
+    brier: float
+    ace: float
+    auroc: float  # NaN where all or none are right
+    accuracy: float  # moves with what the measure answers
+    n: int  # questions that count
+    accuracy_behind: float = 0.0  # standard errors (paired over questions) below the highest accuracy
+
+
+@dataclass(frozen=True, eq=False)
+class PairedScores:
+    """Confidence and correctness of N questions under each of C candidates, for one measure."""
+
+    confidence: NDArray[np.float64]  # (C, N)
+    correct: NDArray[np.bool_]  # (C, N)
+    ids: tuple[str, ...]  # the N questions that count
+    undefined: int  # left out: the measure is null under some candidate, which must gain nothing by that
+    groups: NDArray[np.intp] | None = None  # (N,) by passage or field `group`; None where each is its own
+
+    def scores(self, *, bins: int = 15) -> list[Score]:
+        """Measure every candidate."""
+        return [
+            Score(
+                brier=metrics.brier(p, c),
+                ace=metrics.ace(p, c, bins=bins),
+                auroc=metrics.auroc(p, c),
+                accuracy=float(np.mean(c)),
+                n=len(self.ids),
+                accuracy_behind=float(behind),
+            )
+            for p, c, behind in zip(self.confidence, self.correct, self.accuracy_behind())
+        ]
+
+    def accuracy_behind(self) -> NDArray[np.float64]:
+        """How many standard errors (C,) the accuracy of each lies below the highest.
+
+        The standard error is that of the paired difference over questions; inf where all differ alike.
+        """
+        right = self.correct.astype(np.float64)
+        lost = right[right.mean(axis=1).argmax()] - right
+        error = lost.std(axis=1, ddof=1 if len(self.ids) > 1 else 0) / math.sqrt(len(self.ids))
+        behind = lost.mean(axis=1)
+        worst = np.where(behind > 0, np.inf, 0.0)
+        return np.asarray(np.divide(behind, error, out=worst, where=error > 0))
+
+
+def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
+    """Gather one measure of graded rows of several candidates on the same questions, in any order.
+
+    A row without the measure counts as null. InputError if a question occurs twice, or not under all.
+
+    Examples
+    --------
+    >>> cool = [{"id": "1", "confidence": {"E-SC": 0.9}, "correct": {"E-SC": True}},
+    ...         {"id": "2", "confidence": {"E-SC": 0.8}, "correct": {"E-SC": False}}]
+    >>> warm = [{"id": "2", "confidence": {"E-SC": 0.4}, "correct": {"E-SC": False}},
+    ...         {"id": "1", "confidence": {"E-SC": None}, "correct": {"E-SC": None}}]
+    >>> both = paired_scores([cool, warm], "E-SC")
+    >>> both.ids, both.confidence.tolist(), both.undefined
+    (('2',), [[0.8], [0.4]], 1)
+    """
+    by_id = [_by_id(rows) for rows in candidates]
+    for other in by_id[1:]:
+        for missing in by_id[0].keys() ^ other.keys():
+            raise InputError(
+                f"question {missing!r} is not there under every candidate; candidates are compared on the "
+                "same questions"
+            )
+    values = {
+        name: [(row["confidence"].get(measure), row["correct"].get(measure)) for row in rows]
+        for name, rows in zip(by_id[0], zip(*(map(one.__getitem__, by_id[0]) for one in by_id)))
+    }
+    defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}
+    shape = (len(defined), len(by_id), 2)
+    table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
+    groups = several(ties_of(by_id[0][name]) for name in defined)
+    return PairedScores(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
+
+
+def _by_id(rows: Rows) -> dict[str, Mapping[str, Any]]:
+    repeated = first_repeated([identity(row) for row in rows])
+    if repeated is not None:
+        raise InputError(f"question {repeated!r} occurs twice under one candidate; ids must be distinct")
+    return {identity(row): row for row in rows}
+
+
+def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
+    """Measure → a score for each candidate, from measure → graded rows of each candidate.
+
+    A measure that is defined for no question (without log-likelihoods all but E-SC) is left out; FitError if
+    none is left.
+    """
+    paired = {
+        check_name(measure, MEASURES, what="measure"): paired_scores(rows, measure)
+        for measure, rows in candidates.items()
+    }
+    found = {measure: one.scores(bins=bins) for measure, one in paired.items() if one.ids}
+    if not found:
+        raise FitError(
+            "no question has a confidence under any of the measures; there is nothing to choose by"
+        )
+    return found
+
+
+def lowest_brier(
+    choices: Sequence[_Choice],
+    scores: Sequence[Score],
+    *,
+    simplicity: Callable[[_Choice], Any],
+    accuracy_within: float | None = None,
+) -> _Choice:
+    """Return the choice of the lowest Brier score; of those within 1e-12 of it the simplest, then the first.
+
+    With `accuracy_within` those whose accuracy lies further below the highest (standard errors) do not count.
+
+    Examples
+    --------
+    >>> scores = [Score(brier, 0, 0, 0, 1) for brier in (0.3, 0.2, 0.2)]
+    >>> lowest_brier(["a", "bbb", "cc"], scores, simplicity=len)
+    'cc'
+    """
+    pairs = [
+        (choice, one)
+        for choice, one in zip(choices, scores)
+        if accuracy_within is None or one.accuracy_behind <= accuracy_within
+    ]
+    least = min(one.brier for _, one in pairs)
+    return min((choice for choice, one in pairs if one.brier <= least + TIE), key=simplicity)
 
 
 @dataclass(frozen=True)
@@ -92,7 +318,11 @@ def select(
     _check(candidates, measure_alphas, accuracy_within)
     chosen = grader or RuleGrader()
     graded = {
-        candidate: under_alphas(rows, [_verdicts(row, chosen, seed) for row in rows], measure_alphas)
+        candidate: under_alphas(
+            rows,
+            [[grade.correct for grade in grade_clusters(row, grader=chosen, seed=seed)] for row in rows],
+            measure_alphas,
+        )
         for candidate, rows in candidates.items()
     }
     return select_graded(
@@ -110,24 +340,19 @@ def select_graded(
 ) -> Selection:
     """Choose as `select` does, from what `under_alphas` returns for each candidate."""
     _check(candidates, measure_alphas, accuracy_within)
-    graded = list(candidates.values())
-    keys = {
+    tried = {
         measure: [
-            (number, i)
-            for number in range(len(graded))
-            for i in range(len(measure_alphas) if measure in WITH_ALPHA else 1)
+            (candidate, a, rows)
+            for candidate, under in candidates.items()
+            for a, rows in zip(measure_alphas if measure in WITH_ALPHA else (None,), under)
         ]
         for measure in measures
     }
     found = candidate_scores(
-        {measure: [graded[number][i] for number, i in keys[measure]] for measure in measures}, bins=bins
+        {measure: [rows for *_, rows in of_measure] for measure, of_measure in tried.items()}, bins=bins
     )
-    names = list(candidates)
     entries = {
-        measure: [
-            Entry(names[number], measure, measure_alphas[i] if measure in WITH_ALPHA else None, one)
-            for (number, i), one in zip(keys[measure], scored)
-        ]
+        measure: [Entry(candidate, measure, a, one) for (candidate, a, _), one in zip(tried[measure], scored)]
         for measure, scored in found.items()
     }
     chosen = {
@@ -162,10 +387,6 @@ def under_alphas(
         ]
         for a in alphas
     ]
-
-
-def _verdicts(row: Mapping[str, Any], grader: Grader, seed: int) -> list[bool]:
-    return [grade.correct for grade in grade_clusters(row, grader=grader, seed=seed)]
 
 
 def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str, bool | None]:

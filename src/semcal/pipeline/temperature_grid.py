@@ -16,12 +16,12 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.engine.loading import load_equivalence
 from semcal.errors import InputError, UsageError
-from semcal.pipeline.candidate_scores import Rows, Score, candidate_scores, lowest_brier
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.select import Rows, Score, candidate_scores, lowest_brier
 from semcal.pipeline.store import Store
 from semcal.qa.datasets import load_questions
 from semcal.qa.grading import Grader, RuleGrader
