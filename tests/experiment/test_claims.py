@@ -33,8 +33,13 @@ from semcal.experiment.analyses.claims.score_claims import (
 )
 from semcal.experiment.analyses.claims.statements import FAILS, HOLDS, METHOD_STATEMENTS, OPEN, positive
 from semcal.experiment.analyses.grading import agreement
-from semcal.experiment.analyses.grid_scores import RESAMPLES_BY_DRAWS, GridScores
-from semcal.experiment.analyses.pair_scores import MetricOptions, PairScores, ScoreArrays
+from semcal.experiment.analyses.grid_scores import (
+    RESAMPLES_BY_DRAWS,
+    GridScores,
+    MetricOptions,
+    PairScores,
+    ScoreArrays,
+)
 from semcal.experiment.analyses.scores_by_method import correlations, mean_correlation, selective, volatility
 from semcal.experiment.finished import read_finished
 from semcal.metrics import Contrast

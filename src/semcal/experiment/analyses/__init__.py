@@ -76,14 +76,13 @@ from semcal.experiment.analyses.claims.other_claims import findings
 from semcal.experiment.analyses.claims.statements import RULES
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.grading import agreement, deciding_rules, rules_alone
-from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.analyses.normal_form_ablation import (
     Ablation,
     ablation_clusters,
     ablation_scores,
     ablations,
 )
-from semcal.experiment.analyses.pair_scores import PairScores
 from semcal.experiment.analyses.scores_by_method import (
     confidence,
     correlations,

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from semcal.errors import InputError
 from semcal.experiment.analyses.columns import Floats
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import over_runs
+from semcal.experiment.analyses.grid_scores import GridScores, over_runs
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import bootstrap
 from semcal.qa.first_answer import is_refusal

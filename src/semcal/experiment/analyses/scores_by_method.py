@@ -9,8 +9,7 @@ import numpy as np
 
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.columns import Floats
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import VARIANTS, Key, PairScores, over_runs, row_names
+from semcal.experiment.analyses.grid_scores import VARIANTS, GridScores, Key, PairScores, over_runs, row_names
 from semcal.metrics import Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
 from semcal.metrics.resamples import draw_counts
