@@ -28,7 +28,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
 from semcal.engine import CausalLanguageModel, Generation, Prompt, decoding
-from semcal.engine.distributions import Distributions
+from semcal.engine.drawing import Distributions
 from semcal.engine.language_model import Cut
 from semcal.engine.scoring import Rescoring
 from semcal.recalibration import Base

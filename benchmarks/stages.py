@@ -30,9 +30,9 @@ from benchmarks.likelihoods import tokenizer
 from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
 from semcal.engine import CausalLanguageModel, decoding
-from semcal.engine.batch_planner import PrefixCache
-from semcal.engine.distributions import Distributions
+from semcal.engine.drawing import Distributions
 from semcal.engine.generate import AnswerGenerator
+from semcal.engine.scheduling import PrefixCache
 from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries

@@ -42,7 +42,7 @@ def test_a_process_that_hands_out_the_work_of_a_grid_loads_no_torch() -> None:
     statement = """
 from semcal.cli.commands import run
 from semcal.experiment.grid import Grid
-run.weights_of(model="atlas", equivalence="atlas")
+run.opt.weights_of(model="atlas", equivalence="atlas")
 """
     assert loaded_by(statement) <= {"pydantic"}
 

@@ -127,7 +127,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
         return Outcome((), Counter())
 
     monkeypatch.setattr(run, "carry_out", carry_out)
-    monkeypatch.setattr("semcal.report.results.read_results", lambda _: {"made": "up"})
+    monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.report.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))
     code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tiny_models
 
-from semcal.engine import templates
+from semcal.engine import tokenization
 from semcal.engine.chat import chat_format
 from semcal.errors import ModelError
 from semcal.qa.questions import Turn
@@ -61,7 +61,7 @@ def test_a_template_that_writes_much_only_later_is_refused_before_it_is_encoded(
 
 
 def test_templates_of_the_suite_take_few_steps_and_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "MOST_STEPS", 200)
-    monkeypatch.setattr(templates, "MOST_CHARACTERS", 200)
+    monkeypatch.setattr(tokenization, "MOST_STEPS", 200)
+    monkeypatch.setattr(tokenization, "MOST_CHARACTERS", 200)
     for template in filter(None, tiny_models.TEMPLATES.values()):
         assert chat_format(tiny_models.tokenizer(template=template), [2]).encode([Turn("user", "a")])

@@ -12,7 +12,7 @@ from made_up_grid import Grid, write_grid
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.analyses import analyse
-from semcal.experiment.analyses.audit import audit_result, audit_sheet
+from semcal.experiment.analyses.answers import audit_result, audit_sheet
 from semcal.experiment.finished import read_finished
 from semcal.metrics import ace_in_row_order
 

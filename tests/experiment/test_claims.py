@@ -32,11 +32,15 @@ from semcal.experiment.analyses.claims.score_claims import (
     variants_claim,
 )
 from semcal.experiment.analyses.claims.statements import FAILS, HOLDS, METHOD_STATEMENTS, OPEN, positive
-from semcal.experiment.analyses.distributions import correlations, mean_correlation
 from semcal.experiment.analyses.grading import agreement
-from semcal.experiment.analyses.grid_scores import RESAMPLES_BY_DRAWS, GridScores
-from semcal.experiment.analyses.pair_scores import MetricOptions, PairScores, ScoreArrays
-from semcal.experiment.analyses.scores_by_method import selective, volatility
+from semcal.experiment.analyses.grid_scores import (
+    RESAMPLES_BY_DRAWS,
+    GridScores,
+    MetricOptions,
+    PairScores,
+    ScoreArrays,
+)
+from semcal.experiment.analyses.scores_by_method import correlations, mean_correlation, selective, volatility
 from semcal.experiment.finished import read_finished
 from semcal.metrics import Contrast
 

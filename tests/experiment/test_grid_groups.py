@@ -9,8 +9,8 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import FitError
+from semcal.experiment.analyses.answers import splits
 from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.selections import splits
 from semcal.experiment.finished import read_finished
 from semcal.experiment.question_sets import load_parts
 from semcal.metrics import bootstrap

@@ -23,7 +23,7 @@ from semcal.recalibration import (
     tabulate,
 )
 from semcal.recalibration.losses import mean_loss
-from semcal.recalibration.schedule import learning_rates
+from semcal.recalibration.provenance import learning_rates
 from semcal.recalibration.training import drawn_answers
 
 SHAPE = BlockShape(16, 40, 4, 2, 6)

@@ -25,7 +25,7 @@ from semcal.recalibration import (
     save_pretrained,
     solver_of,
 )
-from semcal.recalibration.schedule import LOSSES_KEPT
+from semcal.recalibration.provenance import LOSSES_KEPT
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 

@@ -9,7 +9,7 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
-from semcal.report.results import read_results
+from semcal.experiment.finished import read_results
 
 #: One model on one data set: enough for every figure and table.
 ONE = Grid(

@@ -12,12 +12,11 @@ from made_up_grid import Grid, write_grid
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.finished import FinishedRun, read_finished, read_results
 from semcal.report.distribution_figures import correlation_figure, distribution_figure
 from semcal.report.figures import METHOD_COLOURS, drawable
 from semcal.report.grid_figures import GridFigure, grid_figures, write_files
 from semcal.report.question_figures import prompt_figure, prompts_of, schematic_figure, teaser_figure
-from semcal.report.results import read_results
 from semcal.report.score_figures import count_figure, scatter_figure, selective_figure
 from semcal.semantics import MEASURES
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
-from semcal.qa.columns import COMMON_NAMES, parse_columns, peek, rename
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
+from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
 from semcal.records import Row, dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
 

@@ -16,8 +16,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from semcal.engine.language_model import Generation
-from semcal.engine.templates import check_template, render
-from semcal.engine.tokenization import SegmentCache, SpecialTokens, segment_cache_for
+from semcal.engine.tokenization import SegmentCache, SpecialTokens, check_template, render, segment_cache_for
 from semcal.errors import InputError, ModelError
 from semcal.qa.questions import Turn, plain_text
 

@@ -19,11 +19,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.distributions import DecodingOptions, choose_tokens
+from semcal.engine.drawing import Choose, Distributions, TemperedDistributions
 from semcal.engine.scheduling import Scheduler, TreeSizes
-from semcal.engine.tree_cache import Frontier, ThreeLevelCache, TreeCache, advance, distinct_steps, start
+from semcal.engine.tree_cache import (
+    Frontier,
+    ModelOutputs,
+    ThreeLevelCache,
+    TreeCache,
+    advance,
+    distinct_steps,
+    log_probs,
+    start,
+)
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
+from semcal.recalibration.temperature import Temperature
 
-__all__ = ["ActiveBatch", "ActiveDraws", "Request", "Samples", "Uniforms", "decode"]
+__all__ = ["ActiveBatch", "ActiveDraws", "DecodingOptions", "Request", "Samples", "Uniforms", "decode"]
 
 Index = NDArray[np.int64]
 Uniforms = Callable[[int], NDArray[np.float64]]
@@ -38,6 +49,18 @@ class Request:
     uniforms: Uniforms
     m: int  # draws under each recalibrator
     steps: int  # the most tokens of a draw
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """What holds for all draws of a call."""
+
+    recalibrators: Sequence[AnyRecalibrator]  # each has its own draws, with the same uniforms
+    stops: frozenset[int]  # tokens that end the turn
+    choose: Choose  # `inverse_cdf`, `most_likely` or a `Truncation`
+    closing_tokens: Sequence[int] = ()  # their log-probabilities are recorded wherever a draw reads
+    #: Whether the last token of a draw that reaches the limit runs, so that these are recorded after it too.
+    run_last_token: Callable[[tuple[int, ...]], bool] | None = None
 
 
 @torch.no_grad()
@@ -262,3 +285,71 @@ class ActiveBatch:
         """Whether the tokens of the next step can be held."""
         room = self._scheduler.budget - cache.tokens_held
         return len(token) <= room or len(distinct_steps(cache, self._draws.node, token)[0]) <= room
+
+
+@dataclass(frozen=True)
+class _ChosenTokens:
+    """The next token of each of n draws."""
+
+    tokens: NDArray[np.int64]  # (n,)
+    log_probs: NDArray[np.float32]  # (n,)
+    closing_log_probs: NDArray[np.float32]  # (n, W), of the closing tokens at the same node
+
+
+def choose_tokens(
+    cache: TreeCache,
+    outputs: ModelOutputs,
+    options: DecodingOptions,
+    *,
+    node: Tensor,
+    which: Tensor,
+    u: Tensor,
+) -> _ChosenTokens:
+    """Next tokens of draws (n,) at nodes of `outputs`, each with its recalibrator `which` and uniform u."""
+    tokens, chosen = torch.empty_like(node), torch.empty(len(node))
+    closing = torch.empty((len(node), len(options.closing_tokens)))
+    for here, found, row in _distributions(cache, outputs, options.recalibrators, node, which):
+        token = found.choose(options.choose, row, u[here])
+        tokens[here], chosen[here] = token.cpu(), found.log_probs_at(row, token).cpu()
+        if options.closing_tokens:
+            closers = torch.tensor(options.closing_tokens, device=row.device)
+            closing[here] = found.log_probs_at(row[:, None], closers).cpu()
+    return _ChosenTokens(tokens.numpy(), chosen.numpy(), closing.numpy())
+
+
+def _distributions(
+    cache: TreeCache,
+    outputs: ModelOutputs,
+    recalibrators: Sequence[AnyRecalibrator],
+    node: Tensor,
+    which: Tensor,
+) -> Iterator[tuple[Tensor, Distributions, Tensor]]:
+    """Indices of draws, the distributions at some nodes, and the row of each draw in them.
+
+    Logits exist for a limited number of nodes at a time.
+    """
+    rows = cache.network.rows_at_a_time
+    for first in range(0, len(outputs), rows):
+        part = outputs[first : first + rows]
+        logits = cache.network.logits(part.states)
+        inside = (node >= first) & (node < first + rows)
+        for r, recalibrator in enumerate(recalibrators):
+            here = torch.nonzero((which == r) & inside)[:, 0]
+            if not len(here):
+                continue
+            distinct, row = torch.unique(node[here] - first, return_inverse=True)
+            if len(distinct) == len(part):
+                found = _recalibrated(recalibrator, logits, part, cache.ats)
+            else:
+                distinct = distinct.to(logits.device)
+                found = _recalibrated(recalibrator, logits[distinct], part[distinct], cache.ats)
+            yield here, found, row.to(logits.device)
+
+
+def _recalibrated(
+    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[ATS]
+) -> Distributions:
+    """The recalibrated distributions of logits (F, V); `outputs` hold the 1/T of each of `ats`."""
+    if isinstance(recalibrator, Temperature) and logits.device.type != "mps":  # no float64 there
+        return TemperedDistributions(logits, recalibrator)
+    return Distributions(log_probs(recalibrator, logits, outputs, ats))

@@ -1,8 +1,11 @@
-"""Drawing tokens from rows of log-probabilities: random numbers, inverse CDF, greedy choice, truncation.
+"""Drawing tokens from distributions: random numbers, inverse CDF, greedy choice, truncation.
 
 Inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64 to F, a uniform u in
 [0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible token, a u exactly
 on a step draws the token above it, and a token of probability 0 is never drawn.
+
+At one temperature only the drawn token's log-probability is needed: the weights exp((z - max z)/T) and their
+sum say which token is drawn and how likely it is. So these rows are read once and not normalised.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,11 +23,17 @@ from torch import Tensor
 
 from semcal.errors import ModelError, UsageError
 
+if TYPE_CHECKING:
+    from semcal.recalibration.temperature import Temperature
+
 __all__ = [
     "REFERENCE",
     "Choose",
+    "Distributions",
+    "TemperedDistributions",
     "Truncation",
     "block_sums",
+    "check_at_least_one",
     "check_not_nan",
     "draw_by_weights",
     "inverse_cdf",
@@ -35,10 +46,16 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 WeightsAt = Callable[[Tensor, Tensor], Tensor]
 
 _BLOCK = 128
-_FIRST_RANKED, _WIDEN = (
-    64,
-    8,
-)  # tokens ranked at first where there is no top-k, and the factor by which they grow
+_FIRST_RANKED, _WIDEN = 64, 8  # tokens ranked at first where there is no top-k, and their growth factor
+_LEAST = -87.0  # exp(-87) is still a normal float32; a token that much less likely is impossible
+_ROWS = 16  # whose weights stay in a processor's cache
+
+
+def check_at_least_one(**options: int) -> None:
+    """Raise UsageError for an option below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
 
 
 def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.float64]:
@@ -48,22 +65,8 @@ def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.f
     the seed and the question id; the draw is a word of its counter and the step a position in its stream. So
     batches, the order of questions, the number of draws and the temperature do not change any number.
 
-    Parameters
-    ----------
-    seed : int
-        Random seed.
-    question_id : str
-        The question.
-    m, steps : int
-        Number of rows and columns. PromptConfig for more changes none of the numbers.
+    Returns (m, steps) float64, multiples of 2**-53; asking for more rows or columns changes none of them.
 
-    Returns
-    -------
-    ndarray of float64, shape (m, steps)
-        Multiples of 2**-53.
-
-    Examples
-    --------
     >>> u = uniforms(0, "q1", m=2, steps=3)
     >>> bool((uniforms(0, "q1", m=5, steps=9)[:2, :3] == u).all())
     True
@@ -85,29 +88,10 @@ def _key(seed: int, question_id: str) -> NDArray[np.uint64]:
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-    """Draw a token for each uniform.
+    """Draw a token (n,) for each uniform (n,) float64 from its row (n,) of log-probabilities (F, V).
 
-    Parameters
-    ----------
-    log_probs : torch.Tensor
-        (F, V) natural log-probabilities of the whole vocabulary.
-    rows : torch.Tensor
-        (n,) int64, the row that each draw reads.
-    u : torch.Tensor
-        (n,) float64 in [0, 1).
+    ModelError if a row is not a distribution (NaN, or nothing is possible).
 
-    Returns
-    -------
-    torch.Tensor
-        (n,) int64 tokens.
-
-    Raises
-    ------
-    ModelError
-        If a row is not a distribution (NaN, or nothing is possible).
-
-    Examples
-    --------
     >>> p = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).log()
     >>> u = torch.tensor([0.0, 0.24, 0.25, 0.999], dtype=torch.float64)
     >>> inverse_cdf(p, torch.zeros(4, dtype=torch.long), u)
@@ -298,3 +282,60 @@ def _weights(log_probs: Tensor) -> Tensor:
 
 REFERENCE = Truncation(top_k=50, top_p=0.9)
 """How the preset `reference` samples (docs: analyses, "Presets"); `sound` and `paper` rule out nothing."""
+
+
+class Distributions:
+    """F distributions over V tokens, given by their log-probabilities (F, V)."""
+
+    def __init__(self, log_probs: Tensor) -> None:
+        self.log_probs = log_probs
+
+    def choose(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
+        """Tokens (n,) of draws from rows (n,) with uniforms (n,)."""
+        return choose(self.log_probs, rows, u)
+
+    def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probabilities of tokens in rows; the two index arrays are broadcast against each other."""
+        return self.log_probs[rows, tokens]
+
+
+class TemperedDistributions(Distributions):
+    """softmax(z / T) of logits z (F, V)."""
+
+    def __init__(self, logits: Tensor, recalibrator: Temperature) -> None:
+        self.logits, self.recalibrator = logits, recalibrator
+
+    @cached_property
+    def log_probs(self) -> Tensor:  # type: ignore[override]
+        return self.recalibrator.log_probs(self.logits)
+
+    @cached_property
+    def _top(self) -> Tensor:
+        return self.logits.amax(-1, keepdim=True)
+
+    @cached_property
+    def _sums(self) -> Tensor:
+        """Sums over blocks of the weights, which exist for a few rows at a time."""
+        rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
+        some = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
+        return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in some])
+
+    def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
+        """exp((z - top)/T)."""
+        weights = (logits - top).mul_(1 / self.recalibrator.temperature)
+        return torch.threshold_(weights.clamp_min_(_LEAST).exp_(), 1.7e-38, 0.0)
+
+    def choose(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
+        if choose is not inverse_cdf:
+            return super().choose(choose, rows, u)
+
+        def weights_at(row: Tensor, tokens: Tensor) -> Tensor:
+            return self._weights(self.logits[row, tokens], self._top[row, 0])
+
+        return draw_by_weights(weights_at, self._sums, self.logits.shape[1], rows, u)
+
+    def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        if "log_probs" in self.__dict__:
+            return super().log_probs_at(rows, tokens)
+        over = (self.logits[rows, tokens] - self._top[rows, 0]).double() / self.recalibrator.temperature
+        return (over - self._sums.sum(-1).log()[rows]).float()

@@ -37,12 +37,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.drawing import Choose, Truncation, inverse_cdf, most_likely, uniforms
+from semcal.engine.drawing import Choose, Truncation, check_at_least_one, inverse_cdf, most_likely, uniforms
 from semcal.engine.equivalence import FakeEquivalence
-from semcal.engine.language_model import Cut, Generation, Progress, Prompt, check_at_least_one
+from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.questions import Turn
-from semcal.recalibration import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+from semcal.recalibration.features import CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 

@@ -8,7 +8,7 @@ it has `num_beams` answers and the best unfinished sequence has no higher mean t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,18 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.ats_state import ModelOutputs, ats_among, log_probs
-from semcal.engine.batch_planner import Answers, BatchPlanner
 from semcal.engine.chat import ChatFormat
-from semcal.engine.decoding import Samples
-from semcal.engine.distributions import DecodingOptions
+from semcal.engine.decoding import DecodingOptions, Request, Samples, Uniforms, decode
 from semcal.engine.drawing import Truncation, check_not_nan, inverse_cdf, most_likely, uniforms
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
-from semcal.engine.scheduling import unknown_token
+from semcal.engine.scheduling import Answers, BatchPlanner, ats_among, unknown_token
 from semcal.engine.scoring import Rescoring, answer_log_probs, answer_states
-from semcal.engine.tree_cache import TreeCache, advance, start
+from semcal.engine.tree_cache import ModelOutputs, TreeCache, advance, log_probs, start
 from semcal.errors import ModelError
-from semcal.recalibration import AnyRecalibrator
+from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["AnswerGenerator", "Beam", "beam_search"]
 
@@ -73,9 +70,7 @@ class AnswerGenerator:
             return np.concatenate([uniforms(seed, name, m=m, steps=steps) for seed in seeds])
 
         draws = m * len(seeds)
-        for i, samples in self.planner.decode(
-            prompts, of_question, m=draws, steps=steps, options=options, progress=self.progress
-        ):
+        for i, samples in self._decode(prompts, of_question, options, m=draws, steps=steps):
             for r, of_prompts in enumerate(results):
                 drawn = [self._draw(samples, (r, j)) for j in range(draws)]
                 of_prompts[i] = rescoring.rescored(drawn, samples, r) if rescoring else drawn
@@ -90,9 +85,7 @@ class AnswerGenerator:
         """The most likely token at every step."""
         unused = np.zeros((1, steps))
         options = DecodingOptions([recalibrator], self.format.stops, most_likely)
-        decoded = self.planner.decode(
-            prompts, lambda _: unused, m=1, steps=steps, options=options, progress=self.progress
-        )
+        decoded = self._decode(prompts, lambda _: unused, options, m=1, steps=steps)
         results = {i: self._draw(samples, (0, 0)) for i, samples in decoded}
         return [results[i] for i in range(len(prompts))]
 
@@ -132,6 +125,27 @@ class AnswerGenerator:
             for i in batch:
                 results[i] = [tuple(next(scored) for _ in answer) for answer in answers[i]]
         return results
+
+    def _decode(
+        self,
+        prompts: Sequence[Prompt],
+        uniforms: Uniforms,
+        options: DecodingOptions,
+        *,
+        m: int,
+        steps: int,
+    ) -> Iterator[tuple[int, Samples]]:
+        """Each question and its samples, in the order in which the questions are finished."""
+        for error in self.planner.invalid_for_decoding(prompts, options.recalibrators, m=m, steps=steps):
+            raise error
+        if not prompts or not options.recalibrators:
+            return
+        prefix, scheduler = self.planner.schedule(prompts, ats_among(options.recalibrators))
+        request = Request([prompt.token_ids for prompt in prompts], uniforms, m, steps)
+        for done, (i, samples) in enumerate(decode(prefix, request, scheduler, options), 1):
+            yield i, samples
+            if self.progress is not None:
+                self.progress(done)
 
     def _score_missing(
         self,

@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from semcal.errors import UsageError
-
 if TYPE_CHECKING:
     import torch
 
     from semcal.engine.drawing import Truncation
     from semcal.errors import QuestionError
     from semcal.qa.questions import Turn
-    from semcal.recalibration import AnyRecalibrator, BlockShape, CalibrationFeatures
+    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
+    from semcal.recalibration.features import CalibrationFeatures
 
-__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt", "check_at_least_one"]
+__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt"]
 
 Progress = Callable[[int], None]
 """Called from time to time with the number of questions finished so far."""
@@ -24,18 +23,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A whole encoded prompt, ready for the answer's first token.
+    """A whole encoded prompt, ready for the answer's first token."""
 
-    Attributes
-    ----------
-    question_id : str
-        Names the question in errors; its random numbers are derived from it.
-    token_ids : tuple of int
-        At most one BOS, then everything up to the start of the answer.
-    """
-
-    question_id: str
-    token_ids: tuple[int, ...]
+    question_id: str  # names the question in errors; its random numbers are derived from it
+    token_ids: tuple[int, ...]  # at most one BOS, then everything up to the start of the answer
 
 
 @dataclass(frozen=True)
@@ -190,10 +181,3 @@ class LanguageModel(Protocol):
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32."""
-
-
-def check_at_least_one(**options: int) -> None:
-    """Raise UsageError for an option below 1."""
-    for name, value in options.items():
-        if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")

@@ -72,26 +72,33 @@ def load_model(
     """
     from transformers import AutoModelForCausalLM
 
-    from semcal.engine import checkpoints
     from semcal.engine.causal_lm import CausalLanguageModel
+    from semcal.engine.checkpoints import (
+        as_model_error,
+        choose_device,
+        choose_dtype,
+        read_checkpoint,
+        read_config,
+        revision_of,
+    )
     from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.qa.questions import chat
 
-    where = checkpoints.choose_device(device)
+    where = choose_device(device)
     budget = None if memory is None else parse_size(memory)
     location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     what = f"cannot load the language model {location.name!r}"
-    config = checkpoints.read_config(what, location, revision)
+    config = read_config(what, location, revision)
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{what}: {config.model_type} is an encoder-decoder, a causal language model is needed"
         )
-    tokenizer, model, report = checkpoints.read_checkpoint(
-        what, location, revision, kind=AutoModelForCausalLM, dtype=checkpoints.choose_dtype(dtype, where)
+    tokenizer, model, report = read_checkpoint(
+        what, location, revision, kind=AutoModelForCausalLM, dtype=choose_dtype(dtype, where)
     )
     _check_complete(what, report)
-    found = checkpoints.revision_of(location, config)
-    with checkpoints.as_model_error(what, location.source):
+    found = revision_of(location, config)
+    with as_model_error(what, location.source):
         language_model = CausalLanguageModel(
             model.to(where),
             tokenizer,

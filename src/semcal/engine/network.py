@@ -8,7 +8,7 @@ unpatched. A prompt's last token alone predicts the answer: so the last layer ru
 only for the tokens whose states the pass wants. Of L layers, this saves nearly 1/L of the work.
 
 The head is the architecture's own code with the body replaced by given states, so that soft-capping and
-scaling of logits apply. No architecture is known by its name: `backend_check` measures whether this is exact.
+scaling of logits apply. No architecture is known by its name: `checked_network` measures if this is exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from transformers.cache_utils import Cache
 from semcal.engine.attention import AttentionConfig
 from semcal.engine.layer_cache import ForwardPass, LayerCache
 from semcal.errors import ModelError, shown
-from semcal.recalibration import BlockShape
+from semcal.recalibration.attentive import BlockShape
 
 __all__ = ["Network"]
 
@@ -66,7 +66,7 @@ class Network:
                 steady,
                 " before the positions of all its tokens change (longrope)",
             )
-        # measured by `backend_check`: bytes of one token's keys and values, size of a last hidden state
+        # measured by `checked_network`: bytes of one token's keys and values, size of a last hidden state
         self.bytes_per_token, self.width = 0, 0
         self.patched: Any = None  # the body with our attention, if that is exact
 

@@ -17,13 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.ats_state import ModelOutputs, log_probs
 from semcal.engine.chat import ChatFormat
 from semcal.engine.decoding import Samples
 from semcal.engine.drawing import check_not_nan
 from semcal.engine.language_model import Cut, Generation
-from semcal.engine.tree_cache import NewTokens, TreeCache
-from semcal.recalibration import AnyRecalibrator
+from semcal.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, log_probs
+from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["AnswerStates", "Rescoring", "answer_log_probs", "answer_states", "own_states"]
 

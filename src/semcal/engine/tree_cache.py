@@ -1,46 +1,125 @@
 """Tree caches: keys and values of the shared prefix, a batch of prompts, and the tree of tokens behind each.
 
 `ThreeLevelCache` keeps them at three levels, for every model whose attention can be replaced (measured at
-load, see `backend_check`); `semcal.engine.fallback.FallbackCache` serves all others. A `Frontier` holds the
-nodes of the trees whose outputs are read next.
+load); `semcal.engine.fallback.FallbackCache` serves all others. A `Frontier` holds the nodes of the trees
+whose outputs are read next.
+
+To a tree cache an ATS is one more layer with keys and values of its own. So one implementation serves
+sampling, beam search and scoring, and its temperature depends on nothing but the tokens before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from semcal.engine.ats_state import ATSState, ModelOutputs
+from semcal.engine.attention import AttentionConfig
 from semcal.engine.layer_cache import ForwardPass, LayerCache, PrefixPass, PromptPass, TreePass
 from semcal.engine.network import Network
-from semcal.recalibration import ATS
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 __all__ = [
     "Frontier",
+    "ModelOutputs",
     "NewTokens",
     "ThreeLevelCache",
     "TreeCache",
     "advance",
     "distinct_steps",
+    "log_probs",
     "start",
     "tokens_per_pass",
 ]
 
-_TOKENS_PER_PASS = {"cpu": 1024}  # enough for the processor, little memory
-_TOKENS_PER_PASS_ON_GPU = 16384
+_TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
+
+
+@dataclass(frozen=True)
+class ModelOutputs:
+    """Model outputs for a set of tokens."""
+
+    states: Tensor  # (..., d), last hidden states
+    inverse_temperatures: Tensor  # (..., r) float32, 1/T after each token under each ATS
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, index: Any) -> ModelOutputs:
+        return ModelOutputs(self.states[index], self.inverse_temperatures[index])
+
+    @classmethod
+    def of(cls, states: Tensor, inverse_temperatures: Sequence[Tensor]) -> ModelOutputs:
+        """From states (..., d) and the 1/T (...) of each ATS."""
+        if not inverse_temperatures:
+            return cls(states, states.new_zeros((*states.shape[:-1], 0)))
+        return cls(states, torch.stack(list(inverse_temperatures), -1))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ModelOutputs]) -> ModelOutputs:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        states = torch.cat([part.states for part in parts])
+        return cls(states, torch.cat([part.inverse_temperatures for part in parts]))
+
+
+@dataclass(frozen=True)
+class _ATSState:
+    """One ATS beside a three-level cache, whose keys and values are those of layer `index`."""
+
+    recalibrator: ATS
+    index: int
+
+    @torch.no_grad()
+    def read(self, states: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
+        """1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
+        ats, states, positions = self.recalibrator, states[None], positions[None]
+        query = ats.queries(states, positions)
+        layer = self._layer(forward_pass)
+        output = forward_pass.attend(layer, query, *ats.keys_values(states, positions))
+        return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
+
+    @torch.no_grad()
+    def read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, which: Tensor) -> Tensor:
+        """1/T (N,) after only these (n,) of the new tokens; NaN after the others.
+
+        The others are never attended to: a draw of this recalibrator that stands on a token was also read
+        after every token that leads there.
+        """
+        found = torch.full((len(states),), torch.nan, device=states.device)
+        if not len(which):
+            return found
+        ats, states, positions = self.recalibrator, states[None, which], positions[None, which]
+        layer, (keys, values) = self._layer(tree), ats.keys_values(states, positions)
+        tree.store(layer, tree.first + which, keys, values)
+        query = ats.queries(states, positions)
+        output = tree.subset(which).attend_to_stored(layer, query, keys.shape[1])
+        found[which] = ats.inverse_temperature_from(states, output.flatten(2))[0].float()
+        return found
+
+    def _layer(self, forward_pass: ForwardPass) -> LayerCache:
+        config = AttentionConfig(self.recalibrator.shape.head_dim**-0.5)
+        return forward_pass.layers.setdefault(self.index, LayerCache(config))
+
+
+def log_probs(
+    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[ATS]
+) -> Tensor:
+    """Recalibrated log-probabilities (n, V) of logits (n, V); `outputs` hold the 1/T of each of `ats`."""
+    if not isinstance(recalibrator, ATS):
+        return recalibrator.log_probs(logits)
+    beta = outputs.inverse_temperatures[:, ats.index(recalibrator)]
+    return recalibrator.log_probs(logits, beta.to(logits.device))
 
 
 @dataclass(frozen=True)
 class NewTokens:
-    """New tokens of the trees.
-
-    Slots number all tokens of the trees of a cache in the order in which they were added.
-    """
+    """New tokens of the trees; slots number all tokens of a cache's trees in the order of their arrival."""
 
     token: Tensor  # (N,) int64
     row: Tensor  # (N,) int64, ascending: the question of each
@@ -132,7 +211,7 @@ class ThreeLevelCache:
         cache = replace(self.empty(), ats=tuple(ats))
         positions = torch.arange(self.prefix_length, device=self.network.device)
         for i, one in enumerate(cache.ats if self.prefix_length else ()):
-            ATSState(one, -1 - i).read(self.prefix_states, positions, PrefixPass(cache.layers))
+            _ATSState(one, -1 - i).read(self.prefix_states, positions, PrefixPass(cache.layers))
         return cache
 
     @property
@@ -211,14 +290,16 @@ class ThreeLevelCache:
             return self._run(token, tree.position, tree)
         states = self.network.run(token, tree.position, tree)
         beta = [
-            ATSState(one, -1 - i).read_subset(states, tree.position, tree, wanted[:, i].nonzero()[:, 0])
+            _ATSState(one, -1 - i).read_subset(states, tree.position, tree, wanted[:, i].nonzero()[:, 0])
             for i, one in enumerate(self.ats)
         ]
         return ModelOutputs.of(states, beta)
 
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
         states = self.network.run(token_ids, positions, forward_pass)
-        beta = [ATSState(one, -1 - i).read(states, positions, forward_pass) for i, one in enumerate(self.ats)]
+        beta = [
+            _ATSState(one, -1 - i).read(states, positions, forward_pass) for i, one in enumerate(self.ats)
+        ]
         return ModelOutputs.of(states, beta)
 
     def _passes(self, lengths: Sequence[int]) -> Iterator[range]:

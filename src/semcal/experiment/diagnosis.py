@@ -17,13 +17,9 @@ from torch import Tensor
 
 from semcal.engine.language_model import LanguageModel
 from semcal.qa.token_classes import by_token_class
-from semcal.recalibration import (
-    ATS,
-    AnyRecalibrator,
-    CalibrationFeatures,
-    inverse_temperatures,
-    temperature_of,
-)
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
+from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.temperature import temperature_of
 
 __all__ = ["TokenEffects", "order_changes", "token_effects"]
 

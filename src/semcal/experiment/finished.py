@@ -1,4 +1,4 @@
-"""A finished run of the grid, read back from its folder: settings, selections, rows as they are asked for.
+"""A finished run of the grid, read back from its folder: settings, selections, rows on demand, results.json.
 
 Analyses, tables, figures and the page know a run through this alone, so no model is needed for any of them.
 """
@@ -21,7 +21,14 @@ from semcal.records import Row, read_object, read_rows
 from semcal.records.parsing import DEEPEST
 from semcal.semantics import MEASURES
 
-__all__ = ["FinishedRun", "is_grid_run", "read_finished"]
+__all__ = [
+    "RESULTS_SCHEMA",
+    "FinishedRun",
+    "is_grid_run",
+    "read_environment",
+    "read_finished",
+    "read_results",
+]
 
 Rows = list[dict[str, Any]]
 Pair = tuple[str, str]
@@ -33,6 +40,8 @@ ROW_KEYS = frozenset(
         *("confidences", "confidence", "semantic_entropy", "correct", "rule"),
     }
 )
+#: The schema of results.json.
+RESULTS_SCHEMA = 3
 AGAIN = "run `semcal run` again, which makes what is missing"
 
 
@@ -261,3 +270,21 @@ def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(row, Row):
             raise StoreError(f"{path} is damaged ({row}): delete it and {AGAIN}")
         yield row.data
+
+
+def read_results(folder: Path) -> Mapping[str, Any]:
+    """The content of results.json; StoreError if it is missing, damaged or of another schema."""
+    path = folder / "results.json"
+    if not path.is_file():
+        raise StoreError(f"{path} is missing: `semcal report {folder}` makes it")
+    again = f"`semcal report {folder}` makes it again"
+    found = read_object(path, remedy=again)
+    if found.get("schema") != RESULTS_SCHEMA:
+        raise StoreError(f"{path} has schema {found.get('schema')!r}, expected {RESULTS_SCHEMA}: {again}")
+    return found
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """What is recorded of versions, machine and times; empty where nothing is, StoreError if damaged."""
+    path = folder / "environment.json"
+    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}

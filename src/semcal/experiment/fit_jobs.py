@@ -20,7 +20,8 @@ from semcal.qa.token_classes import token_classes
 
 if TYPE_CHECKING:  # jobs are made by processes that need no torch
     from semcal.experiment.grid_state import GridState
-    from semcal.recalibration import AnyRecalibrator, Fitted
+    from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.recalibration.saving import Fitted
 
 __all__ = [
     "CalibrationSource",
@@ -174,7 +175,9 @@ class FitJob:
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Fit."""
         from semcal.pipeline.fitting import mean_loss_of
-        from semcal.recalibration import fingerprint, save_pretrained, temperature_of
+        from semcal.recalibration.attentive import fingerprint
+        from semcal.recalibration.saving import save_pretrained
+        from semcal.recalibration.temperature import temperature_of
 
         del progress
         found, model = state.calibration(self.source), state.model
@@ -206,7 +209,7 @@ class FitJob:
 
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
         from semcal.pipeline.fit_and_select import fit_candidate
-        from semcal.recalibration import TrainingStore
+        from semcal.recalibration.training_store import TrainingStore
 
         identity, needs_table = self.identity, self.fit.solver == "sgd" and self.fit.method != "Platt"
         depends = {"data": self.source.data_hash, "model": identity.revision, "prompt": identity.prompt}
@@ -224,7 +227,7 @@ class FitJob:
 
 
 def _at_bound(recalibrator: AnyRecalibrator) -> bool | None:
-    from semcal.recalibration import TemperatureScaling
+    from semcal.recalibration.temperature import TemperatureScaling
 
     if isinstance(recalibrator, TemperatureScaling) and recalibrator.sgd_ is None:
         return recalibrator.certificate_.at_bound
@@ -320,7 +323,7 @@ class OverheadJob:
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Measure."""
-        from semcal.recalibration import Base
+        from semcal.recalibration.temperature import Base
 
         del progress
         model, prompts = state.model, self.asking.prompts(state.model, self.questions)

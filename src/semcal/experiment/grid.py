@@ -28,7 +28,7 @@ from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store, write_if_new
-from semcal.recalibration import check_enough, warn_if_few
+from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
 
 if TYPE_CHECKING:

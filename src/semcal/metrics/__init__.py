@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from semcal.metrics.bootstrapping import JointBootstrap, bootstrap, joint_bootstrap, paired_test
 from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
-from semcal.metrics.comparisons import Correlations, RankVolatility, correlations, rank_volatility
 from semcal.metrics.decompositions import (
     BrierDecomposition,
     Corp,
@@ -16,7 +15,15 @@ from semcal.metrics.decompositions import (
 )
 from semcal.metrics.intervals import Contrast, Interval, MeanOverRuns, PairedTest, mean_and_standard_error
 from semcal.metrics.overview import summaries, summary
-from semcal.metrics.ranking import aurac, auroc, prr
+from semcal.metrics.ranking import (
+    Correlations,
+    RankVolatility,
+    aurac,
+    auroc,
+    correlations,
+    prr,
+    rank_volatility,
+)
 from semcal.metrics.score_recalibration import (
     SCORE_RECALIBRATORS,
     BetaCalibration,

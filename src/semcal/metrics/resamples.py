@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import isotonic_regression
 
-from semcal.metrics.calibration import equal_mass_edges, equal_width_bin
+from semcal.metrics.calibration import equal_mass_edges, equal_width_bin, smooth_error, smoothing_of_sums
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.ranking import harmonic_numbers
-from semcal.metrics.smoothing import smooth_error, smoothing_of_sums
 
 #: Resamples drawn at a time, so that the arrays stay in the processor's cache.
 CHUNK = 50

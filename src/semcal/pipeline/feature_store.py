@@ -23,8 +23,7 @@ from torch import Tensor
 from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.engine.scheduling import common_prefix, shared_length
 from semcal.errors import StoreError, shown
-from semcal.recalibration import CalibrationFeatures
-from semcal.recalibration.features import row_counts
+from semcal.recalibration.features import CalibrationFeatures, row_counts
 from semcal.records import (
     LOCK,
     Row,

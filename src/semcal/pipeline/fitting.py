@@ -24,11 +24,9 @@ from semcal.recalibration.exact_fit import fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.log_partition_table import LogPartitionTable
 from semcal.recalibration.losses import check_loss, token_losses
-from semcal.recalibration.platt import Platt
-from semcal.recalibration.provenance import Provenance, warn_if_few
+from semcal.recalibration.provenance import Provenance, paper_schedule, warn_if_few
 from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
-from semcal.recalibration.schedule import paper_schedule
-from semcal.recalibration.temperature import Base, TemperatureScaling, temperature_of
+from semcal.recalibration.temperature import Base, Platt, TemperatureScaling, temperature_of
 from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 

@@ -311,7 +311,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
                 self._pool = None
 
     def _stop(self) -> None:
-        pool = self._pool
+        with self._lock:  # a thread may be starting a pool just now
+            pool = self._pool
         if pool is not None:
             pool.end(at_once=self._cancelled)
 

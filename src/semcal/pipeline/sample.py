@@ -16,7 +16,7 @@ from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = [
     "Draw",

@@ -11,7 +11,7 @@ from semcal.errors import StoreError
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import LanguageModel
-    from semcal.recalibration import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["RecalibratorSource", "WorkerState"]
 
@@ -73,7 +73,9 @@ class WorkerState:
         StoreError
             If what lies in the run folder is damaged or another one.
         """
-        from semcal.recalibration import SE, Base, Temperature, fingerprint, from_pretrained
+        from semcal.recalibration.attentive import fingerprint
+        from semcal.recalibration.saving import from_pretrained
+        from semcal.recalibration.temperature import SE, Base, Temperature
 
         if not isinstance(source, RecalibratorSource):
             return source

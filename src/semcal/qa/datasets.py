@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError, shown
-from semcal.qa.columns import COMMON_NAMES, Notify, peek
 from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
+from semcal.qa.tables import COMMON_NAMES, Notify, peek
 from semcal.records import Row
 from semcal.records.parsing import fault
 from semcal.registry import check_name

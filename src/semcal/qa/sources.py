@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
-from semcal.qa.columns import Notify
-from semcal.qa.tables import read_delimited, read_parquet
+from semcal.qa.tables import Notify, read_delimited, read_parquet
 from semcal.records import Row, read_rows, row_of
 from semcal.records.jsonl import check_ending, check_start
 from semcal.records.parsing import parse

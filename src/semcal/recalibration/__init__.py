@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from semcal.recalibration.losses import Certificate as Certificate
     from semcal.recalibration.partitions import log_partitions as log_partitions
     from semcal.recalibration.partitions import log_probs_at as log_probs_at
-    from semcal.recalibration.platt import Platt as Platt
+    from semcal.recalibration.provenance import GradientSteps as GradientSteps
     from semcal.recalibration.provenance import Provenance as Provenance
+    from semcal.recalibration.provenance import Schedule as Schedule
     from semcal.recalibration.provenance import check_enough as check_enough
+    from semcal.recalibration.provenance import paper_schedule as paper_schedule
     from semcal.recalibration.provenance import warn_if_few as warn_if_few
     from semcal.recalibration.saving import Fitted as Fitted
     from semcal.recalibration.saving import from_pretrained as from_pretrained
     from semcal.recalibration.saving import save_pretrained as save_pretrained
-    from semcal.recalibration.schedule import GradientSteps as GradientSteps
-    from semcal.recalibration.schedule import Schedule as Schedule
-    from semcal.recalibration.schedule import paper_schedule as paper_schedule
     from semcal.recalibration.temperature import SE as SE
     from semcal.recalibration.temperature import Base as Base
     from semcal.recalibration.temperature import Greedy as Greedy
     from semcal.recalibration.temperature import GridTemperature as GridTemperature
+    from semcal.recalibration.temperature import Platt as Platt
     from semcal.recalibration.temperature import Recalibrator as Recalibrator
     from semcal.recalibration.temperature import Temperature as Temperature
     from semcal.recalibration.temperature import TemperatureScaling as TemperatureScaling
@@ -59,11 +59,9 @@ _MODULES = {
     "log_partition_table": "LogPartitionTable tabulate",
     "losses": "Certificate",
     "partitions": "log_partitions log_probs_at",
-    "platt": "Platt",
-    "provenance": "Provenance check_enough warn_if_few",
+    "provenance": "GradientSteps Provenance Schedule check_enough paper_schedule warn_if_few",
     "saving": "Fitted from_pretrained save_pretrained",
-    "schedule": "GradientSteps Schedule paper_schedule",
-    "temperature": "SE Base Greedy GridTemperature Recalibrator Temperature TemperatureScaling "
+    "temperature": "SE Base Greedy GridTemperature Platt Recalibrator Temperature TemperatureScaling "
     "single_temperature solver_of temperature_of",
     "training": "Training TrainingCallbacks fit_ats fit_platt fit_ts",
     "training_store": "TrainingStore",

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from semcal.errors import UsageError
 from semcal.recalibration.features import CalibrationFeatures, SequenceBatch
 from semcal.recalibration.losses import T_MAX, T_MIN
-from semcal.recalibration.platt import TrainedModule
-from semcal.recalibration.temperature import Recalibrator
+from semcal.recalibration.temperature import Recalibrator, TrainedModule
 
 __all__ = [
     "ATS",

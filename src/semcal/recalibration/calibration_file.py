@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from semcal.errors import StoreError, UsageError, shown
 from semcal.recalibration.attentive import BlockShape
 from semcal.recalibration.losses import Certificate, check_loss
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.schedule import GradientSteps, Schedule
+from semcal.recalibration.provenance import GradientSteps, Provenance, Schedule
 from semcal.records import dumps
 from semcal.semantics import MEASURES
 

@@ -1,15 +1,33 @@
-"""The labelled questions behind a fit: how many it needs, and the record of what it was fitted on."""
+"""How a recalibrator was fitted: the labelled questions, and the settings and record of a training.
+
+Trainings go by gradient steps; the exact solver has no settings.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from semcal.errors import FitError, SemcalWarning, UsageError
+from semcal.registry import check_name
 
-__all__ = ["FEW", "FEWEST", "Provenance", "check_enough", "warn_if_few"]
+__all__ = [
+    "FEW",
+    "FEWEST",
+    "LOSSES_KEPT",
+    "GradientSteps",
+    "Provenance",
+    "Schedule",
+    "block_means",
+    "check_enough",
+    "learning_rates",
+    "paper_schedule",
+    "warn_if_few",
+]
 
 #: Fewer labelled questions are refused; fewer than FEW raise a warning.
 FEWEST, FEW = 5, 50
@@ -72,3 +90,108 @@ def warn_if_few(questions: int, *, of: str = "to fit to", stacklevel: int = 3) -
             SemcalWarning,
             stacklevel=stacklevel,
         )
+
+
+REFERENCES = ("drawn", "all")
+#: Points of a loss curve that are kept.
+LOSSES_KEPT = 200
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Settings of a training by gradient steps."""
+
+    learning_rate: float  # highest learning rate, reached at the end of the warm-up
+    weight_decay: float = 0.0  # of AdamW, decoupled
+    max_norm: float | None = None  # gradients are clipped to this norm; None leaves them as they are
+    epochs: int = 2  # passes over the calibration set
+    batch_size: int = 4  # questions per step; the paper does not state it
+    warm_up: float = 0.1  # share of the first epoch in which the learning rate rises linearly
+    #: One reference answer of each question, drawn anew in each epoch, or all of them with equal weights.
+    references: Literal["drawn", "all"] = "drawn"
+    seed: int = 0  # of the order of questions, the drawn references and the initial weights of ATS
+
+    def __post_init__(self) -> None:
+        check_name(self.references, REFERENCES, what="choice of references")
+        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
+            raise UsageError(
+                "a schedule has at least one epoch, one question for each step and a seed of 0 or more, got "
+                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}"
+            )
+        rate, decay, norm = self.learning_rate, self.weight_decay, self.max_norm
+        if not (0 < rate < math.inf and 0 <= decay < math.inf and 0 <= self.warm_up <= 1):
+            raise UsageError(
+                "a schedule has a positive learning rate, a weight decay of 0 or more and a warm-up share in "
+                f"[0, 1], got {rate}, {decay} and {self.warm_up}"
+            )
+        if norm is not None and not norm > 0:
+            raise UsageError(f"max_norm is a positive number or None, got {norm}")
+
+
+def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> Schedule:
+    """Return the paper's settings of "TS", "ATS" or "Platt".
+
+    Examples
+    --------
+    >>> paper_schedule("TS").learning_rate, paper_schedule("Platt").max_norm
+    (0.0001, 1.0)
+    """
+    check_name(method, ("TS", "ATS", "Platt"), what="method")
+    if method == "TS":
+        return Schedule(1e-4, weight_decay, seed=seed)
+    return Schedule(1e-5, weight_decay, max_norm=1.0, seed=seed)
+
+
+def learning_rates(schedule: Schedule, steps: int) -> list[float]:
+    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0.
+
+    Examples
+    --------
+    >>> [round(rate, 2) for rate in learning_rates(Schedule(1.0, epochs=1, warm_up=0.5), 6)]
+    [0.33, 0.67, 1.0, 1.0, 0.75, 0.25]
+    """
+    rising = math.ceil(schedule.warm_up * steps / schedule.epochs)
+    falling = steps - rising
+    return [
+        schedule.learning_rate
+        * ((step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2)
+        for step in range(steps)
+    ]
+
+
+def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
+    """Return at most `count` means of consecutive losses, in blocks as equal as can be.
+
+    Examples
+    --------
+    >>> block_means([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
+    (3.0, 1.6666666666666667)
+    """
+    count = min(count, len(losses))
+    edges = [len(losses) * i // count for i in range(count + 1)] if count else [0]
+    return tuple(math.fsum(losses[a:b]) / (b - a) for a, b in pairwise(edges))
+
+
+@dataclass(frozen=True)
+class GradientSteps:
+    """The record of a training, which is saved with the recalibrator."""
+
+    schedule: Schedule
+    steps: int
+    drift_bound: float  # sum of the learning rates: about how far AdamW can have moved a parameter
+    losses: tuple[float, ...] = field(repr=False)  # mean nats per token of equal shares of steps
+    exact_temperature: float | None = None  # TS: optimum of the same loss over all references
+
+    @classmethod
+    def from_losses(
+        cls, schedule: Schedule, losses: Sequence[float], exact_temperature: float | None = None
+    ) -> GradientSteps:
+        """Return the record of a training with these losses (nats), one for each step."""
+        bound = sum(learning_rates(schedule, len(losses)))
+        return cls(schedule, len(losses), bound, block_means(losses), exact_temperature)
+
+    def distance(self, temperature: float) -> float | None:
+        """Return |log T − log T of the exact solution|; None where there is no such solution."""
+        if self.exact_temperature is None:
+            return None
+        return abs(math.log(temperature / self.exact_temperature))

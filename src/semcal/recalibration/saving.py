@@ -29,9 +29,8 @@ from semcal.recalibration.calibration_file import (
     TSContents,
     parse_contents,
 )
-from semcal.recalibration.platt import Platt
 from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.temperature import GridTemperature, TemperatureScaling
+from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling
 from semcal.records import canonical, dumps, part_folder, read_object, writing
 
 __all__ = ["Fitted", "file_checksum", "from_pretrained", "save_pretrained", "write_tensors"]

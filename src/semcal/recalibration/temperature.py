@@ -1,4 +1,7 @@
-"""Recalibrators with one temperature for all logits: Base, SE, TS, TS-grid (spec section 6); and greedy."""
+"""Recalibrators that treat every position alike (spec section 6), and greedy.
+
+Base, SE, TS and TS-grid divide all logits by one temperature; Platt is a diagonal affine map of them.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,23 @@ from typing import Protocol, Self
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration.exact_fit import TemperatureFit
 from semcal.recalibration.losses import Certificate, LossSums, check_loss, minimise, sums_at, token_terms
-from semcal.recalibration.platt import TrainedModule
-from semcal.recalibration.schedule import GradientSteps
+from semcal.recalibration.provenance import GradientSteps
 
 __all__ = [
     "SE",
     "Base",
     "Greedy",
     "GridTemperature",
+    "Platt",
     "Recalibrator",
     "Temperature",
     "TemperatureScaling",
+    "TrainedModule",
     "single_temperature",
     "solver_of",
     "temperature_of",
@@ -277,6 +281,55 @@ def _whole(targets: Tensor) -> Tensor:
     if len(odd):
         raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
     return targets.long()
+
+
+class TrainedModule(nn.Module):
+    """What ATS and Platt share: weights that are trained with a loss, and a record of the training."""
+
+    method: str
+    sgd_: GradientSteps | None = None
+
+    def __init__(self, loss: str, alpha: float | None) -> None:
+        super().__init__()
+        check_loss(loss, alpha)
+        self.loss, self.alpha = loss, alpha
+
+    def freeze(self, sgd: GradientSteps | None) -> Self:
+        """End the training that `sgd` records: weights on the CPU, without gradients."""
+        self.sgd_ = sgd
+        return self.requires_grad_(False).cpu()
+
+
+class Platt(TrainedModule):
+    """softmax(w ⊙ z + b), w = 1 and b = 0 before training.
+
+    A logit of −inf stays −inf whatever w and b are: what the model rules out cannot come back. `weight` and
+    `bias` are w and b, (V,) float32; `loss` and `alpha` are what it is fitted with.
+
+    Examples
+    --------
+    >>> platt = Platt(2)
+    >>> _ = platt.bias.data.copy_(torch.tensor([0.0, 3.0]).log1p())
+    >>> platt.log_probs(torch.zeros(2)).exp().detach()
+    tensor([0.2000, 0.8000])
+    """
+
+    method = "Platt"
+
+    def __init__(self, vocabulary: int, *, loss: str = "NLL", alpha: float | None = None) -> None:
+        super().__init__(loss, alpha)
+        self.weight = nn.Parameter(torch.ones(vocabulary))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return log softmax(w ⊙ logits + b) in float32, shape (..., V) unchanged."""
+        impossible = logits == -torch.inf
+        z = self.weight * logits.float().masked_fill(impossible, 0.0) + self.bias
+        return torch.log_softmax(z.masked_fill(impossible, -torch.inf), dim=-1)
+
+    def extra_repr(self) -> str:
+        """Return what its repr shows."""
+        return f"vocabulary={len(self.weight)}, loss={self.loss!r}, alpha={self.alpha}"
 
 
 def temperature_of(recalibrator: Recalibrator | TrainedModule) -> float | None:

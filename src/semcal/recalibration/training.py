@@ -23,10 +23,14 @@ from semcal.recalibration.attentive import ATS, BlockShape, batch_inverse_temper
 from semcal.recalibration.features import CalibrationFeatures, Head
 from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate, tabulated_loss
 from semcal.recalibration.losses import T_MAX, T_MIN, certify, check_loss, mean_loss, token_losses
-from semcal.recalibration.platt import Platt
-from semcal.recalibration.provenance import check_enough
-from semcal.recalibration.schedule import GradientSteps, Schedule, learning_rates, paper_schedule
-from semcal.recalibration.temperature import TemperatureScaling
+from semcal.recalibration.provenance import (
+    GradientSteps,
+    Schedule,
+    check_enough,
+    learning_rates,
+    paper_schedule,
+)
+from semcal.recalibration.temperature import Platt, TemperatureScaling
 from semcal.recalibration.training_store import TrainingState, TrainingStore
 
 __all__ = [

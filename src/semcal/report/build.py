@@ -11,7 +11,7 @@ from typing import Any
 
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
-from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.finished import FinishedRun, read_finished, read_results
 from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, read_object, writing
 from semcal.report.explorer import Explorer, begin_explorer
@@ -19,7 +19,6 @@ from semcal.report.further_tables import ablation_tables
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
 from semcal.report.grid_tables import grid_tables, write_tables
 from semcal.report.page import write_page
-from semcal.report.results import read_results
 from semcal.report.sections import PageFigure, page_figure
 from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
 from semcal.report.table_writers import markdown, markdown_text

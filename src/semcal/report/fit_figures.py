@@ -25,7 +25,8 @@ from semcal.report.figures import (
 
 if TYPE_CHECKING:
     from semcal.pipeline.learning_curve import LearningCurve
-    from semcal.recalibration import GradientSteps, TemperatureFit
+    from semcal.recalibration.exact_fit import TemperatureFit
+    from semcal.recalibration.provenance import GradientSteps
 
 __all__ = ["learning_curve_figure", "loss_figure", "steps_figure"]
 

@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.analyses.audit import audit_sheet
-from semcal.experiment.finished import FinishedRun
+from semcal.experiment.analyses.answers import audit_sheet
+from semcal.experiment.finished import FinishedRun, read_environment
 from semcal.records import writing
 from semcal.report.further_tables import CANDIDATE, further_tables
 from semcal.report.paper_tables import paper_tables
 from semcal.report.published import published_tables
-from semcal.report.results import read_environment
 from semcal.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
 from semcal.report.tables import Field, Row, Table, deviation_table, flat_table, in_order
 

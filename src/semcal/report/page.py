@@ -17,12 +17,11 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from semcal.experiment.finished import FinishedRun
+from semcal.experiment.finished import FinishedRun, read_environment
 from semcal.records import writing
 from semcal.report import summary
 from semcal.report.explorer import Explorer, script_json
 from semcal.report.grid_tables import cost_tables, grid_tables
-from semcal.report.results import read_environment
 from semcal.report.sections import PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table
 

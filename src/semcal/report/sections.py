@@ -23,6 +23,8 @@ from semcal.report.tables import Table
 
 __all__ = ["SECTIONS", "PageFigure", "Section", "inline_svg", "page_figure", "sections_of"]
 
+# ---- Figures as SVG ----------------------------------------------------------------------------------------
+
 #: Colours of the figures and the variables of page.css that take their place.
 VARIABLES = {
     INK: "var(--ink)",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from semcal.semantics.entropies import (
+    components,
+    greedy,
     number_of_clusters,
     predictive_entropy,
     semantic_entropy_monte_carlo,
     semantic_entropy_rao_blackwell,
 )
 from semcal.semantics.measures import MEASURES, SemanticConfidence, confidence, confidences
-from semcal.semantics.relations import components, greedy
 
 __all__ = [
     "MEASURES",

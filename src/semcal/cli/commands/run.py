@@ -361,8 +361,8 @@ def _demo_plan(settings: Any, out: Path) -> int:
 
 def _show_demo(out: Path, *, as_json: bool) -> None:
     """What happened, in a few lines."""
+    from semcal.experiment.finished import read_results
     from semcal.report import in_words
-    from semcal.report.results import read_results
 
     results = read_results(out)
     typer.echo(dumps(results) if as_json else "\n".join(in_words(results)))

@@ -15,17 +15,17 @@ computed). What is undefined is null.
 =================== ========================================== ============================================
 name                rows by                                    made by
 =================== ========================================== ============================================
-splits              dataset (table 1)                          `selections.splits`
-prompts             model, dataset (figure 8)                  `selections.prompts`
+splits              dataset (table 1)                          `answers.splits`
+prompts             model, dataset (figure 8)                  `answers.prompts`
 base_accuracies     model, dataset (table 2)                   `answers.base_accuracies`
 answers             model, dataset, candidate                  `answers.answers`
 confidence          model, dataset, method, measure            `scores_by_method.confidence`
                     (tables 2, 3, 8, 9, 10, figure 3)
 entropy             model, dataset, method, measure            `scores_by_method.entropy`
                     (tables 4–6)
-temperatures        dataset, model, measure (table 7)          `selections.temperatures`
-refits              model, dataset, candidate                  `selections.refits`
-fits                model, dataset, candidate                  `selections.fits`
+temperatures        dataset, model, measure (table 7)          `answers.temperatures`
+refits              model, dataset, candidate                  `answers.refits`
+fits                model, dataset, candidate                  `answers.fits`
 volatility          model, dataset, metrics (table 11)         `scores_by_method.volatility`
 agreement           model, dataset, measure (table 13)         `grading.agreement`
 deciding_rules      model, dataset, measure                    `grading.deciding_rules`
@@ -36,8 +36,8 @@ generations         model, dataset, method, measure, draws     `scores_by_settin
                     (figure 6)
 losses              loss, model, dataset, method, measure      `scores_by_setting.losses`
                     (figure 7)
-distributions       model, dataset, method, measure (figure 9) `distributions.distributions`
-correlations        model, dataset, method (figure 10)         `distributions.correlations`
+distributions       model, dataset, method, measure (figure 9) `scores_by_method.distributions`
+correlations        model, dataset, method (figure 10)         `scores_by_method.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
 transfer            model, fitted_on, used_on, measure         `scores_by_setting.transfer`
 growth              model, dataset                             `answers.growth`
@@ -47,9 +47,9 @@ score_maps          model, dataset, map, measure; there only   `scores_by_settin
                     with `extras.score_maps`
 =================== ========================================== ============================================
 
-The sheet of table 12 has no number: the report writes it (`audit.audit_sheet`). Claims and findings, which go
-beyond the paper, are rows of `claims.statements.Claim`, judged by the rules of that version; deviations are
-{setting, here, paper} in the order of the presets' table, without those in which run and paper are alike.
+The sheet of table 12 has no number: the report writes it (`answers.audit_sheet`). Claims and findings, which
+go beyond the paper, are rows of `claims.statements.Claim`, judged by the rules of that version; deviations
+are {setting, here, paper} in the order of the presets' table, without those in which run and paper are alike.
 """
 
 from __future__ import annotations
@@ -61,34 +61,44 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.answers import answers, base_accuracies, growth
+from semcal.experiment.analyses.answers import (
+    answers,
+    base_accuracies,
+    fits,
+    growth,
+    prompts,
+    refits,
+    splits,
+    temperatures,
+)
 from semcal.experiment.analyses.claims import judge
 from semcal.experiment.analyses.claims.other_claims import findings
 from semcal.experiment.analyses.claims.statements import RULES
 from semcal.experiment.analyses.contrasts import paired_tests
-from semcal.experiment.analyses.distributions import correlations, distributions
 from semcal.experiment.analyses.grading import agreement, deciding_rules, rules_alone
-from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.analyses.normal_form_ablation import (
     Ablation,
     ablation_clusters,
     ablation_scores,
     ablations,
 )
-from semcal.experiment.analyses.pair_scores import PairScores
-from semcal.experiment.analyses.scores_by_method import confidence, entropy, selective, volatility
+from semcal.experiment.analyses.scores_by_method import (
+    confidence,
+    correlations,
+    distributions,
+    entropy,
+    selective,
+    volatility,
+)
 from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
-from semcal.experiment.analyses.selections import fits, prompts, refits, splits, temperatures
-from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import deviations
 from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, writing
 
-__all__ = ["SCHEMA", "analyse", "pair_analysis", "results"]
-
-#: The schema of results.json.
-SCHEMA = 3
+__all__ = ["analyse", "pair_analysis", "results"]
 
 Rows = list[dict[str, Any]]
 OF_RUN: Mapping[str, Callable[[FinishedRun], Rows]] = {
@@ -163,7 +173,7 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
         claims = [claim.row() for claim in judge(scores, analyses)]
         beyond = [claim.row() for claim in findings([one for pair in pairs for one in pair.ablations])]
     return {
-        "schema": SCHEMA,
+        "schema": RESULTS_SCHEMA,
         **{name: getattr(run, name) for name in ("preset", "seed", "models", "datasets", "methods")},
         **{name: getattr(run, name) for name in ("measures", "runs", "m")},
         "sources": {

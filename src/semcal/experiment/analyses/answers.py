@@ -1,21 +1,123 @@
-"""Accuracies of the base model (table 2), what the draws of a question hold, and how clustering grows."""
+"""What was asked, fitted and answered, without the scores.
+
+Sizes of the splits, prompts, temperatures and fits, as selections record them (tables 1 and 7, figure 8);
+accuracies of the base model (table 2); what the draws of a question hold, and how clustering grows; and the
+sheet on which a person judges clusters (table 12).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from semcal.errors import InputError
 from semcal.experiment.analyses.columns import Floats
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import over_runs
+from semcal.experiment.analyses.grid_scores import GridScores, over_runs
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import bootstrap
+from semcal.qa.first_answer import is_refusal
 from semcal.qa.questions import several
 
-__all__ = ["answers", "base_accuracies", "base_candidate", "exponent", "growth"]
+__all__ = [
+    "answers",
+    "audit_result",
+    "audit_sheet",
+    "base_accuracies",
+    "base_candidate",
+    "exponent",
+    "fits",
+    "growth",
+    "prompts",
+    "refits",
+    "splits",
+    "temperatures",
+]
+
+FIT_KEYS = (
+    *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),
+    *("train_nll", "validation_nll", "top_changed", "order_changed", "classes"),
+)
+
+
+def splits(run: FinishedRun) -> list[dict[str, Any]]:
+    """{dataset, open_book, calibration_train, validation, test}; all models are asked the same questions.
+
+    Where test questions share a passage or a value in the field `group`, `test_groups` counts these groups,
+    which intervals resample.
+    """
+    return [
+        {
+            "dataset": dataset,
+            "open_book": run.open_book(dataset),
+            **{split: found["sizes"][split] for split in ("calibration_train", "validation", "test")},
+            **({"test_groups": found["test_groups"]} if "test_groups" in found else {}),
+        }
+        for dataset in run.datasets
+        for found in [run.selections[run.models[0], dataset]]
+    ]
+
+
+def prompts(run: FinishedRun) -> list[dict[str, Any]]:
+    """{model, dataset, open_book, prompt}: the exact prompt of the first test question."""
+    return [
+        {"model": model, "dataset": dataset, "open_book": run.open_book(dataset)}
+        | {"prompt": run.selections[model, dataset].get("prompt")}
+        for model, dataset in run.pairs
+    ]
+
+
+def temperatures(run: FinishedRun) -> list[dict[str, Any]]:
+    """{dataset, model, measure, temperature, candidate, loss, alpha, at_bound} of TS; empty without it."""
+    if "TS" not in run.methods:
+        return []
+    rows = []
+    for dataset in run.datasets:
+        for model in run.models:
+            at_bound = {
+                fit["candidate"]: fit.get("at_bound")
+                for fit in run.selections[model, dataset].get("fits", [])
+            }
+            for measure in run.measures:
+                chosen = run.choice(model, dataset, "TS", measure)
+                row: dict[str, Any] = {"dataset": dataset, "model": model, "measure": measure}
+                row |= {key: chosen.get(key) for key in ("temperature", "candidate", "loss", "alpha")}
+                rows.append(row | {"at_bound": at_bound.get(chosen["candidate"])})
+    return rows
+
+
+def refits(run: FinishedRun) -> list[dict[str, Any]]:
+    """{model, dataset, candidate, temperature}: T over runs (`over_runs`) where each run fitted anew.
+
+    Empty where one fit served all runs.
+    """
+    rows = []
+    for model, dataset in run.pairs:
+        by_candidate: dict[str, list[float]] = {}
+        for fit in run.selections[model, dataset].get("fits", []):
+            if fit.get("temperature") is not None:
+                of_runs = fit.get("temperature_of_run", [fit["temperature"]])
+                by_candidate.setdefault(fit["candidate"], []).extend(of_runs)
+        rows += [
+            {"model": model, "dataset": dataset, "candidate": candidate, "temperature": over_runs(found)}
+            for candidate, found in by_candidate.items()
+            if len(found) > 1
+        ]
+    return rows
+
+
+def fits(run: FinishedRun) -> list[dict[str, Any]]:
+    """{model, dataset} and what the selection records of each fit: `FIT_KEYS`, null where it does not."""
+    return [
+        {"model": model, "dataset": dataset, **{key: fit.get(key) for key in FIT_KEYS}}
+        for model, dataset in run.pairs
+        for fit in run.selections[model, dataset].get("fits", [])
+    ]
+
 
 Row = Mapping[str, Any]
 
@@ -129,3 +231,87 @@ COUNTED: Mapping[str, Callable[[Row], int]] = {
     "pairs": lambda row: _distinct(row) * (_distinct(row) - 1),
     "meanings": lambda row: len(row["clusters"]),
 }
+
+
+# ---- The audit (table 12) ----------------------------------------------------------------------------------
+
+#: Questions on a sheet, as in the paper.
+AUDITED = 100
+#: What is judged: a row has an empty column for each criterion and judge.
+CRITERIA = ("every cluster one meaning", "no two clusters the same meaning")
+JUDGES = ("human", "judge model")
+
+
+def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED) -> list[dict[str, Any]]:
+    """Lay out n random questions of one model and data set, with Base's draws of run 0 by cluster.
+
+    The questions are those with the smallest hash of (seed, id), so a sheet does not change with the order of
+    the rows.
+
+    {id, question, clusters, refusals, "human: …", …}: each cluster as its distinct answers with their number,
+    how many clusters are refusals, and an empty column a judge and criterion.
+    """
+    rows = run.rows(model, dataset, base_candidate(run, model, dataset))
+    drawn = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]
+    return [
+        {
+            "id": row["id"],
+            "question": row["question"],
+            "clusters": [_listed([row["samples"][i] for i in cluster]) for cluster in row["clusters"]],
+            "refusals": sum(is_refusal(row["samples"][cluster[0]]) for cluster in row["clusters"]),
+            **{f"{judge}: {criterion}": None for judge in JUDGES for criterion in CRITERIA},
+        }
+        for row in drawn
+    ]
+
+
+def audit_result(sheet: Sequence[Mapping[str, Any]], *, judge: str = "human") -> dict[str, Any]:
+    """Add up a sheet (`audit_sheet`, or rows of its CSV file) that `judge` has filled in with yes and no.
+
+    Returns
+    -------
+    dict
+        {n, accuracy, errors}: the share of questions that meet both criteria (null where none was judged)
+        and how many failed which, those with two refusals or more apart. InputError if a column is missing,
+        or an entry is neither yes, no nor empty.
+
+    Examples
+    --------
+    >>> row = {"refusals": "2", "human: every cluster one meaning": "yes"}
+    >>> audit_result([row | {"human: no two clusters the same meaning": "no"}])
+    {'n': 1, 'accuracy': 0.0, 'errors': {'one meaning split, refusals': 1}}
+    """
+    judged = [
+        (row, verdicts)
+        for number, row in enumerate(sheet, start=1)
+        for verdicts in [[_answer(row, f"{judge}: {criterion}", number) for criterion in CRITERIA]]
+        if None not in verdicts
+    ]
+    errors = Counter(kind for row, verdicts in judged for kind in _errors(row, *verdicts))
+    right = sum(all(verdicts) for _, verdicts in judged)
+    return {
+        "n": len(judged),
+        "accuracy": right / len(judged) if judged else None,
+        "errors": dict(sorted(errors.items())),
+    }
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    return [text if count == 1 else f"{text} (×{count})" for text, count in Counter(texts).items()]
+
+
+def _errors(row: Mapping[str, Any], one_meaning: bool | None, all_apart: bool | None) -> list[str]:
+    found = [] if one_meaning else ["meanings merged"]
+    if not all_apart:
+        refused = int(row["refusals"]) > 1
+        found.append("one meaning split, refusals" if refused else "one meaning split, other")
+    return found
+
+
+def _answer(row: Mapping[str, Any], column: str, number: int) -> bool | None:
+    if column not in row:
+        raise InputError(f"row {number} of the sheet has no column {column!r}: keep the columns as they were")
+    text = str(row[column] if row[column] is not None else "").strip().lower()
+    if text not in ("", "yes", "no", "true", "false"):
+        raise InputError(f"row {number}, {column!r}: {row[column]!r} is neither yes nor no nor empty")
+    return None if not text else text in ("yes", "true")

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import PairScores
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 

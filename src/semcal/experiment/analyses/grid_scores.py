@@ -1,18 +1,236 @@
-"""The scores of a finished run: what every analysis starts from."""
+"""The scores of every method under every measure in a finished run: what every analysis starts from.
+
+For one model on one data set all are compared on the same questions: one that is null under some method or
+measure counts for none of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from semcal.errors import StoreError
-from semcal.experiment.analyses.columns import Columns, one_member_correct, read_columns
-from semcal.experiment.analyses.pair_scores import BOOTSTRAPPED, Key, MetricOptions, PairScores, stack_runs
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from semcal import metrics
+from semcal.errors import StoreError, UndefinedWarning
+from semcal.experiment.analyses.columns import Columns, Floats, one_member_correct, read_columns
 from semcal.experiment.finished import FinishedRun, Pair
+from semcal.metrics import Interval, JointBootstrap
 from semcal.qa.questions import several
 
 __all__ = ["GridScores"]
+
+Key = tuple[str, str]
+#: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
+#: be right; of one of these members; of a greedy answer.
+VARIANTS = ("SE_conf", "SE_conf_one_member", "SE_vanilla")
+#: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
+FITTED = ("mcb", "dsc")
+FITTED_RESAMPLES = 200
+#: Metrics that get an interval over questions: all but SmoothECE, which would take ten times as long as all
+#: of these together.
+BOOTSTRAPPED = (
+    *("accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty", "unc"),
+    *("auroc", "aurac", "prr", "mean_confidence", *FITTED),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreArrays:
+    """One method under one measure: R runs on the N questions that count, (R, N) each; correct is 0 or 1."""
+
+    confidence: Floats
+    correct: Floats  # of the selected answer: whether any of several members of the meaning is right
+    entropy: Floats
+    vanilla_correct: Floats  # of the candidate's greedy answer, or that of its beams
+    one_member_correct: Floats | None = None  # of one member of the selected meaning
+
+    @property
+    def by_variant(self) -> dict[str, Floats]:
+        """The correctness that each variant of semantic entropy (`VARIANTS`) is to predict."""
+        correct = (self.correct, self.one_member_correct, self.vanilla_correct)
+        return {variant: one for variant, one in zip(VARIANTS, correct) if one is not None}
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """How metrics and their intervals are computed."""
+
+    bins: int  # of ACE and ECE
+    ace: str  # "sound" averages ties, "reference" depends on the order of the rows
+    auroc_one_class: float | None  # AUROC when all or none are correct; None is undefined
+    vanilla: str  # the answer of SE_vanilla: "greedy" or "beam"
+    resamples: int
+    seed: tuple[int, ...]
+    bootstrapped: tuple[str, ...] = BOOTSTRAPPED  # metrics that get an interval over questions
+
+    def auroc(self, values: ArrayLike) -> Floats:
+        """AUROC of each run, with `auroc_one_class` where it is undefined."""
+        found = np.asarray(values, dtype=np.float64)
+        one_class = np.nan if self.auroc_one_class is None else self.auroc_one_class
+        return np.where(np.isnan(found), one_class, found)
+
+
+@dataclass(frozen=True, eq=False)
+class PairScores:
+    """All methods and measures of one model on one data set."""
+
+    arrays: dict[Key, ScoreArrays]  # by (method, measure)
+    n: int  # questions that count
+    undefined: int  # questions that do not, because a measure is null under some method
+    options: MetricOptions
+    groups: NDArray[np.intp] | None = None  # (N,) which questions are resampled together; None: each alone
+
+    @cached_property
+    def by_run(self) -> dict[Key, dict[str, Floats]]:
+        """Every metric of every run: (method, measure) → metric → [R]."""
+        if not self.arrays:
+            return {}
+        confidence = np.concatenate([one.confidence for one in self.arrays.values()])
+        correct = np.concatenate([one.correct for one in self.arrays.values()])
+        found = metrics.summaries(confidence, correct, bins=self.options.bins)
+        if self.options.ace == "reference":
+            found["ace"] = np.array(
+                [metrics.ace_in_row_order(p, c, bins=self.options.bins) for p, c in zip(confidence, correct)]
+            )
+        found["auroc"] = self.options.auroc(found["auroc"])
+        runs = len(confidence) // len(self.arrays)
+        return {
+            key: {name: values[i * runs : (i + 1) * runs] for name, values in found.items()}
+            for i, key in enumerate(self.arrays)
+        }
+
+    def over_runs(self, key: Key, metric: str) -> dict[str, Any]:
+        """One metric over runs, with its interval over questions where there is one."""
+        return over_runs(self.by_run[key][metric], self._interval(key, metric))
+
+    def refinement(self, key: Key) -> dict[str, Any]:
+        """Uncertainty − resolution over runs, with the interval of such a difference."""
+        parts = ("uncertainty", "resolution")
+        whole, part = (self.by_run[key][name] for name in parts)
+        drawn, less = (self.resampled.contrast(key, name) for name in parts)
+        return over_runs(whole - part, (drawn - less).interval())
+
+    def _interval(self, key: Key, metric: str) -> Interval | None:
+        if metric == "ace" and self.options.ace == "reference":
+            return None  # it is no function of a resample
+        if metric not in self.options.bootstrapped:
+            return None
+        return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
+
+    @cached_property
+    def resampled(self) -> JointBootstrap[Key]:
+        """The metrics that get an interval, on common resamples of the questions."""
+        names = [name for name in self.options.bootstrapped if name not in FITTED]
+        return self._common(names, self.options.resamples)
+
+    @cached_property
+    def fitted(self) -> JointBootstrap[Key]:
+        """Those that take a fit, on the first of these resamples."""
+        return self._common(FITTED, min(FITTED_RESAMPLES, self.options.resamples))
+
+    def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[Key]:
+        return metrics.joint_bootstrap(
+            {key: (one.confidence, one.correct) for key, one in self.arrays.items()},
+            metrics=names,
+            groups=self.groups,
+            bins=self.options.bins,
+            resamples=resamples,
+            seed=self.options.seed,
+        )
+
+    @cached_property
+    def entropies(self) -> JointBootstrap[tuple[str, str, str]]:
+        """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
+        return metrics.joint_bootstrap(
+            {
+                (*key, variant): (-one.entropy, correct)
+                for key, one in self.arrays.items()
+                for variant, correct in one.by_variant.items()
+            },
+            metrics=("auroc",),
+            groups=self.groups,
+            resamples=self.options.resamples,
+            seed=self.options.seed,
+        )
+
+
+def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> dict[str, Any]:
+    """{mean, se, runs, interval}: mean and standard error over runs, [low, high] over questions.
+
+    `se` is null for one run; all are null where the metric is undefined in some run.
+
+    Examples
+    --------
+    >>> over_runs([0.80, 0.82, 0.81, 0.83])
+    {'mean': 0.815, 'se': 0.0064549..., 'runs': [0.8, 0.82, 0.81, 0.83], 'interval': None}
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        found = metrics.mean_and_standard_error(values)
+    if len(set(values)) == 1 < len(values):  # no rounding where nothing varies
+        found = replace(found, mean=float(values[0]), standard_error=0.0)
+    ends = None if interval is None else [_null_if_nan(interval.low), _null_if_nan(interval.high)]
+    return {
+        "mean": _null_if_nan(found.mean),
+        "se": _null_if_nan(found.standard_error),
+        "runs": [_null_if_nan(float(value)) for value in values],
+        "interval": None if ends is None or None in ends else ends,
+    }
+
+
+def row_names(model: str, dataset: str, method: str, measure: str) -> dict[str, str]:
+    """The first fields of a row of results."""
+    return {"model": model, "dataset": dataset, "method": method, "measure": measure}
+
+
+def _null_if_nan(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def stack_runs(
+    columns: Mapping[Key, Sequence[Columns]], vanilla: str
+) -> tuple[dict[Key, ScoreArrays], NDArray[np.bool_]]:
+    """Stack the runs of each (label, measure), without the questions that are null under some of them.
+
+    Returns
+    -------
+    (dict of (label, measure) to ScoreArrays, ndarray of bool, shape (all questions,))
+        Without measures that are null for every question; which questions count.
+    """
+    stacked = {key: _stacked(found, key[1], vanilla) for key, found in columns.items()}
+    null = {key: np.isnan(arrays[:3]).any(axis=(0, 1)) for key, arrays in stacked.items()}
+    stacked = {key: arrays for key, arrays in stacked.items() if not null[key].all()}
+    if not stacked:
+        return {}, np.zeros(0, dtype=np.bool_)
+    counts = ~np.any([null[key] for key in stacked], axis=0)
+    if not counts.any():
+        return {}, counts
+    return {key: ScoreArrays(*(one[:, counts] for one in arrays)) for key, arrays in stacked.items()}, counts
+
+
+def _stacked(runs: Sequence[Columns], measure: str, vanilla: str) -> Floats:
+    """Confidence, correct, entropy and vanilla_correct, (4, R, N)."""
+    return np.stack(
+        [
+            [one.confidence[measure] for one in runs],
+            [one.correct[measure] for one in runs],
+            [one.entropy[measure] for one in runs],
+            [_vanilla_correct(one, vanilla) for one in runs],
+        ]
+    )
+
+
+def _vanilla_correct(columns: Columns, vanilla: str) -> Floats:
+    """Correctness of the answer of SE_vanilla; of the greedy one where no beams were made."""
+    if vanilla == "beam" and columns.beam_correct is not None:
+        return columns.beam_correct
+    return columns.greedy_correct
+
 
 #: Resamples of the questions at each number of draws, at most. The claim looks as far out as 1 in 680.
 RESAMPLES_BY_DRAWS = 1000

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.experiment.analyses.contrasts import contrast_summary
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import PairScores
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.metrics import Contrast
 from semcal.metrics.resamples import draw_counts
 from semcal.qa.questions import several, ties_of

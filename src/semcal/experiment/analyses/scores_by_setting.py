@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import Key, PairScores, ScoreArrays, row_names
+from semcal.experiment.analyses.grid_scores import GridScores, Key, PairScores, ScoreArrays, row_names
 from semcal.metrics import SCORE_RECALIBRATORS
 
 __all__ = ["generations", "losses", "score_maps", "transfer"]

@@ -36,8 +36,7 @@ from semcal.experiment.analyses.contrasts import (
     measures_of,
     pooled_benefit,
 )
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.pair_scores import PairScores
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
