@@ -1,7 +1,6 @@
 """Job executors like those of `concurrent.futures`: serial, or threads that wait for worker processes or Ray.
 
-Results do not depend on which of them is used. `semcal.pipeline.process_executor` has the worker processes,
-`semcal.experiment.ray_executor` the tasks on Ray.
+Results do not depend on which is used. Worker processes: `process_executor`; Ray: `experiment.ray_executor`.
 """
 
 from __future__ import annotations

@@ -30,15 +30,7 @@ from semcal.recalibration.temperature import Base, Platt, TemperatureScaling, te
 from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 
-__all__ = [
-    "METHODS",
-    "Fit",
-    "check_method",
-    "fit",
-    "fit_exactly",
-    "mean_loss_of",
-    "train_stored",
-]
+__all__ = ["METHODS", "Fit", "check_method", "fit", "fit_exactly", "mean_loss_of", "train_stored"]
 
 METHODS = ("TS", "ATS", "Platt")
 SOLVERS = ("exact", "sgd")
