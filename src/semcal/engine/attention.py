@@ -135,8 +135,6 @@ def _attend(
 def kernel_for(device: str, dtype: torch.dtype, width: int) -> Kernel | None:
     """The kernel for a type of device, a dtype and a width of heads; None if there is none.
 
-    Examples
-    --------
     >>> kernel_for("cuda", torch.bfloat16, 128).__name__, kernel_for("cuda", torch.float32, 128).__name__
     ('flash', 'memory_efficient')
     """

@@ -252,26 +252,9 @@ class CausalLanguageModel:
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers; answers to one prompt share its pass.
 
-        Parameters
-        ----------
-        prompts : sequence of Prompt
-            The questions.
-        answers : sequence of sequence of tuple of int
-            Per prompt the token ids of its answers, as `encode_answer` and `complete` give them.
-        recalibrator : Recalibrator or ATS
-            The distribution.
-        progress : callable, optional
-            Called with the number of questions finished so far.
-
-        Returns
-        -------
-        list of list of tuple of float
-            ``[prompt][answer]``: natural log-probabilities, one per token.
-
-        Raises
-        ------
-        QuestionError
-            For a question that with its longest answer does not fit the model, before any is run.
+        `answers` are per prompt the token ids of its answers, as `encode_answer` and `complete` give them.
+        Returns ``[prompt][answer]``: natural log-probabilities, one per token. QuestionError for a question
+        that with its longest answer does not fit the model, before any is run.
         """
         return self._generator(progress).scores(prompts, answers, recalibrator)
 
@@ -311,19 +294,9 @@ class CausalLanguageModel:
     ) -> CalibrationFeatures:
         """Last hidden states of prompts and given answers, which recalibrators are fitted to.
 
-        Parameters and errors are those of `score`, and
-
-        Parameters
-        ----------
-        whole : bool
-            Whether the states of all tokens are returned, or only of those that predict answer tokens.
-        shared : int, optional
-            Length of the shared prefix; by default that of the prompts' longest common prefix.
-
-        Returns
-        -------
-        CalibrationFeatures
-            By prompt, answer and position, in the model's dtype, on the CPU.
+        With the parameters and errors of `score`. `whole`: the states of all tokens, not only of those that
+        predict answer tokens; `shared`: length of the shared prefix, by default the prompts' longest common
+        one. Returned by prompt, answer and position, in the model's dtype, on the CPU.
         """
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}

@@ -100,8 +100,6 @@ def files_hash(directory: Path) -> str:
 def choose_device(device: str | torch.device | None = None) -> torch.device:
     """The given device, or the best one of this machine; UsageError if it has no such device.
 
-    Examples
-    --------
     >>> choose_device("cpu")
     device(type='cpu')
     """

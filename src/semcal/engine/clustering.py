@@ -33,21 +33,11 @@ _Searcher = Callable[[list[str], _Differ], Search]
 
 @dataclass(frozen=True)
 class Clustering:
-    """Clusters of every question, and their cost.
+    """Clusters of every question, and their cost."""
 
-    Attributes
-    ----------
-    clusters : list of list of list of int
-        Per question a partition of its sample indices, numbered by first sample.
-    calls : int
-        Ordered pairs that the equivalence decided.
-    plain_calls : int
-        All ordered pairs of samples, m (m − 1) per question: the cost of deciding each.
-    """
-
-    clusters: list[list[list[int]]]
-    calls: int
-    plain_calls: int
+    clusters: list[list[list[int]]]  # per question a partition of its samples, numbered by first sample
+    calls: int  # ordered pairs that the equivalence decided
+    plain_calls: int  # all ordered pairs of samples, m (m − 1) per question: the cost of deciding each
 
 
 def cluster_answers(

@@ -65,22 +65,8 @@ def uniforms(seed: int, question_id: str, *, m: int, steps: int) -> NDArray[np.f
     the seed and the question id; the draw is a word of its counter and the step a position in its stream. So
     batches, the order of questions, the number of draws and the temperature do not change any number.
 
-    Parameters
-    ----------
-    seed : int
-        Random seed.
-    question_id : str
-        The question.
-    m, steps : int
-        Number of rows and columns. Asking for more changes none of the numbers.
+    Returns (m, steps) float64, multiples of 2**-53; asking for more rows or columns changes none of them.
 
-    Returns
-    -------
-    ndarray of float64, shape (m, steps)
-        Multiples of 2**-53.
-
-    Examples
-    --------
     >>> u = uniforms(0, "q1", m=2, steps=3)
     >>> bool((uniforms(0, "q1", m=5, steps=9)[:2, :3] == u).all())
     True
@@ -102,29 +88,10 @@ def _key(seed: int, question_id: str) -> NDArray[np.uint64]:
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:
-    """Draw a token for each uniform.
+    """Draw a token (n,) for each uniform (n,) float64 from its row (n,) of log-probabilities (F, V).
 
-    Parameters
-    ----------
-    log_probs : torch.Tensor
-        (F, V) natural log-probabilities of the whole vocabulary.
-    rows : torch.Tensor
-        (n,) int64, the row that each draw reads.
-    u : torch.Tensor
-        (n,) float64 in [0, 1).
+    ModelError if a row is not a distribution (NaN, or nothing is possible).
 
-    Returns
-    -------
-    torch.Tensor
-        (n,) int64 tokens.
-
-    Raises
-    ------
-    ModelError
-        If a row is not a distribution (NaN, or nothing is possible).
-
-    Examples
-    --------
     >>> p = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).log()
     >>> u = torch.tensor([0.0, 0.24, 0.25, 0.999], dtype=torch.float64)
     >>> inverse_cdf(p, torch.zeros(4, dtype=torch.long), u)

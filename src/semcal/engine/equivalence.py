@@ -42,8 +42,6 @@ class Equivalence(Protocol):
 class ExactMatch:
     """Answers mean the same if and only if their normal forms are equal: no model at all.
 
-    Examples
-    --------
     >>> ExactMatch().entails([("Capital of Peru?", "lima", "lima"), ("Capital of Peru?", "lima", "cusco")])
     [True, False]
     """
@@ -59,22 +57,9 @@ class ExactMatch:
 class FakeEquivalence:
     """An equivalence given by a list: groups of answers that mean the same, and one-way entailments.
 
-    Parameters
-    ----------
-    groups : iterable of collections of str
-        Answers of one group entail each other, whatever the question.
-    entailments : iterable of (str, str)
-        Further pairs of which the first entails the second.
-    name : str
-        Its name.
+    Answers of one group entail each other, whatever the question; of each pair in `entailments` the first
+    entails the second. `asked` lists every triple so far, in order.
 
-    Attributes
-    ----------
-    asked : list of (str, str, str)
-        Every triple so far, in order.
-
-    Examples
-    --------
     >>> fake = FakeEquivalence([{"nyc", "new york"}], entailments=[("soho", "nyc")])
     >>> fake.entails([("Where?", "nyc", "new york"), ("Where?", "soho", "nyc"), ("Where?", "nyc", "soho")])
     [True, True, False]

@@ -26,16 +26,7 @@ from semcal.recalibration.attentive import ATS
 __all__ = ["FallbackCache", "checked_network", "prefill_prefix"]
 
 _ROOM = 64  # slots added beyond need when a buffer is full
-_FAILURES = (
-    AssertionError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 def prefill_prefix(network: Network, prefix: tuple[int, ...]) -> TreeCache:

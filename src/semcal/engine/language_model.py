@@ -23,18 +23,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A whole encoded prompt, ready for the answer's first token.
+    """A whole encoded prompt, ready for the answer's first token."""
 
-    Attributes
-    ----------
-    question_id : str
-        Names the question in errors; its random numbers are derived from it.
-    token_ids : tuple of int
-        At most one BOS, then everything up to the start of the answer.
-    """
-
-    question_id: str
-    token_ids: tuple[int, ...]
+    question_id: str  # names the question in errors; its random numbers are derived from it
+    token_ids: tuple[int, ...]  # at most one BOS, then everything up to the start of the answer
 
 
 @dataclass(frozen=True)

@@ -49,26 +49,9 @@ _LAYOUT = attrgetter(
 
 
 class CrossEncoder:
-    """Directed entailment as a sequence-classification model sees it.
+    """Directed entailment as a sequence-classification model of transformers sees it, in float32.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        With a sequence-classification head, in float32.
-    tokenizer : transformers.PreTrainedTokenizerBase
-        Encodes the two sides as a pair, as the model was trained.
-    name, revision : str
-        The key under which verdicts are stored.
-
-    Attributes
-    ----------
-    truncated : int
-        Pairs so far that were too long for the model and lost the beginning of their question.
-
-    Raises
-    ------
-    ModelError
-        If no label, or more than one, is called "entailment", or there is no padding token.
+    ModelError if no label, or more than one, is called "entailment", or there is no padding token.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str, revision: str) -> None:
@@ -79,7 +62,7 @@ class CrossEncoder:
         tokenizer.truncation_side = "left"  # the answers stand at the end and must stay whole
         self.name = name
         self.revision = revision
-        self.truncated = 0
+        self.truncated = 0  # pairs so far that were too long and lost the beginning of their question
         self._entailment = entailment_index(model.config.id2label, name=name)
         self._model = first_token_only(model.eval().requires_grad_(False))
         self._tokenizer = tokenizer
@@ -90,21 +73,9 @@ class CrossEncoder:
     def from_pretrained(
         cls, name_or_dir: str | Path, *, device: str | None = None, revision: str | None = None
     ) -> Self:
-        """Load a checkpoint from a directory or the hub.
+        """Load a checkpoint; the parameters are those of `load_equivalence`.
 
-        Parameters
-        ----------
-        name_or_dir : str or Path
-            Directory or hub id; "atlas" is the one that comes with the package.
-        device : str, optional
-            "cpu", "cuda", …; by default a GPU if there is one.
-        revision : str, optional
-            Commit, tag or branch of a hub id.
-
-        Raises
-        ------
-        ModelError
-            If it cannot be loaded, has no trained classification head, or does not name its labels.
+        ModelError if it cannot be loaded, has no trained classification head, or does not name its labels.
         """
         where = choose_device(device)
         location = locate(name_or_dir, NLI_MODEL, revision=revision)
@@ -132,10 +103,7 @@ class CrossEncoder:
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
 
-        Raises
-        ------
-        ModelError
-            If the model's logits are not finite.
+        ModelError if the model's logits are not finite.
         """
         encoded = self._encode(triples)
         margins = [0.0] * len(encoded)

@@ -62,27 +62,9 @@ WHERE one.entails != two.entails LIMIT 1
 class CachedEquivalence:
     """An equivalence that looks verdicts up in a file, and adds those that were missing.
 
-    Parameters
-    ----------
-    inner : Equivalence
-        Decides what the file does not hold. Its name and revision are part of every key.
-    path : str or Path
-        The file; made, with its folder, where there is none.
+    `inner` decides what the file does not hold; its name and revision are part of every key. The file and its
+    folder are made where there are none. StoreError if it is damaged, no verdict cache, or cannot be written.
 
-    Attributes
-    ----------
-    hits : int
-        Verdicts so far that were found in the file.
-    calls : int
-        Verdicts so far that `inner` decided.
-
-    Raises
-    ------
-    StoreError
-        If the file is damaged, not a verdict cache, or cannot be written.
-
-    Examples
-    --------
     >>> import tempfile
     >>> from semcal.engine.fakes import FakeEquivalence
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -96,8 +78,7 @@ class CachedEquivalence:
     def __init__(self, inner: Equivalence, path: str | Path) -> None:
         self.inner = inner
         self.path = Path(path)
-        self.hits = 0
-        self.calls = 0
+        self.hits, self.calls = 0, 0  # verdicts so far that the file held, and that `inner` decided
         self._key = f"{inner.name}@{inner.revision}"
         self._prepare()
         self._stay_open()
@@ -223,10 +204,7 @@ def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
 def add_verdicts(path: Path, other: Path) -> None:
     """Add the verdicts of another file to one that is created if needed; a file adds nothing to itself.
 
-    Raises
-    ------
-    StoreError
-        If either is damaged, or they contradict each other.
+    StoreError if either is damaged, or they contradict each other.
     """
     CachedEquivalence(ExactMatch(), other)
     mine = CachedEquivalence(ExactMatch(), path)

@@ -28,42 +28,20 @@ __all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folde
 FOLDED = "semcal_folded_temperature"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 #: Weights in other formats, which are not folded and so not copied.
-_OTHER_WEIGHTS = (
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".h5",
-    ".msgpack",
-    ".gguf",
-    ".onnx",
-    ".onnx_data",
-    ".safetensors",
-)
+_OTHER_WEIGHTS = {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
+_OTHER_WEIGHTS |= {".gguf", ".onnx", ".onnx_data", ".safetensors"}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A directory of a transformers checkpoint with safetensors weights.
-
-    Attributes
-    ----------
-    directory : Path
-        Its location.
-    name, revision : str
-        As `load_model` gives them: what a recalibrator's provenance is compared with.
-    config, generation_config : mapping
-        Content of the two files; the second is empty where there is none.
-    shards : mapping of str to str
-        Tensor → name of its file.
-    """
+    """A directory of a transformers checkpoint with safetensors weights."""
 
     directory: Path
-    name: str
+    name: str  # with `revision` as `load_model` gives them: what a recalibrator's provenance is compared with
     revision: str
-    config: Mapping[str, Any]
-    generation_config: Mapping[str, Any]
-    shards: Mapping[str, str]
+    config: Mapping[str, Any]  # content of config.json
+    generation_config: Mapping[str, Any]  # of generation_config.json; empty where there is none
+    shards: Mapping[str, str]  # tensor → name of its file
 
     def special_tokens(self) -> dict[str, Any]:
         """Token ids and lengths from the generation config, or from the config where there is none."""
@@ -109,10 +87,7 @@ class Checkpoint:
 def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> Checkpoint:
     """Open the directory of a checkpoint, or fetch it from the hub; no weights are read.
 
-    Raises
-    ------
-    ModelError
-        If it is not the directory of a checkpoint, has no safetensors, or the hub cannot be reached.
+    ModelError if it is not the directory of a checkpoint, has no safetensors, or the hub cannot be reached.
     """
     location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     directory = Path(location.source)
@@ -137,8 +112,6 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
 def refuse_folded(config: Mapping[str, Any], error_class: type[SemcalError] = ModelError) -> None:
     """Raise if the logits of the model with this config are already divided by a temperature.
 
-    Examples
-    --------
     >>> refuse_folded({"semcal_folded_temperature": 1.25})
     Traceback (most recent call last):
     semcal.errors.ModelError: this checkpoint has T = 1.25 folded in: its logits are divided by T already;

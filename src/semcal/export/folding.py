@@ -45,29 +45,14 @@ _SCALINGS: Mapping[str, Callable[[Any, float], Any]] = {
 
 @dataclass(frozen=True)
 class Folded:
-    """What was folded, where, and how accurately.
+    """What was folded, where, and how accurately."""
 
-    Attributes
-    ----------
-    directory : Path
-        The new checkpoint.
-    temperature : float
-        T.
-    changed : tuple of str
-        Tensors and configuration keys that differ.
-    error, tolerance : float
-        Largest difference between the copy's logits and logits/T on random sequences, relative to the
-        largest |logits/T|; and what was allowed.
-    left_out : tuple of str
-        Weights in other formats, which were not copied.
-    """
-
-    directory: Path
+    directory: Path  # the new checkpoint
     temperature: float
-    changed: tuple[str, ...]
-    error: float
-    tolerance: float
-    left_out: tuple[str, ...]
+    changed: tuple[str, ...]  # tensors and configuration keys that differ
+    error: float  # largest |its logits - logits/T| on random sequences, relative to the largest |logits/T|
+    tolerance: float  # the error that was allowed
+    left_out: tuple[str, ...]  # weights in other formats, which were not copied
 
 
 @dataclass(frozen=True)
@@ -163,8 +148,6 @@ def tolerance(computed: torch.dtype, *stored: torch.dtype) -> float:
     bfloat16, 2^-10 for float16): rounding moves each weight by half of that at most. Where the logits are
     computed in fewer bits, four times their spacing.
 
-    Examples
-    --------
     >>> tolerance(torch.float32), tolerance(torch.float32, torch.bfloat16)
     (1e-05, 0.0078125)
     >>> tolerance(torch.bfloat16, torch.bfloat16)

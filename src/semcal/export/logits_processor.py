@@ -51,21 +51,9 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     def from_pretrained(
         cls, path_or_id: str | Path, *, revision: str | None = None, model: Any = None
     ) -> Self:
-        """Take the temperature from a recalibrator directory or hub id.
+        """Take the temperature from a directory that `semcal fit` wrote, or from the hub (at a `revision`).
 
-        Parameters
-        ----------
-        path_or_id : str or Path
-            What `semcal fit` wrote.
-        revision : str, optional
-            Branch, tag or commit on the hub.
-        model : transformers.PreTrainedModel or CausalLanguageModel, optional
-            The model that will generate: one that has a temperature folded in is refused.
-
-        Raises
-        ------
-        UsageError
-            If there is no recalibrator, it has no single temperature, or T would be applied twice.
+        UsageError if there is no recalibrator, it has no single temperature, or T would be applied twice.
         """
         recalibrator, _ = from_pretrained(path_or_id, revision=revision)
         return cls(single_temperature(recalibrator), model=model)
