@@ -206,7 +206,8 @@ def pivot(
     `index` maps the keys whose values name a table row to their headings; `heads` are the values of each
     table row, by default those that there are. A field shows, of the results with these values, the first
     with those of its `where`. The best of a field that says which way it counts is marked among the rows that
-    share all values of `index` but the last; with `underline` so is the best of these rows over all fields of a group.
+    share all values of `index` but the last; with `underline` so is the best of these rows over all fields of
+    a group.
 
     Examples
     --------
