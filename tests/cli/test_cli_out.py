@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.commands import demo, export, fit, run, run_folder
+from semcal.cli.commands import export, fit, run, run_folder
 from semcal.cli.console import kept_message
 from semcal.errors import UsageError
 from semcal.records import LOCK, file_lock
@@ -259,13 +259,13 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
 
 def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    assert refused(demo.output_of({"out": out})) == ""
+    assert refused(run.demo_output({"out": out})) == ""
     out.mkdir()
     (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
-    assert refused(demo.output_of({"out": out})) == ""
+    assert refused(run.demo_output({"out": out})) == ""
     (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "give --overwrite" in refused(demo.output_of({"out": out}))
+    assert "give --overwrite" in refused(run.demo_output({"out": out}))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2
     assert (out / "results.json").exists()

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from semcal.cli import console
 from semcal.cli.app import app
-from semcal.cli.commands import demo
+from semcal.cli.commands import run
 from semcal.cli.commands.metrics import metrics_tables
 from semcal.engine import load_model
 from semcal.experiment.grid import Outcome
@@ -126,7 +126,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
         ran.append(settings)
         return Outcome((), Counter())
 
-    monkeypatch.setattr(demo, "carry_out", carry_out)
+    monkeypatch.setattr(run, "carry_out", carry_out)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.report.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))

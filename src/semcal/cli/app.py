@@ -19,7 +19,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli.commands import answers, ask, demo, env, export, fit, metrics, run, run_folder, sample
+from semcal.cli.commands import answers, ask, env, export, fit, metrics, run, run_folder, sample
 from semcal.cli.console import Output, kept_message, output_file, reserved, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
@@ -30,7 +30,7 @@ Command = Callable[..., int]
 OutputOf = Callable[[Mapping[str, Any]], Output | None]
 #: In the order of `semcal --help`: name, function, what it writes to.
 COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
-    ("demo", demo.command, demo.output_of),
+    ("demo", run.demo, run.demo_output),
     ("ask", ask.command, output_file),
     ("fit", fit.command, fit.output_of),
     ("run", run.command, run.output_of),

@@ -6,9 +6,9 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from semcal.cli.console import debug
@@ -25,12 +25,8 @@ __all__ = [
     "choose_workers",
     "open_executor",
     "peeked",
-    "report_executor",
     "show_peak",
 ]
-
-#: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 
 #: Stages whose jobs use the NLI model.
 NLI_STAGES = ("cluster", "nli", "plain")
@@ -97,26 +93,6 @@ def _loaded(load: Callable[[], Anything], n_threads: int) -> Anything:
     return state
 
 
-@contextmanager
-def report_executor(run: Path) -> Iterator[Executor[None]]:
-    """Give what makes the report of a run of the grid: a process for each processor.
-
-    They begin to import before this process does; a run of one model on one data set is not shared.
-    """
-    from semcal.pipeline.executor import SerialExecutor
-    from semcal.pipeline.process_executor import ProcessExecutor
-    from semcal.pipeline.worker_plan import plan_workers
-
-    pairs = len(list((run / "selection").glob("*/*.json")))
-    count = plan_workers(None, weights=0, blocks=pairs).n_workers
-    with ProcessExecutor(_nothing, count, REPORTING) if count > 1 else SerialExecutor(None) as executor:
-        yield executor
-
-
-def _nothing() -> None:
-    """What a process needs to have loaded for a report."""
-
-
 def _differ(device: str | None, nli_device: str | None) -> bool:
     """Whether the NLI model was given a device that the language model is not on."""
     if nli_device is None:
@@ -139,40 +115,16 @@ def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[It
     return chain(first, rest), None if len(first) > block else min(1, len(first))
 
 
+@dataclass(frozen=True)
 class RowBlocks(Generic[Item]):
-    """The blocks of a row command as jobs, a few ahead of what is written.
+    """The blocks of a row command as jobs, a few ahead of what is written."""
 
-    Parameters
-    ----------
-    executor : Executor
-    job_of : callable
-        Maps a block of items to the job that gives its rows.
-    stage : str
-        The command.
-    then : callable
-        Turns what a job gives into rows, in this process.
-    unfinished : UnfinishedWork, optional
-        Where finished blocks are kept and found again.
-    inputs : callable
-        Maps an item to what stands for it there.
-    """
-
-    def __init__(
-        self,
-        executor: Executor[WorkerState],
-        job_of: Callable[[Sequence[Item]], Job],
-        *,
-        stage: str,
-        then: Callable[[Any], Rows] = list,
-        unfinished: UnfinishedWork | None = None,
-        inputs: Callable[[Item], Mapping[str, Any]],
-    ) -> None:
-        self._executor = executor
-        self._job_of: Callable[[Sequence[Item]], Job] = job_of
-        self._stage = stage
-        self._then = then
-        self._unfinished = unfinished or UnfinishedWork(None, {}, fresh=False)
-        self._inputs: Callable[[Item], Mapping[str, Any]] = inputs
+    executor: Executor[WorkerState]
+    job_of: Callable[[Sequence[Item]], Job]
+    inputs: Callable[[Item], Mapping[str, Any]]  # what stands for an item where finished blocks are kept
+    stage: str  # the command
+    then: Callable[[Any], Rows] = list  # turns what a job gives into rows, in this process
+    unfinished: UnfinishedWork = field(default_factory=partial(UnfinishedWork, None, {}, fresh=False))
 
     def __call__(
         self, blocks: Iterable[list[Item]], update: Callable[[int], None]
@@ -187,20 +139,20 @@ class RowBlocks(Generic[Item]):
         waiting: deque[tuple[list[Item], Callable[[], Rows]]] = deque()
         for number, block in enumerate(blocks):
             waiting.append((block, self._begin(block, partial(progress, number))))
-            if len(waiting) >= self._executor.n_ahead:
+            if len(waiting) >= self.executor.n_ahead:
                 yield waiting.popleft()
         yield from waiting
 
     def _begin(self, block: Sequence[Item], progress: Callable[[int], None]) -> Callable[[], Rows]:
-        inputs = [self._inputs(item) for item in block]
-        found = self._unfinished.find(inputs)
+        inputs = [self.inputs(item) for item in block]
+        found = self.unfinished.find(inputs)
         if found is not None:
             progress(len(block))
             return lambda: found
 
         def keep(result: Any) -> Rows:
             progress(len(block))
-            return self._unfinished.keep(inputs, self._then(result))
+            return self.unfinished.keep(inputs, self.then(result))
 
-        job = self._job_of(block)
-        return self._executor.submit(job, stage=self._stage, then=keep, progress=progress).result
+        job = self.job_of(block)
+        return self.executor.submit(job, stage=self.stage, then=keep, progress=progress).result

@@ -113,7 +113,7 @@ class FitWork:
     model: LanguageModel
     questions: Sequence[Question]
     validation: Sequence[Question]
-    few_shot: tuple[Question, ...]
+    asking: PromptConfig
     data: str  # the name of the file
     features: Path | None
     out: Path
@@ -125,7 +125,7 @@ class FitWork:
             **asdict(options),
             **(sampling if options.samples else {}),
             "model": self.model.revision,
-            "prompt": self._asking().hash(self.model),
+            "prompt": self.asking.hash(self.model),
             "data": data_hash(self.questions),
             "validation": data_hash(self.validation),
             "features": None if self.features is None else str(self.features),
@@ -138,13 +138,13 @@ class FitWork:
         from semcal.pipeline.temperature_grid import GRID
         from semcal.recalibration.exact_fit import PAPER_LOSSES
 
-        asking, parts = self._asking(), []
+        parts = []
         labelled = CalibrationSet.of(
-            self.model, self.questions, asking=asking, on_bad_question=lambda _: None
+            self.model, self.questions, asking=self.asking, on_bad_question=lambda _: None
         )
         if options.method != "TS-grid":
             whole = options.method == "ATS" or self.features is not None
-            size = labelled.manifest(self.model, asking=asking, whole=whole).bytes / 1e6
+            size = labelled.manifest(self.model, asking=self.asking, whole=whole).bytes / 1e6
             place = f"in {self.features}" if self.features else "in memory"
             parts.append(
                 f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
@@ -176,14 +176,13 @@ class FitWork:
             if not options.exact:
                 unfinished.begin()
             return self._fit(options, unfinished.folder, plot)
-        asking = self._asking()
-        how = {"asking": asking, "equivalence": open_equivalence(), **sampling}
+        how = {"asking": self.asking, "equivalence": open_equivalence(), **sampling}
         unfinished.begin()
         labelled = CalibrationSet.of(
-            self.model, self.questions, asking=asking, on_bad_question=self._leave_out
+            self.model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
         provenance = labelled.provenance(
-            self.model, asking=asking, data=self.data, seed=options.seed, versions=versions()
+            self.model, asking=self.asking, data=self.data, seed=options.seed, versions=versions()
         )
         if options.learning_curve:
             return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
@@ -199,7 +198,7 @@ class FitWork:
             found = fit(
                 self.model,
                 self.questions,
-                few_shot=self.few_shot,
+                few_shot=self.asking.few_shot,
                 method=options.method,
                 solver=options.solver,
                 loss=options.loss,
@@ -284,7 +283,7 @@ class FitWork:
     ) -> dict[str, Any]:
         """Fit TS to all questions and to some of them, and measure each fit on validation."""
         from semcal.pipeline.calibration import calibration_features
-        from semcal.pipeline.fitting import fit_stored
+        from semcal.pipeline.fitting import fit_exactly
         from semcal.pipeline.learning_curve import curve_of_labels
         from semcal.recalibration.provenance import warn_if_few
         from semcal.recalibration.saving import save_pretrained
@@ -295,12 +294,14 @@ class FitWork:
             features = calibration_features(
                 self.model,
                 labelled,
-                asking=how["asking"],
+                asking=self.asking,
                 whole=self.features is not None,
                 store=self.features,
                 progress=update,
             )
-        fitted, report = fit_stored(self.model, features, seed=options.seed, groups=labelled.groups(), **loss)
+        fitted, report = fit_exactly(
+            self.model, features, seed=options.seed, groups=labelled.groups(), **loss
+        )
         path = save_pretrained(fitted, self.out, provenance=provenance)
         with successive_progress() as begin:
             curve = curve_of_labels(
@@ -321,11 +322,6 @@ class FitWork:
             **({} if plot is None else {"plot": str(plot)}),
             "path": str(path),
         }
-
-    def _asking(self) -> PromptConfig:
-        from semcal.pipeline.prompting import PromptConfig
-
-        return PromptConfig(self.few_shot)
 
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""

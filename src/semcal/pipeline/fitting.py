@@ -35,7 +35,7 @@ __all__ = [
     "Fit",
     "check_method",
     "fit",
-    "fit_stored",
+    "fit_exactly",
     "mean_loss_of",
     "train_stored",
 ]
@@ -124,51 +124,38 @@ def check_method(method: str, solver: str | None, loss: str, alpha: float | None
     return found
 
 
-def fit_stored(
+def fit_exactly(
     model: LanguageModel,
     features: CalibrationFeatures,
     *,
-    method: str = "TS",
-    solver: str | None = None,
     loss: str = "NLL",
     alpha: float | None = None,
-    weight_decay: float = 0.0,
-    learning_rate: float | None = None,
     seed: int = 0,
     groups: NDArray[np.intp] | None = None,
-    table: LogPartitionTable | None = None,
-    callbacks: TrainingCallbacks | None = None,
-) -> tuple[Fitted, dict[str, Any]]:
-    """Fit a recalibrator to stored features, for which the frozen model gives only its head.
+) -> tuple[TemperatureScaling, dict[str, Any]]:
+    """Solve TS on stored features; `groups` (Q,) of the questions are for the standard error of T.
 
-    Parameters as in `fit`; `groups` (Q,) of the questions are for the standard error of an exact T, and
-    `table` of these features may be shared by several fits. Returns recalibrator and report, as in `Fit`.
+    Returns the recalibrator and its report, as in `Fit`.
     """
-    if check_method(method, solver, loss, alpha) == "exact":
-        (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
-        certificate = exact.certificate
-        return TemperatureScaling.from_fit(exact), {
-            "loss_before": certificate.loss_at_one,
-            "loss_after": certificate.loss,
-            "at_bound": certificate.at_bound,
-            "standard_error": exact.standard_error,
-            "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
-            **({} if groups is None else {"n_groups": exact.n_clusters}),
-        }
-    training = train_stored(
-        model,
-        features,
-        method=method,
-        loss=loss,
-        alpha=alpha,
-        weight_decay=weight_decay,
-        learning_rate=learning_rate,
-        seed=seed,
-        table=table,
-        callbacks=callbacks,
-    )
-    before = mean_loss_of(model, features, Base(), loss=loss, alpha=alpha)
-    after = mean_loss_of(model, features, training.recalibrator, loss=loss, alpha=alpha)
+    (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
+    certificate = exact.certificate
+    return TemperatureScaling.from_fit(exact), {
+        "loss_before": certificate.loss_at_one,
+        "loss_after": certificate.loss,
+        "at_bound": certificate.at_bound,
+        "standard_error": exact.standard_error,
+        "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
+        **({} if groups is None else {"n_groups": exact.n_clusters}),
+    }
+
+
+def _fit_by_steps(
+    model: LanguageModel, features: CalibrationFeatures, method: str, loss: Mapping[str, Any], **how: Any
+) -> tuple[Fitted, dict[str, Any]]:
+    """Train on stored features, and compare the loss before and after."""
+    training = train_stored(model, features, method=method, **loss, **how)
+    before = mean_loss_of(model, features, Base(), **loss)
+    after = mean_loss_of(model, features, training.recalibrator, **loss)
     if method != "TS" and abs(before - after) < UNMOVED * before:
         warnings.warn(
             f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
@@ -202,7 +189,7 @@ def train_stored(
     table: LogPartitionTable | None = None,
     callbacks: TrainingCallbacks | None = None,
 ) -> Training:
-    """Take the paper's gradient steps on stored features; parameters as in `fit_stored` and `Schedule`."""
+    """Take the paper's gradient steps on stored features; parameters as in `fit` and `Schedule`."""
     schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
     schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
     if learning_rate is not None:
@@ -329,7 +316,7 @@ def fit(
     >>> fit(FakeLanguageModel(table), labelled).temperature > 1
     True
     """
-    check_method(method, solver, loss, alpha)
+    exact = check_method(method, solver, loss, alpha) == "exact"
     if isinstance(questions, (str, Path)):
         data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
     asking = PromptConfig(tuple(few_shot))
@@ -339,21 +326,23 @@ def fit(
     features = calibration_features(
         model, labelled, asking=asking, whole=whole, store=store, progress=progress
     )
-    recalibrator, report = fit_stored(
-        model,
-        features,
-        method=method,
-        solver=solver,
-        loss=loss,
-        alpha=alpha,
-        weight_decay=weight_decay,
-        learning_rate=learning_rate,
-        seed=seed,
-        groups=labelled.groups(),
-        callbacks=TrainingCallbacks(
-            on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
-        ),
-    )
+    of_loss: dict[str, Any] = {"loss": loss, "alpha": alpha}
+    recalibrator: Fitted
+    if exact:
+        recalibrator, report = fit_exactly(model, features, groups=labelled.groups(), seed=seed, **of_loss)
+    else:
+        recalibrator, report = _fit_by_steps(
+            model,
+            features,
+            method,
+            of_loss,
+            weight_decay=weight_decay,
+            learning_rate=learning_rate,
+            seed=seed,
+            callbacks=TrainingCallbacks(
+                on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
+            ),
+        )
     provenance = labelled.provenance(
         model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}
     )

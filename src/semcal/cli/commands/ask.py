@@ -20,7 +20,7 @@ from semcal.qa.questions import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.pipeline.ask import AskedRows, AskJob
+    from semcal.pipeline.ask import AskedRows
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -89,11 +89,17 @@ def command(
     load = partial(opt.open_models, model, equivalence or "exact", **how)
     with open_executor(plan, load) as (executor, state):
         models, cost = state(), _NliCost()
+        from semcal.pipeline.ask import AskJob
+
         method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
         options = {"linkage": linkage, "measure": measure, "m": m, "seed": seed}
         options |= {"max_new_tokens": max_new_tokens, "few_shot": asking.few_shot}
         check = _checker(models, method, options)
-        job_of = partial(_job, _methods(method, compare=compare), options, abstain_below)
+        methods = _methods(method, compare=compare)
+
+        def job_of(block: Sequence[Question]) -> AskJob:
+            return AskJob(tuple(block), methods, options, abstain_below)
+
         work = RowBlocks(executor, job_of, stage="ask", then=cost.records, inputs=Question.row)
         how = {"render": dumps if json or out or not sys.stdout.isatty() else _page}
         if single:
@@ -178,17 +184,6 @@ def _checker(
     return partial(
         check_question, models.model, recalibrators=[method], asking=PromptConfig(options["few_shot"]), **how
     )
-
-
-def _job(
-    methods: tuple[AnyRecalibrator, ...],
-    options: Mapping[str, Any],
-    below: float | None,
-    questions: Sequence[Question],
-) -> AskJob:
-    from semcal.pipeline.ask import AskJob
-
-    return AskJob(tuple(questions), methods, options, below)
 
 
 def _page(record: Mapping[str, Any]) -> str:

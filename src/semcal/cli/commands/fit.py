@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties
 from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
 from semcal.records import dumps, read_object
+
+if TYPE_CHECKING:
+    from semcal.pipeline.prompting import PromptConfig
 
 __all__ = ["command", "curve_in_words", "output_of"]
 
@@ -177,14 +180,16 @@ def _read(
     columns: Sequence[str] | None,
     limit: int | None,
     bad: BadRows,
-) -> tuple[list[Question], list[Question], tuple[Question, ...]]:
+) -> tuple[list[Question], list[Question], PromptConfig]:
     """The questions to fit to, those to choose or to measure on, and the few-shot examples: kept apart."""
     examples = opt.open_few_shot(few_shot) or ()
     questions = read_labelled(file, columns, bad, label="fit", limit=limit)
     _check_apart(questions, examples, both="a few-shot example and a question to fit on")
     held_out = read_labelled(validation, columns, bad, label="fit") if validation else []
     _check_apart(questions, held_out, both="a validation question and one to fit to")
-    return questions, held_out, examples
+    from semcal.pipeline.prompting import PromptConfig
+
+    return questions, held_out, PromptConfig(examples)
 
 
 def _check_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:

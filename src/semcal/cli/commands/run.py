@@ -1,4 +1,4 @@
-"""`semcal run`: the paper's grid from one YAML file, resumable."""
+"""`semcal run`: the paper's grid from one YAML file, resumable; `semcal demo`: a small one, embedded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
 
-__all__ = ["CLASS", "carry_out", "command", "output_of"]
+__all__ = ["CLASS", "command", "demo", "demo_output", "output_of"]
 
 
 class CLASS(TyperCommand):
@@ -101,6 +101,7 @@ def command(
     evaluated once on the test questions. Interrupted runs resume with the same command and give identical
     results. Bad rows of the data are named and left out; the exit code is then 1.
     """
+    from semcal.experiment.folders import forget, forget_from
     from semcal.experiment.reading import read_settings
 
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
@@ -110,14 +111,12 @@ def command(
         return _plan(settings, folder, device=device, as_json=json)
     share = _shard(shard)
     if fresh:
-        _forget(folder)
+        forget(folder)
     if start is not None:
-        from semcal.experiment.folders import forget_from
-
         forget_from(folder, start)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
     outcome = carry_out(settings, folder, share, workers, ray, how)
-    _tell(outcome, folder, share, as_json=json)
+    _print_outcome(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
 
 
@@ -153,12 +152,6 @@ def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: 
     for line in plan.lines():
         typer.echo(line)
     return 0
-
-
-def _forget(folder: Path) -> None:
-    from semcal.experiment.folders import forget
-
-    forget(folder)
 
 
 def _shard(text: str | None) -> Shard | None:
@@ -231,7 +224,7 @@ def carry_out(
     clock = Clock()
     problems = ProblemLog()
 
-    def tell(problem: Problem) -> None:
+    def left_out(problem: Problem) -> None:
         mark = ": " if problem.line is None else ", "
         where = f"left out: {problem.where}{mark}"
         problems.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
@@ -242,7 +235,7 @@ def carry_out(
 
     with _executor(settings, folder, workers, ray, how) as (executor, state):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, executor, shown, share, tell, clock, info)
+        grid = Grid(settings, folder, executor, shown, share, left_out, clock, info)
         try:
             outcome = grid.run()
             if outcome.complete:
@@ -285,7 +278,7 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
 
 
-def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
+def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
     missing = {stage: count for stage, count in outcome.missing.items() if count}
     content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
     if as_json:
@@ -302,3 +295,75 @@ def _tell(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool)
         )
     if outcome.problems:
         warn(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", callback=opt.out_path, help="The run folder.")
+    ] = Path("runs/demo"),
+    overwrite: opt.OverwriteOption = False,
+    m: opt.SamplesOption = 10,
+    seed: opt.SeedOption = 0,
+    limit: opt.LimitOption = None,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    nli_device: opt.NliDeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    dry_run: opt.DryRunOption = False,
+    fresh: opt.FreshOption = False,
+    workers: opt.WorkersOption = None,
+    memory: opt.MemoryOption = None,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Compare Base, SE and TS on three question sets of the embedded world, and write a report.
+
+    For each set: a temperature is fitted on its 2000 calibration questions; ten answers to each of its
+    500 test questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning,
+    measured and graded. With --limit N, N questions of each part are used. Interrupt it as you like: the
+    same command goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.
+    """
+    from semcal.demo.paths import settings_file
+    from semcal.experiment.folders import forget
+    from semcal.experiment.reading import read_settings
+
+    given = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
+    settings = read_settings(
+        settings_file(),
+        [f"{key}={dumps(value)}" for key, value in given.items() if value is not None],
+        limit=limit,
+    )
+    if dry_run:
+        return _demo_plan(settings, out)
+    if fresh:
+        forget(out)
+    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
+    outcome = carry_out(settings, out, None, workers, None, how)
+    _show_demo(out, as_json=json)
+    return 1 if outcome.problems else 0
+
+
+def demo_output(options: Mapping[str, Any]) -> Output:
+    """The run folder."""
+    out = options["out"]
+    return Output(out, is_folder=True, begun=(out / "settings.yaml").is_file(), kept=out)
+
+
+def _demo_plan(settings: Any, out: Path) -> int:
+    for one in settings.datasets:
+        warn(
+            f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at 3 "
+            f"temperatures to each of {one.test} questions ({3 * settings.sampling.m * one.test} answers)"
+        )
+    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
+    return 0
+
+
+def _show_demo(out: Path, *, as_json: bool) -> None:
+    """What happened, in a few lines."""
+    from semcal.experiment.finished import read_results
+    from semcal.report import in_words
+
+    results = read_results(out)
+    typer.echo(dumps(results) if as_json else "\n".join(in_words(results)))
+    info(f"report: {out / 'report.html'}")

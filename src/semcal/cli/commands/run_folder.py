@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +16,13 @@ from semcal.cli.console import Output, info, warn
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files
 
+if TYPE_CHECKING:
+    from semcal.pipeline.executor import Executor
+
 __all__ = ["merge", "merge_output", "report", "report_output", "status"]
 
+#: What processes that make a report import before they part.
+REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 #: What a report of semcal run consists of.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
@@ -115,7 +121,6 @@ def report(
     verbose: opt.VerboseOption = False,
 ) -> int:
     """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
-    from semcal.cli.executors import report_executor
     from semcal.experiment.finished import is_grid_run
 
     if not is_grid_run(run):
@@ -123,7 +128,7 @@ def report(
             f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
             f"--out {run}`"
         )
-    with report_executor(run) as executor:
+    with _executor(run) as executor:
         from semcal.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
@@ -139,3 +144,23 @@ def report_output(options: Mapping[str, Any]) -> Output | None:
         return None
     own = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
     return Output(out, is_folder=True, begun=own)
+
+
+@contextmanager
+def _executor(run: Path) -> Iterator[Executor[None]]:
+    """A process for each processor; they begin to import before this process does.
+
+    A run of one model on one data set is not shared.
+    """
+    from semcal.pipeline.executor import SerialExecutor
+    from semcal.pipeline.process_executor import ProcessExecutor
+    from semcal.pipeline.worker_plan import plan_workers
+
+    pairs = len(list((run / "selection").glob("*/*.json")))
+    count = plan_workers(None, weights=0, blocks=pairs).n_workers
+    with ProcessExecutor(_nothing, count, REPORTING) if count > 1 else SerialExecutor(None) as executor:
+        yield executor
+
+
+def _nothing() -> None:
+    """What a process needs to have loaded for a report."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from semcal.qa.questions import Question
 if TYPE_CHECKING:
     from semcal.engine.language_model import LanguageModel
     from semcal.pipeline.prompting import PromptConfig
-    from semcal.pipeline.sample import SampleJob
     from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["command", "output_of"]
@@ -64,15 +63,23 @@ def command(
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory)
     with open_executor(plan, load) as (executor, state):
-        models = state()
-        method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+        language_model = state().model
+        from semcal.pipeline.sample import SampleJob, SamplePass, check_question
+
+        method, asking = opt.open_recalibrator(
+            language_model, recalibrator, temperature, few_shot, force=force
+        )
         sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
-        key = _key(models.model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
+        key = _key(language_model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
         kept = open_unfinished(out, key, fresh=fresh)
         if verbose:
-            info(f"sample: {models.model.name} {models.model.revision[:12]}, {key['recalibrator']}")
-        check = _checker(models.model, method, asking=asking, **sampling)
-        job_of = partial(_job, method=method, seed=seed, asking=asking, **sampling)
+            info(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
+        check = partial(check_question, language_model, recalibrators=[method], asking=asking, **sampling)
+        passes = (SamplePass((method,), (seed,), m),)
+
+        def job_of(block: Sequence[Question]) -> SampleJob:
+            return SampleJob(tuple(block), asking, passes, max_new_tokens, full=True)
+
         work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
         code = run_rows(checked(questions, check), out, work=work, label="sample", block=BLOCK, limit=limit)
         kept.finish()
@@ -93,28 +100,6 @@ def _key(
 
     known = {"model": model.revision, "recalibrator": fingerprint(method), "prompt": asking.hash(model)}
     return {**known, **how}
-
-
-def _checker(model: LanguageModel, method: AnyRecalibrator, **how: Any) -> Callable[[Question], None]:
-    """What refuses a question that does not fit the model."""
-    from semcal.pipeline.sample import check_question
-
-    return partial(check_question, model, recalibrators=[method], **how)
-
-
-def _job(
-    questions: Sequence[Question],
-    *,
-    method: AnyRecalibrator,
-    seed: int,
-    m: int,
-    asking: PromptConfig,
-    max_new_tokens: int | None,
-) -> SampleJob:
-    from semcal.pipeline.sample import SampleJob, SamplePass
-
-    passes = (SamplePass((method,), (seed,), m),)
-    return SampleJob(tuple(questions), asking, passes, max_new_tokens, full=True)
 
 
 def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
