@@ -67,17 +67,10 @@ class CalibrationFeatures:
     ) -> CalibrationFeatures:
         """Index states (R, d) in the order that the class states.
 
-        Parameters
-        ----------
-        own_lengths : sequence of int
-            For each question, how many tokens its prompt has after the shared prefix.
-        answers : sequence of sequence of sequence of int
-            Per question the token ids of its answers.
-        prefix : torch.Tensor, optional
-            (P, d), where the whole of each prompt is there.
-        borrowed : sequence of (int, int), optional
-            Per question an earlier one, and how many of its first own tokens are not counted in
-            `own_lengths`, because the earlier question's states are used for them.
+        For each question: `own_lengths`, how many tokens its prompt has after the shared prefix; `answers`,
+        the token ids of its answers; `borrowed`, an earlier question, and how many of its first own tokens
+        are not counted in `own_lengths`, because that question's states are used for them. `prefix` (P, d)
+        is given where the whole of each prompt is there.
         """
         whole = prefix is not None
         lengths = list(own_lengths) if whole else [1] * len(own_lengths)

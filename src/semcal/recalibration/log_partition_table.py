@@ -67,12 +67,8 @@ def _derivative(nodes: int, low: float, high: float) -> Tensor:
 def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return the values (..., n) of Chebyshev series in log β and their first two derivatives in log β.
 
-    Parameters
-    ----------
-    coefficients : Tensor, shape (..., n, K) or (K,)
-        One series for each β, or one for all.
-    beta : Tensor, shape (n,)
-        Inverse temperatures; one outside [low, high], the range of the series, is set to its bound.
+    `coefficients` (..., n, K) are one series for each β (n,), or (K,) one for all; a β outside [low, high],
+    the range of the series, is set to its bound.
 
     Examples
     --------

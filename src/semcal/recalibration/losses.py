@@ -157,22 +157,9 @@ def weight_and_centre(
 def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
     """Return the loss (nats) of each token under a recalibrated distribution (paper, "ce loss", "ss loss").
 
-    Parameters
-    ----------
-    log_probs : Tensor, shape (..., V)
-        Recalibrated log-probabilities; the case of SS is decided by their own top token.
-    targets : Tensor, shape (...), integer
-        The reference tokens.
-    loss : {"NLL", "SS"}
-        Which loss.
-    alpha : float or None
-        The α of selective smoothing.
-
-    Raises
-    ------
-    InputError
-        If the loss of a token is infinite: its target has probability 0, or SS meets a miss with some
-        token of probability 0.
+    `log_probs` (..., V) are recalibrated, `targets` (...) the reference tokens; the case of SS is decided by
+    the top token of `log_probs`. InputError if the loss of a token is infinite: its target has probability 0,
+    or SS meets a miss with some token of probability 0.
 
     Examples
     --------
@@ -196,17 +183,8 @@ def mean_loss(
 ) -> Tensor:
     """Return the weighted mean of `token_losses`; positions of weight 0 are skipped, and may hold anything.
 
-    Parameters
-    ----------
-    log_probs, targets, loss, alpha
-        As in `token_losses`. Where the weight is 0 both may be anything, NaN and −100 included.
-    weights : Tensor, shape (...), optional
-        Non-negative numbers, or a mask that is True where a position counts; all 1 by default.
-
-    Raises
-    ------
-    InputError
-        If all weights are 0, or the loss of a position that counts is infinite.
+    `weights` (...) are non-negative numbers, or a mask that is True where a position counts; by default 1.
+    InputError if all of them are 0, or the loss of a position that counts is infinite.
     """
     if weights is None:
         weights = torch.ones_like(targets)

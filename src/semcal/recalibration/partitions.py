@@ -73,23 +73,13 @@ class NodeWeights:
 def shared_nodes(beta: tuple[float, ...], size: int) -> NodeWeights | None:
     """Return the cheapest nodes for Σ exp(β z) over a vocabulary, z ≤ 0 with a maximum of 0, at many β.
 
-    Parameters
-    ----------
-    beta : tuple of float
-        Inverse temperatures, ascending, distinct.
-    size : int
-        V, tokens of the vocabulary, at most.
+    `beta` ascend and are distinct, `size` is V, at most. The nodes have weights w for each β so that, at all
+    of many distances d ≥ 0,
 
-    Returns
-    -------
-    NodeWeights or None
-        Nodes and weights w for each β so that, at all of many distances d ≥ 0,
+        |Σ_k w_k e^(−β_k d) − e^(−βd)| ≤ E (e^(−βd) + 1/V),  2 E ≤ 3e-7.
 
-            |Σ_k w_k e^(−β_k d) − e^(−βd)| ≤ E (e^(−βd) + 1/V),  2 E ≤ 3e-7.
-
-        Summed over the tokens that is E (Z + 1) ≤ 2 E Z, as Z ≥ 1. Relative errors ε of the sums at nodes
-        change Z by at most 12 ε Z. None where no such nodes are known, or one exponential for each β is
-        cheaper.
+    Summed over the tokens that is E (Z + 1) ≤ 2 E Z, as Z ≥ 1. Relative errors ε of the sums at nodes change
+    Z by at most 12 ε Z. None where no such nodes are known, or one exponential for each β is cheaper.
 
     Examples
     --------

@@ -54,9 +54,8 @@ class Training:
 
     recalibrator: TemperatureScaling | ATS | Platt  # fitted
     sgd: GradientSteps  # settings and record; also `recalibrator.sgd_`
-    losses: tuple[
-        float, ...
-    ]  # mean loss (nats) of each step's tokens before it; `sgd.losses` are block means
+    #: Mean loss (nats) of each step's tokens before it; `sgd.losses` are block means.
+    losses: tuple[float, ...]
 
     @property
     def distance(self) -> float | None:

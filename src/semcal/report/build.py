@@ -62,21 +62,11 @@ def build(
 
     Tables and figures of an older report that this one has not are removed (`renew_manifest`).
 
-    Parameters
-    ----------
-    folder, out : Path
-        The run folder; where results.json lies and everything is written, the run folder by default.
-    executor : Executor, optional
-        Draws the figures and packs the questions; this process by default. The files are the same.
-    packing : callable, optional
-        Gives the packed questions, where that has begun (`begin_explorer`).
-    figures : bool
-        Whether figures are written as PDF and PNG even if the run's settings leave them to the page.
-
-    Raises
-    ------
-    InputError, StoreError
-        As `read_finished`; also if results.json is missing, damaged or of another schema.
+    results.json lies in `out`, where everything is written, by default the run folder. `executor` draws the
+    figures and packs the questions, by default this process; `packing` gives the packed questions, where that
+    has begun (`begin_explorer`). With `figures` they are written as PDF and PNG even if the run's settings
+    leave them to the page. Raises as `read_finished`, also if results.json is missing, damaged or of another
+    schema.
     """
     target, executor = Path(folder) if out is None else Path(out), executor or SerialExecutor(None)
     run, results = read_finished(Path(folder)), read_results(target)

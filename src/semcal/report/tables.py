@@ -203,21 +203,11 @@ def pivot(
 ) -> Table:
     """Lay rows of results out: a table row for each value of `index`, a column for each field.
 
-    Parameters
-    ----------
-    name, caption : str
-    rows : iterable of mappings
-        Rows of an analysis.
-    index : mapping of str to str
-        The keys whose values name a table row, and their headings.
-    fields : sequence of Field
-        Each shows, of the results with the values of `index`, the first with those of its `where`. The best
-        of a field that says which way it counts is marked among the rows that share all values of `index`
-        but the last.
-    heads : iterable of tuples of str, optional
-        The values of `index` of each table row; by default those that there are.
-    underline : bool
-        Whether the best of these rows over all fields of a group is marked as well.
+    `index` maps the keys whose values name a table row to their headings; `heads` are the values of each
+    table row, by default those that there are. A field shows, of the results with these values, the first
+    with those of its `where`. The best of a field that says which way it counts is marked among the rows that
+    share all values of `index` but the last; with `underline` so is the best of these rows over all fields of
+    a group.
 
     Examples
     --------

@@ -268,12 +268,9 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
 def audit_result(sheet: Sequence[Mapping[str, Any]], *, judge: str = "human") -> dict[str, Any]:
     """Add up a sheet (`audit_sheet`, or rows of its CSV file) that `judge` has filled in with yes and no.
 
-    Returns
-    -------
-    dict
-        {n, accuracy, errors}: the share of questions that meet both criteria (null where none was judged)
-        and how many failed which, those with two refusals or more apart. InputError if a column is missing,
-        or an entry is neither yes, no nor empty.
+    {n, accuracy, errors}: the share of questions that meet both criteria (null where none was judged) and how
+    many failed which, those with two refusals or more apart. InputError if a column is missing, or an entry
+    is neither yes, no nor empty.
 
     Examples
     --------

@@ -140,17 +140,8 @@ def one_member_correct(run: FinishedRun, model: str, dataset: str, candidate: st
 
     Stored rows hold the verdict on a meaning of which any of several members may be right. The member graded
     here is the first of those that were drawn for grading, or the most likely one where that is graded in any
-    case (`grading.choice: likeliest`).
-
-    Returns
-    -------
-    dict of str to ndarray of float64, shape (R, N)
-        By measure; NaN where it is null.
-
-    Raises
-    ------
-    StoreError
-        As `FinishedRun.rows`; also if a row cannot be graded.
+    case (`grading.choice: likeliest`). By measure (R, N), NaN where it is null; StoreError as
+    `FinishedRun.rows`, also if a row cannot be graded.
     """
     grading = Grading.model_validate(run.settings.get("grading", {}))
     grader, likeliest = grading.grader(), grading.choice == "likeliest"

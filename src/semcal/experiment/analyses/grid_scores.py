@@ -197,10 +197,7 @@ def stack_runs(
 ) -> tuple[dict[Key, ScoreArrays], NDArray[np.bool_]]:
     """Stack the runs of each (label, measure), without the questions that are null under some of them.
 
-    Returns
-    -------
-    (dict of (label, measure) to ScoreArrays, ndarray of bool, shape (all questions,))
-        Without measures that are null for every question; which questions count.
+    Measures that are null for every question are left out. Also returns which of all questions count.
     """
     stacked = {key: _stacked(found, key[1], vanilla) for key, found in columns.items()}
     null = {key: np.isnan(arrays[:3]).any(axis=(0, 1)) for key, arrays in stacked.items()}
