@@ -174,9 +174,7 @@ class Grid:
     def _carry_out(self, model: Model, sets: Sequence[Parts], blocks: GridBlocks) -> list[Problem]:
         """All data sets under one model: together, since what one waits for leaves time for the others.
 
-        With `keep: chosen` one after another, so that the features of one alone are there at a time. Every
-        temperature is fitted first, for each set is asked under those of the others; the set whose features
-        are then still there is the next.
+        With `keep: chosen` one after another, so that the features of one alone are there at a time.
         """
         identify = IdentifyJob(
             {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
@@ -190,26 +188,35 @@ class Grid:
         ]
         one_by_one = self.settings.keep == "chosen"
         groups = [[cell] for cell in cells] if one_by_one else [cells]
+        if self.settings.extras.transfer:
+            self._answer_under_all_temperatures(groups)
+        else:
+            for group in groups:
+                self.executor.run_together([partial(_prepare_and_answer, cell) for cell in group])
+        found = [problem for cell in cells for problem in cell.problems]
+        for problem in found:
+            self.tell(problem)
+        if self.settings.extras.timing:
+            self._time_recalibrators(cells[0])
+        return found
+
+    def _answer_under_all_temperatures(self, groups: Sequence[Sequence[Cell]]) -> None:
+        """Fit every temperature first: each data set is asked under those of the others, too.
+
+        The group whose features are still there after the fits is asked first.
+        """
         for group in reversed(groups):
             self.executor.run_together([partial(prepare, cell) for cell in group])
             if group is not groups[0]:
                 group[0].remove_features()
-        found = [problem for cell in cells for problem in cell.problems]
-        for problem in found:
-            self.tell(problem)
-        temperatures = {cell.parts.name: cell.temperature for cell in cells}
-        others = [
-            {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
-            if self.settings.extras.transfer
-            else {}
-            for cell in cells
-        ]
-        moved = dict(zip((cell.parts.name for cell in cells), others))
+        cells = [cell for group in groups for cell in group]
+        found = {cell.parts.name: cell.temperature for cell in cells}
         for group in groups:
-            self.executor.run_together([partial(answer, cell, moved[cell.parts.name]) for cell in group])
-        if self.settings.extras.timing:
-            self._time_recalibrators(cells[0])
-        return found
+            asked = [
+                (cell, {name: t for name, t in found.items() if t is not None and name != cell.parts.name})
+                for cell in group
+            ]
+            self.executor.run_together([partial(answer, cell, others) for cell, others in asked])
 
     def _time_recalibrators(self, cell: Cell) -> None:
         """Time the recalibrators of a model on a few questions, unless that is on record."""
@@ -235,3 +242,8 @@ class Grid:
             **higher(before, self.executor.peak_memory),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
+
+
+def _prepare_and_answer(cell: Cell) -> None:
+    prepare(cell)
+    answer(cell, {})
