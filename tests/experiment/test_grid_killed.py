@@ -14,6 +14,7 @@ from typing import Any
 
 import mill_grid as mills
 import pytest
+from threadpoolctl import threadpool_limits
 
 from semcal.experiment.analyses import analyse
 from semcal.pipeline.process_executor import PRELOAD, start_context
@@ -109,7 +110,8 @@ def whole_run(folder: Path, data: Path, more: tuple[str, ...] = ()) -> tuple[dic
         written[str(target.relative_to(folder))] = None
         return replace(path, target)
 
-    with pytest.MonkeyPatch.context() as patch:
+    # Worker processes have one thread, and each number of threads adds up in another order.
+    with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
         patch.setattr(Path, "replace", told)
         ran(folder, data, more)
     return contents(folder), list(written)
