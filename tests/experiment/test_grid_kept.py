@@ -36,7 +36,7 @@ def run(folder: Path, data: Path, keep: str, *more: str) -> tuple[Grid, list[str
     """A run, and what it said."""
     said: list[str] = []
     settings = mills.settings(data, *SMALL, f"keep={keep}", *more)
-    grid = Grid(settings, folder, SerialExecutor(mills.state_of(folder)), mills.silent, say=said.append)
+    grid = Grid(settings, folder, SerialExecutor(mills.state_of(folder)), mills.silent, on_remade=said.append)
     assert grid.run().complete
     return grid, said
 

@@ -26,7 +26,6 @@ __all__ = [
     "info",
     "kept_message",
     "loading",
-    "nli_calls",
     "open_unfinished",
     "output_file",
     "progress",
@@ -183,14 +182,28 @@ def _lines(label: str, total: int | None) -> Callable[[int], None]:
     return update
 
 
-def nli_calls(name: str, calls: int, pairs: int) -> str:
-    """How many NLI calls clustering took, and how many it saved.
+@dataclass
+class NLICost:
+    """NLI calls of a command so far.
 
-    >>> nli_calls("atlas", 80, 900)
+    >>> NLICost(calls=80, pairs=900).text("atlas")
     '80 NLI calls of atlas, 11.2 times fewer than for all 900 ordered pairs'
     """
-    fewer = f", {pairs / calls:.1f} times fewer than for all {pairs} ordered pairs" if calls else ""
-    return f"{calls} NLI calls of {name}{fewer}"
+
+    calls: int = 0
+    pairs: int = 0  # ordered pairs of samples, which these calls stand for
+    known: int = 0  # calls answered from the cache
+
+    def add(self, calls: int, pairs: int, known: int = 0) -> None:
+        """Count those of a block."""
+        self.calls, self.pairs, self.known = self.calls + calls, self.pairs + pairs, self.known + known
+
+    def text(self, name: str) -> str:
+        """How many calls of a model clustering took, and how many it saved."""
+        text = f"{self.calls} NLI calls of {name}"
+        if not self.calls:
+            return text
+        return f"{text}, {self.pairs / self.calls:.1f} times fewer than for all {self.pairs} ordered pairs"
 
 
 @dataclass(frozen=True)

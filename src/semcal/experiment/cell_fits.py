@@ -81,7 +81,7 @@ def fit_again(cell: Cell, wanted: Iterable[RecalibratorSource]) -> None:
     if not gone:
         return
     names = [f"{name} (run {run})" for (name, run), row in cell.fitted.items() if row["folder"] in gone]
-    cell.blocks.say(
+    cell.blocks.on_remade(
         f"{cell.name}: {len(gone)} recalibrators that were not kept are needed again; the calibration "
         "questions are read again, and they are fitted again: "
         f"{', '.join(names[:4])}{', …' * (len(names) > 4)}"

@@ -70,9 +70,9 @@ class Grid:
         (label, total) → a context manager that yields a function of the number of blocks done.
     shard : Shard, optional
         The share of the blocks that is done here; all by default.
-    tell : callable
+    on_problem : callable
         Is told of each problem as it is found.
-    say : callable
+    on_remade : callable
         Is told what has to be made again because it was not kept.
     """
 
@@ -81,9 +81,9 @@ class Grid:
     executor: Executor[GridState]
     progress: ProgressFactory
     shard: Shard | None = None
-    tell: Callable[[Problem], None] = lambda _: None
+    on_problem: Callable[[Problem], None] = lambda _: None
     clock: Clock = field(default_factory=Clock)
-    say: Callable[[str], None] = lambda _: None
+    on_remade: Callable[[str], None] = lambda _: None
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
@@ -105,10 +105,12 @@ class Grid:
         self._check_enough(sets)
         problems = [problem for parts in sets for problem in parts.problems]
         for problem in problems:
-            self.tell(problem)
+            self.on_problem(problem)
         self._claim_questions(sets)
         steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
-        blocks = GridBlocks(Store(self.folder), self.executor, self.shard, made=self.made, say=self.say)
+        blocks = GridBlocks(
+            Store(self.folder), self.executor, self.shard, made=self.made, on_remade=self.on_remade
+        )
         total = steps * len(self.settings.models)
         with self.progress("run", total) as update:
             done = count(1)
@@ -195,7 +197,7 @@ class Grid:
                 self.executor.run_together([partial(_prepare_and_answer, cell) for cell in group])
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
-            self.tell(problem)
+            self.on_problem(problem)
         if self.settings.extras.timing:
             self._time_recalibrators(cells[0])
         return found

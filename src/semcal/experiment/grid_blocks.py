@@ -107,7 +107,7 @@ class GridBlocks:
     step: Callable[[str], None] = lambda _stage: None  # is told of every block that is there
     missing: Counter[str] = field(default_factory=Counter)  # blocks of other shards, by stage
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
-    say: Callable[[str], None] = lambda _: None  # is told what has to be made again
+    on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
 
     def rows(
         self,

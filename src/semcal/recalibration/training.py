@@ -109,6 +109,24 @@ def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Ten
     return steps
 
 
+def _train_module(
+    module: ATS | Platt,
+    steps: Callable[[int], Iterable[_Step]],
+    total: int,
+    loss_of: Callable[[_Step], Tensor],
+    *,
+    schedule: Schedule,
+    callbacks: TrainingCallbacks,
+) -> Training:
+    """Take all steps on the weights of ATS or Platt, and freeze them."""
+    state = callbacks.state(module.method, module.loss, module.alpha, schedule)
+    losses = _train(
+        list(module.parameters()), steps, total, loss_of, schedule=schedule, state=state, callbacks=callbacks
+    )
+    record = GradientSteps.from_losses(schedule, losses)
+    return Training(module.freeze(record), record, losses)
+
+
 def _train(
     parameters: list[Tensor],
     steps: Callable[[int], Iterable[_Step]],
@@ -315,18 +333,9 @@ def fit_ats(
         beta = batch_inverse_temperatures(ats, features.sequences(answers, device=block_device), prefix)
         return mean(features.tokens_of(answers), beta)
 
-    state = callbacks.state("ATS", loss, alpha, schedule)
-    losses = _train(
-        list(ats.parameters()),
-        lambda finished: steps[finished:],
-        len(steps),
-        loss_of,
-        schedule=schedule,
-        state=state,
-        callbacks=callbacks,
+    return _train_module(
+        ats, lambda finished: steps[finished:], len(steps), loss_of, schedule=schedule, callbacks=callbacks
     )
-    record = GradientSteps.from_losses(schedule, losses)
-    return Training(ats.freeze(record), record, losses)
 
 
 def fit_platt(
@@ -352,19 +361,9 @@ def fit_platt(
         targets, weights = features.targets[tokens].to(logits.device), sample[tokens].to(logits.device)
         return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
 
-    state = callbacks.state("Platt", loss, alpha, schedule)
     at_once = max(1, CHUNK // first.shape[1])
-    losses = _train(
-        list(platt.parameters()),
-        partial(_with_logits, features, head, rows, steps, at_once),
-        len(steps),
-        loss_of,
-        schedule=schedule,
-        state=state,
-        callbacks=callbacks,
-    )
-    record = GradientSteps.from_losses(schedule, losses)
-    return Training(platt.freeze(record), record, losses)
+    remaining = partial(_with_logits, features, head, rows, steps, at_once)
+    return _train_module(platt, remaining, len(steps), loss_of, schedule=schedule, callbacks=callbacks)
 
 
 def _with_logits(

@@ -175,12 +175,17 @@ def selective_figure(entries: Sequence[Row], datasets: Sequence[str], measures: 
     if entries:
         grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
     grid[0, 0].set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
+    _label_measures(figure, grid, measures, "% rejected, least confident first")
+    return figure
+
+
+def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label: str) -> None:
+    """What panels of one column a measure share: titles, the label of x, and a legend."""
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
-    figure.supxlabel("% rejected, least confident first", size=8.5, y=0.01)
+    figure.supxlabel(x_label, size=8.5, y=0.01)
     figure.align_ylabels(grid[:, 0])
     legend_above(figure, grid[0, 0])
-    return figure
 
 
 def _draw_curve(axes: Axes, entry: Row) -> None:
@@ -224,11 +229,7 @@ def count_figure(points: Sequence[Row], measures: Sequence[str]) -> Figure:
     for axes in grid.flat:
         ruled(axes)
     grid[0, 0].set_xticks(sorted({point["draws"] for point in points}))
-    for axes, measure in zip(grid[0], measures):
-        axes.set_title(measure, pad=4)
-    figure.supxlabel("sampled answers per question", size=8.5, y=0.01)
-    figure.align_ylabels(grid[:, 0])
-    legend_above(figure, grid[0, 0])
+    _label_measures(figure, grid, measures, "sampled answers per question")
     return figure
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, nli_calls, warn
+from semcal.cli.console import NLICost, info, warn
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.rows import in_this_process, listed, open_rows, run_rows
 from semcal.errors import shown
@@ -54,13 +54,11 @@ def cluster(
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster")
     rows, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
-    calls = pairs = known = 0
+    cost = NLICost()
 
     def counted(found: Clustered) -> list[dict[str, Any]]:
-        nonlocal calls, pairs, known
-        calls += found.calls
-        pairs += sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
-        known += found.hits
+        pairs = sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
+        cost.add(found.calls, pairs, found.hits)
         return found.rows
 
     def job_of(block: Sequence[Row]) -> ClusterJob:
@@ -72,8 +70,8 @@ def cluster(
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
         equivalence_name = state().equivalence.name
     if equivalence_name != "exact":
-        cached = f", {known} of them known from {cache}" if cache else ""
-        info(f"cluster: {nli_calls(equivalence_name, calls, pairs)}{cached}")
+        cached = f", {cost.known} of them known from {cache}" if cache else ""
+        info(f"cluster: {cost.text(equivalence_name)}{cached}")
     return code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, nli_calls
+from semcal.cli.console import NLICost, info
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.rows import Work, checked, open_questions, run_rows
-from semcal.errors import UsageError
+from semcal.errors import RowError, UsageError
 from semcal.qa.questions import Question
 from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
-    from semcal.pipeline.ask import AskedRows
+    from semcal.pipeline.ask import AskedRows, AskJob
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -80,35 +80,53 @@ def command(
     if model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
-    if single and columns:
-        raise UsageError("--columns is for a file of questions; leave it out")
-    read = iter([single]) if single else open_questions(question, columns, label="ask")
-    questions, blocks = peeked(read, BLOCK, limit)
+    questions, blocks = peeked(_read(single, question, columns), BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
     load = partial(opt.open_models, model, equivalence or "exact", **how)
     with open_executor(plan, load) as (executor, state):
-        models, cost = state(), _NliCost()
-        from semcal.pipeline.ask import AskJob
-
+        models, cost = state(), NLICost()
         method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
         options = {"linkage": linkage, "measure": measure, "m": m, "seed": seed}
         options |= {"max_new_tokens": max_new_tokens, "few_shot": asking.few_shot}
-        check = _checker(models, method, options)
-        methods = _methods(method, compare=compare)
-
-        def job_of(block: Sequence[Question]) -> AskJob:
-            return AskJob(tuple(block), methods, options, abstain_below)
-
-        work = RowBlocks(executor, job_of, stage="ask", then=cost.records, inputs=Question.row)
-        how = {"render": dumps if json or out or not sys.stdout.isatty() else _page}
+        check, methods = _checker(models, method, options), _methods(method, compare=compare)
+        job_of = partial(_job, methods, options, abstain_below)
+        work = RowBlocks(executor, job_of, stage="ask", then=partial(_counted, cost), inputs=Question.row)
+        render = dumps if json or out or not sys.stdout.isatty() else _page
         if single:
-            return _write_one(work, single, out, **how)
-        code = run_rows(
-            checked(questions, check), out, work=work, label="ask", block=BLOCK, limit=limit, **how
-        )
-        cost.report(models.equivalence.name)
+            return _write_one(work, single, out, render)
+        read = checked(questions, check)
+        code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+        if models.equivalence.name != "exact":
+            info(f"ask: {cost.text(models.equivalence.name)}")
         return code
+
+
+def _job(
+    methods: Sequence[AnyRecalibrator],
+    options: Mapping[str, Any],
+    abstain_below: float | None,
+    block: Sequence[Question],
+) -> AskJob:
+    from semcal.pipeline.ask import AskJob
+
+    return AskJob(tuple(block), tuple(methods), options, abstain_below)
+
+
+def _read(
+    single: Question | None, given: str, columns: Sequence[str] | None
+) -> Iterator[Question | RowError]:
+    """The question that was given, or those of the file."""
+    if single is None:
+        return open_questions(given, columns, label="ask")
+    if columns:
+        raise UsageError("--columns is for a file of questions; leave it out")
+    return iter([single])
+
+
+def _counted(cost: NLICost, asked: AskedRows) -> list[dict[str, Any]]:
+    cost.add(asked.nli_calls, asked.pairs)
+    return asked.records
 
 
 def _write_one(work: Work[Question], question: Question, out: Path | None, render: Any) -> int:
@@ -116,22 +134,6 @@ def _write_one(work: Work[Question], question: Question, out: Path | None, rende
     with writing(out) as handle:
         handle.writelines(render(record) + "\n" for record in records())
     return 0
-
-
-class _NliCost:
-    """Counts the NLI calls of all blocks."""
-
-    def __init__(self) -> None:
-        self.calls = self.pairs = 0
-
-    def records(self, asked: AskedRows) -> list[dict[str, Any]]:
-        self.calls += asked.nli_calls
-        self.pairs += asked.pairs
-        return asked.records
-
-    def report(self, name: str) -> None:
-        if name != "exact":
-            info(f"ask: {nli_calls(name, self.calls, self.pairs)}")
 
 
 def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:

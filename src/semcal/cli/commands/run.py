@@ -235,7 +235,9 @@ def carry_out(
 
     with _executor(settings, folder, workers, ray, how) as (executor, state):
         clock.add({"start": time.process_time()})
-        grid = Grid(settings, folder, executor, shown, share, left_out, clock, info)
+        grid = Grid(
+            settings, folder, executor, shown, share, on_problem=left_out, clock=clock, on_remade=info
+        )
         try:
             outcome = grid.run()
             if outcome.complete:
