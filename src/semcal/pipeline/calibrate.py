@@ -1,259 +1,174 @@
-"""Learn a calibration from labelled questions (spec section 11): by a model, or from stored samples."""
+"""Calibrate on labelled questions (spec section 11): asked of a model, or with stored samples."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from semcal import metrics
-from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
-from semcal.metrics.frequencies import Floats, Groups
-from semcal.metrics.probability_maps import (
-    MapScore,
-    ProbabilityMap,
-    choose_map,
-    part_of,
-    predict_out_of_fold,
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.errors import UsageError
+from semcal.pipeline.calibrate_rows import calibrate_rows
+from semcal.pipeline.calibrated import Calibration
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.fit_and_select import sample_candidates
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import (
+    answers_of,
+    clusters_of,
+    identity,
+    log_likelihoods_of,
+    question_of,
+    samples_of,
+    temperatures_of,
 )
-from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
-from semcal.pipeline.rows import answers_of, first_repeated, identity
-from semcal.pipeline.sample_features import (
-    AnswerFeatures,
-    RowsAt,
-    candidates_for,
-    features_of,
-    representative,
-)
-from semcal.qa.grading import Grader, RuleGrader
-from semcal.qa.questions import several, ties_of
-from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
+from semcal.pipeline.sample_features import rows_by_temperature
+from semcal.pipeline.store import Store
+from semcal.qa.grading import Grader
+from semcal.qa.questions import Question, data_hash
+from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.provenance import Provenance, check_enough
 from semcal.recalibration.saving import Fitted
+from semcal.recalibration.temperature import Temperature
 
-__all__ = ["calibrate_rows"]
+__all__ = ["TEMPERATURES", "calibrate", "calibrate_samples", "check_labelled_samples"]
 
-#: The share of the labelled questions that is kept apart for a threshold.
-APART = 0.4
-#: Shares of the labels of the learning curve.
-SHARES = (0.25, 0.5, 0.75)
-#: What is reported of Base and of the calibrated probability.
-FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
+#: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
+TEMPERATURES = (1.0, 0.5)
 
 
-def calibrate_rows(
-    rows: RowsAt,
+def calibrate(
+    model: LanguageModel,
+    labelled: Sequence[Question],
     *,
-    equivalence: str,
+    equivalence: Equivalence,
+    temperatures: Sequence[float] = TEMPERATURES,
+    recalibrator: AnyRecalibrator | None = None,
+    asking: PromptConfig | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
     linkage: str = "components",
     grader: Grader | None = None,
     risk: float | None = None,
     delta: float = 0.05,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
-    provenance: Provenance | None = None,
-    recalibrator: Fitted | None = None,
+    data: str | None = None,
+    versions: Mapping[str, str | None] | None = None,
+    progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
 ) -> Calibration:
-    """Learn the probability that an answer is right from the samples of labelled questions.
+    """Sample labelled questions, and learn the probability that the model's answer is right.
 
     Parameters
     ----------
-    rows : mapping of temperature to rows
-        The same questions with `id`, `answers`, `samples`, `clusters` and the measures, clustered at each
-        temperature by themselves; the first draws are those of the answer, with key None where they are
-        under `recalibrator` or of an unknown temperature.
-    grader : Grader, optional
-        Decides whether the answer's one wording is right; the rules of spec section 7 by default.
-    risk, delta : float
-        With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
-        threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
-    seed : int
-        Of the folds and of what is kept apart.
+    model : LanguageModel
+        What answers.
+    labelled : sequence of Question
+        With reference answers and distinct ids; a hundred are a start, 250 are good.
+    equivalence : Equivalence
+        Decides which answers mean the same.
+    temperatures : sequence of float
+        The answer comes from the draws at T = 1, which are always made. Draws at the others are features;
+        they are drawn in the same pass, and a map that reads them is chosen only where that pays.
+    recalibrator : Recalibrator or ATS, optional
+        Takes the place of T = 1.
+    asking : PromptConfig, optional
+        Few-shot examples.
+    m : int
+        Draws at each temperature, 2 or more.
+    data : str, optional
+        Where the questions come from, for the record.
+    progress : callable, optional
+        Gets the number of questions that are sampled.
+    keep : Store, optional
+        Holds finished blocks, from which the same call resumes with identical results.
 
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 labelled questions.
-    InputError
-        If an id occurs twice, or a row has another number of draws.
-
-    Warns
-    -----
-    SemcalWarning
-        Below 50 labelled questions; where all answers are right or all wrong; where all have one share.
+    Other parameters are those of :func:`calibrate_rows`.
     """
-    first, own = next(iter(rows.items()))
-    repeated = first_repeated([identity(row) for row in own])
-    if repeated is not None:
-        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
-    check_enough(len(own), of="to calibrate on")
-    warn_if_few(len(own), of="to calibrate on")
-    m = len(own[0]["samples"])
-    for row in (row for of_one in rows.values() for row in of_one):
-        if len(row["samples"]) != m:
-            raise InputError(
-                f"question {identity(row)!r} has {len(row['samples'])} draws and others have {m}; a "
-                "calibration is for one number of draws"
-            )
-    features = features_of(rows)
-    correct = _graded(features, own, grader or RuleGrader())
-    groups = several(map(ties_of, own))
-    apart = _kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
-    learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
-    calibration = Calibration(
-        map=learnt.map,
-        further=_further(own, features, correct, ~apart, grader or RuleGrader()),
-        m=m,
-        temperature=first,
-        temperatures=tuple(t for t in list(rows)[1:] if t is not None and _reads(learnt.map, t)),
+    check_enough(len(labelled), of="to calibrate on")
+    if m < 2:
+        raise UsageError(f"a share is taken among 2 draws or more, got m = {m}; 10 are usual")
+    asking = asking or PromptConfig()
+    own: dict[float | None, AnyRecalibrator] = (
+        {None: recalibrator} if recalibrator else {1.0: Temperature(1.0)}
+    )
+    sampled = sample_candidates(
+        model,
+        labelled,
+        own | {t: Temperature(t) for t in temperatures if t != 1.0},
+        asking=asking,
         equivalence=equivalence,
+        m=m,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
         linkage=linkage,
-        threshold=None,
-        report=learnt.report(apart=int(apart.sum())),
+        progress=progress,
+        keep=keep,
+    )
+    provenance = Provenance(
+        model=model.name,
+        revision=model.revision,
+        prompt=asking.describe(),
+        prompt_hash=asking.hash(model),
+        data=data or "questions given in Python",
+        data_hash=data_hash(labelled),
+        n_questions=len(labelled),
+        seed=seed,
+        versions=versions or {},
+    )
+    return calibrate_rows(
+        {t: measure_rows(rows) for t, rows in sampled.items()},
+        equivalence=equivalence.name,
+        linkage=linkage,
+        grader=grader,
+        risk=risk,
+        delta=delta,
+        seed=seed,
         max_new_tokens=max_new_tokens,
         provenance=provenance,
-        recalibrator=recalibrator,
-    )
-    if risk is None:
-        return calibration
-    p = learnt.map.predict(part_of(features.values, apart))
-    return replace(calibration, threshold=_threshold(p, correct[apart], risk, delta))
-
-
-def _reads(chosen: ProbabilityMap, temperature: float) -> bool:
-    return any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
-
-
-def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader: Grader) -> Floats:
-    return np.array(
-        [
-            float(grader.grade(str(row.get("question", "")), [text], answers_of(row)).correct)
-            for text, row in zip(features.answers, rows)
-        ]
+        recalibrator=recalibrator if isinstance(recalibrator, Fitted) else None,
     )
 
 
-def _kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
-    """Two in five of the questions, whole groups of them."""
-    label = np.arange(n) if groups is None else groups
-    order = np.random.default_rng([seed, 2]).permutation(int(label.max()) + 1)
-    sizes = np.bincount(label)[order]
-    return np.isin(label, order[np.cumsum(sizes) <= APART * n])
+def check_labelled_samples(row: Mapping[str, Any]) -> None:
+    """Raise InputError unless the row holds samples and the reference answers of its question."""
+    identity(row)
+    answers_of(row)
+    m = len(samples_of(row))
+    log_likelihoods_of(row, m)
+    temperatures_of(row)
+    if "clusters" in row:
+        clusters_of(row, m)
+    else:
+        question_of(row)
 
 
-def _threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
-    if not len(p):
-        raise FitError("no labelled question can be kept apart for a threshold; label more, or more groups")
-    found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta)
-    bound = None if np.isnan(found.upper_bound) else found.upper_bound
-    return Threshold(found.threshold, risk, delta, len(p), found.answered, found.errors, bound)
-
-
-def _further(
+def calibrate_samples(
     rows: Sequence[Mapping[str, Any]],
-    features: AnswerFeatures,
-    correct: Floats,
-    fitted: NDArray[np.bool_],
-    grader: Grader,
-) -> float:
-    """How often a further meaning is right where the answer is wrong: (k + 1) / (n + 2)."""
-    wrong = np.flatnonzero(fitted & (correct == 0))
-    right = 0
-    for i in map(int, wrong):
-        row = rows[i]
-        texts = [
-            representative(row["samples"], cluster)
-            for k, cluster in enumerate(row["clusters"])
-            if k != features.meanings[i]
-        ]
-        right += bool(texts) and grader.grade(str(row.get("question", "")), texts, answers_of(row)).correct
-    return (right + 1) / (len(wrong) + 2)
+    *,
+    equivalence: Equivalence,
+    linkage: str = "components",
+    **how: Any,
+) -> Calibration:
+    """Learn from stored samples the probability that the commonest answer is right; no model is needed.
 
+    Parameters
+    ----------
+    rows : sequence of mappings
+        Each with `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
+        `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
+        clustered again.
+    equivalence : Equivalence
+        Decides which answers mean the same.
 
-@dataclass(frozen=True)
-class _Learnt:
-    """The chosen map, and how good it and its rivals were."""
-
-    map: ProbabilityMap
-    scores: tuple[MapScore, ...]
-    share: Floats
-    out_of_fold: Floats
-    correct: Floats
-    curve: tuple[Mapping[str, Any], ...]
-
-    @classmethod
-    def from_labels(
-        cls,
-        features: AnswerFeatures,
-        correct: Floats,
-        groups: Groups | None,
-        fitted: NDArray[np.bool_],
-        seed: int,
-    ) -> _Learnt:
-        values, labels = part_of(features.values, fitted), correct[fitted]
-        candidates = candidates_for(features, len(labels))
-        how: dict[str, Any] = {"groups": None if groups is None else groups[fitted], "seed": seed}
-        chosen = choose_map(values, labels, candidates, **how)
-        out = predict_out_of_fold(values, labels, candidates, **how)
-        rng = np.random.default_rng([seed, 3])
-        curve = []
-        for share in SHARES:
-            part = rng.permutation(len(labels)) < share * len(labels)
-            if part.sum() < 25:
-                continue
-            few = choose_map(part_of(values, part), labels[part], candidates, seed=seed)
-            p, c = few.map.predict(part_of(values, ~part)), labels[~part]
-            curve.append({"labels": int(part.sum()), "gain": float(np.mean(p * (2 * c - p)))})
-        curve.append({"labels": len(labels), "gain": float(np.mean(out * (2 * labels - out)))})
-        return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, tuple(curve))
-
-    def report(self, *, apart: int) -> CalibrationReport:
-        """Figures beside those of Base, and what to be wary of."""
-        found = CalibrationReport(
-            n=len(self.correct),
-            apart=apart,
-            chosen=self.map.candidate.name,
-            candidates=tuple(
-                {
-                    "name": one.candidate.name,
-                    "gain": one.gain,
-                    "above": one.above,
-                    "standard_error": one.standard_error,
-                }
-                for one in self.scores
-            ),
-            base=_figures(self.share, self.correct),
-            calibrated=_figures(self.out_of_fold, self.correct),
-            learning_curve=self.curve,
-            warnings=tuple(self._problems()),
-        )
-        for problem in found.warnings:
-            warnings.warn(problem, SemcalWarning, stacklevel=4)
-        return found
-
-    def _problems(self) -> list[str]:
-        """What limits what could be learnt."""
-        n, right = len(self.correct), int(self.correct.sum())
-        found = []
-        if min(right, n - right) < 5:
-            kind = "right" if right < n - right else "wrong"
-            found.append(
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes 5 of each: the "
-                "share is left as it is; label more questions, or harder and easier ones"
-            )
-        if np.ptp(self.share) == 0:
-            found.append(
-                f"all {n} answers have the same share ({self.share[0]:g}), which tells none from another; "
-                "see that the samples were drawn at a temperature above 0 and not copied"
-            )
-        return found
-
-
-def _figures(p: Floats, correct: Floats) -> dict[str, float | None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)
-        found = metrics.summary(p, correct)
-    return {name: None if np.isnan(found[name]) else float(found[name]) for name in FIGURES if name in found}
+    Other parameters are those of :func:`calibrate_rows`.
+    """
+    for row in rows:
+        check_labelled_samples(row)
+    measured = {}
+    for temperature, split in rows_by_temperature(rows).items():
+        new = [row for row in split if "clusters" not in row]
+        clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage)[0])
+        measured[temperature] = measure_rows([row if "clusters" in row else next(clustered) for row in split])
+    return calibrate_rows(measured, equivalence=equivalence.name, linkage=linkage, **how)

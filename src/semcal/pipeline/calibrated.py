@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -53,6 +54,21 @@ class Threshold:
     answered: int
     errors: int
     upper_bound: float | None
+
+    @property
+    def sentence(self) -> str:
+        """What it promises, or what would be needed for a promise."""
+        if self.threshold is None:
+            needed = math.ceil(math.log(self.delta) / math.log1p(-self.risk_limit))
+            return (
+                f"no threshold is shown to keep the error rate within {self.risk_limit:.3g} by the {self.n} "
+                f"questions kept apart: it takes {needed} answered without an error, more with errors among "
+                "them; label more questions, or allow more risk"
+            )
+        return (
+            f"answer from {self.threshold:.2f}: {self.answered / self.n:.0%} answered (of {self.n} questions "
+            f"kept apart), at most {self.risk_limit:.3g} of them wrong with {1 - self.delta:.3g} confidence"
+        )
 
 
 @dataclass(frozen=True)
