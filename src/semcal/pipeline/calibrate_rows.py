@@ -219,14 +219,15 @@ class _Learnt:
             size = round(share * len(labels))
             if size < FEWEST_LABELS:
                 continue
-            gains = []
+            above = []
             for _ in range(SUBSETS):
                 part = rng.permutation(len(labels)) < size
                 few = choose_map(part_of(values, part), labels[part], candidates, seed=seed)
-                p, c = few.map.predict(part_of(values, ~part)), labels[~part]
-                gains.append(float(np.mean(p * (2 * c - p))))
-            curve.append({"labels": size, "gain": float(np.mean(gains))})
-        curve.append({"labels": len(labels), "gain": float(np.mean(out * (2 * labels - out)))})
+                rest = part_of(values, ~part)
+                above.append(_above(few.map.predict(rest), rest["E-SC"], labels[~part]))
+            curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
+        whole = _above(out, values["E-SC"], labels)
+        curve.append({"labels": len(labels), "gain_above_base": whole})
         return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, tuple(curve))
 
     def report(self, *, apart: int) -> CalibrationReport:
@@ -269,6 +270,11 @@ class _Learnt:
                 "see that the samples were drawn at a temperature above 0 and not copied"
             )
         return found
+
+
+def _above(p: Floats, share: Floats, correct: Floats) -> float:
+    """By how much the gain of p is above that of the share."""
+    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
 def _figures(p: Floats, correct: Floats) -> dict[str, float | None]:

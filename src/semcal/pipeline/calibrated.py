@@ -81,8 +81,38 @@ class CalibrationReport:
     candidates: tuple[Mapping[str, Any], ...]  # name, gain, above (no map), standard_error
     base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None where undefined
     calibrated: Mapping[str, float | None]
-    learning_curve: tuple[Mapping[str, Any], ...]  # labels, gain
+    learning_curve: tuple[Mapping[str, Any], ...]  # labels, gain_above_base
     warnings: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """What was chosen, and by how much it is ahead."""
+        best = max(self.candidates, key=lambda one: one["above"])
+        if self.chosen.startswith("none"):
+            if len(self.candidates) == 1:
+                return "The share of the answer is used as it is."
+            return (
+                f"The share of the answer is used as it is: the best map, {best['name']}, would gain "
+                f"{best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
+            )
+        chosen = next(one for one in self.candidates if one["name"] == self.chosen)
+        return (
+            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen['above']:+.3f} ± "
+            f"{chosen['standard_error']:.3f} above that of the share as it is."
+        )
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What further labels would bring, if there are enough to say."""
+        known = [one for one in self.learning_curve if one["labels"] <= self.n / 2]
+        if not known:
+            return ()
+        half, whole = known[-1], self.learning_curve[-1]
+        few, all_ = (one["gain_above_base"] for one in (half, whole))
+        return (
+            f"Gain above Base with {half['labels']} labels {few:+.3f}, with {whole['labels']} {all_:+.3f}; twice "
+            f"as many would add about {max(0.0, all_ - few) / 2:.3f}.",
+        )
 
 
 @dataclass(frozen=True)
