@@ -108,10 +108,10 @@ class CalibrationReport:
         if not known:
             return ()
         half, whole = known[-1], self.learning_curve[-1]
-        few, all_ = (one["gain_above_base"] for one in (half, whole))
+        few, now = (one["gain_above_base"] for one in (half, whole))
         return (
-            f"Gain above Base with {half['labels']} labels {few:+.3f}, with {whole['labels']} {all_:+.3f}; twice "
-            f"as many would add about {max(0.0, all_ - few) / 2:.3f}.",
+            f"Gain above Base: {few:+.3f} with {half['labels']} labels, {now:+.3f} with {whole['labels']}; twice "
+            f"as many would add about {max(0.0, now - few) / 2:.3f}.",
         )
 
 

@@ -177,9 +177,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     at = tuple(dict.fromkeys((1.0, *(options["temperatures"] or TEMPERATURES))))
     if options["dry_run"]:
         under = ", ".join(f"{t:g}" for t in at)
-        warn(
-            f"would sample {m} answers to each of {len(questions)} questions at T = {under}, and write {out}"
-        )
+        warn(f"would sample {m} answers to each of {len(questions)} questions at T = {under}; writes {out}")
         return None
     sampling = {"m": m, "max_new_tokens": options["max_new_tokens"], "temperatures": at}
     key = {**how, **sampling, "model": model.revision, "prompt": asking.hash(model)}
