@@ -110,8 +110,8 @@ class CalibrationReport:
         half, whole = known[-1], self.learning_curve[-1]
         few, now = (one["gain_above_base"] for one in (half, whole))
         return (
-            f"Gain above Base: {few:+.3f} with {half['labels']} labels, {now:+.3f} with {whole['labels']}; twice "
-            f"as many would add about {max(0.0, now - few) / 2:.3f}.",
+            f"Gain above Base: {few:+.3f} with {half['labels']} labels, {now:+.3f} with {whole['labels']}; "
+            f"twice as many would add about {max(0.0, now - few) / 2:.3f}.",
         )
 
 
