@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.inputs import as_model, as_questions
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
