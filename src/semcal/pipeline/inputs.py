@@ -31,7 +31,7 @@ def as_model(given: Any) -> LanguageModel:
     """Return a language model: as it is, or loaded from its directory, id or name ("atlas")."""
     if isinstance(given, str | Path):
         return load_model(given)
-    if isinstance(given, type) or not (hasattr(given, "encode") and hasattr(given, "sample")):
+    if isinstance(given, type) or not (hasattr(given, "encode") and hasattr(given, "sample_runs")):
         raise UsageError(
             f"the model is {_kind(given)}; give its name or directory, or a language model as "
             "semcal.load_model returns it; a model in memory is wrapped by "
