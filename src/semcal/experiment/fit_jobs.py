@@ -260,7 +260,7 @@ class DiagnoseJob:
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Diagnose."""
         from semcal.experiment.diagnosis import token_effects
-        from semcal.pipeline.calibration import CalibrationSet, calibration_features
+        from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
         from semcal.pipeline.fitting import mean_loss_of
 
         del progress

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import dct, idct
 
 from semcal.arrays import as_option
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
 
 __all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
@@ -19,6 +20,7 @@ __all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
 ABOVE_EDGE = 1e-6
 
 
+@both_names
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Expected calibration error over bins of equal width.
 
@@ -59,6 +61,7 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ece_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
+@both_names
 def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Adaptive calibration error: bins of equal mass.
 
@@ -90,6 +93,7 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ace_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
+@both_names
 def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""ACE as the paper's authors compute it: ties stay in the order of the rows, and bins are not weighted.
 
@@ -114,6 +118,7 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
     return float(np.mean([abs(part.mean()) for part in cut]))
 
 
+@both_names
 def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float = 0.5) -> float:
     r"""Smooth calibration error: the residuals smoothed by a Gaussian kernel that chooses its own width.
 
@@ -271,8 +276,12 @@ def smoothing_of_tables(t: FrequencyTable, end_weight: float) -> SmoothedResidua
 def smoothing_of_sums(value: Floats, count: Floats, total: Floats) -> SmoothedResiduals:
     """Many sums of residuals at common values: as many cosines as are asked for, by one matrix product.
 
-    `value` [U], `count` of examples at each [U, B] or [U, 1], `total` of their residuals [U, B].
+    `value` [U], `count` of examples at each [U, B] or [U, 1], `total` of their residuals [U, B]. More values
+    than grid points are shared out among these first.
     """
+    if len(value) > CELLS + 1:
+        count, total = (_rows_on_grid(value, mass) for mass in (count, total))
+        value = np.arange(CELLS + 1) / CELLS
     known = np.empty((total.shape[1], 0))
 
     def cosines(wanted: int) -> Floats:
@@ -363,6 +372,16 @@ def _cosines(value: Floats, which: range) -> Floats:
     )
     cosines: Floats = (1 - to_right)[:, None] * at_left + to_right[:, None] * at_right
     return cosines
+
+
+def _rows_on_grid(value: Floats, mass: Floats) -> Floats:
+    """Share masses [U, B] at ascending values between the grid points beside them: [CELLS + 1, B]."""
+    left, to_right = _split(value)
+    points, first = np.unique(left, return_index=True)
+    grid = np.zeros((CELLS + 1, mass.shape[1]))
+    grid[points] = np.add.reduceat(mass * (1 - to_right)[:, None], first)
+    grid[points + 1] += np.add.reduceat(mass * to_right[:, None], first)
+    return grid
 
 
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:
