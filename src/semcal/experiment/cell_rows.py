@@ -46,19 +46,10 @@ TIMED = 8
 
 
 def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
-    """Fit, choose on validation, ask the test questions, and write rows and selection.
+    """Fit, choose on validation, ask the test questions, and write rows and selection of a prepared cell.
 
-    Parameters
-    ----------
-    cell : Cell
-        After `semcal.experiment.cell_fits.prepare`.
-    temperatures : mapping of str to float
-        Other data set → its temperature, to be tried here.
-
-    Returns
-    -------
-    bool
-        False where blocks of other shards are missing.
+    `temperatures` are those of other data sets, to be tried here. False where blocks of other shards are
+    missing.
     """
     fits = diagnose(cell)
     try:

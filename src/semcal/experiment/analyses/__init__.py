@@ -129,28 +129,11 @@ OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
 
 
 def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> dict[str, Any]:
-    """Compute everything from the stored samples of a run folder, and write results.json.
+    """Compute everything from the stored samples of a run folder; write results.json to `out`, and return it.
 
-    Parameters
-    ----------
-    folder : Path
-        A run folder with its selections and samples.
-    out : Path, optional
-        The folder to write to; the run folder by default.
-    executor : Executor, optional
-        Who does the work, a (model, data set) at a time; this process by default. The results are the same.
-
-    Returns
-    -------
-    dict
-        What was written (this module's docstring).
-
-    Raises
-    ------
-    InputError
-        If it is no run folder.
-    StoreError
-        If a file is missing or damaged; the message names it.
+    `out` is the run folder by default. `executor` does the work, a (model, data set) at a time, by default
+    this process; the results are the same. InputError if it is no run folder, StoreError if a file is missing
+    or damaged; the message names it.
     """
     found = results(read_finished(folder), executor or SerialExecutor(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
