@@ -108,7 +108,7 @@ def forget_from(folder: Path, stage: str) -> None:
     folders = [f"blocks/{one}" for one in gone]
     folders += ["recalibrators", "work/trainings"] if "fit" in gone else []
     folders += ["work/features"] if "features" in gone else []
-    for name in [*folders, "samples", "selection"]:
+    for name in [*folders, "calibrations", "samples", "selection"]:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
@@ -146,7 +146,7 @@ def merge(run: Path, shards: Sequence[Path]) -> Merged:
     counts = [0, 0]
     refused: list[str] = []
     for shard in others:
-        for path in [*_sound(shard, refused), *_recalibrators(shard)]:
+        for path in [*_sound(shard, refused), *_recalibrators(shard), *_calibrations(shard)]:
             target = run / path.relative_to(shard)
             if not target.exists():
                 _copy(path, target)
@@ -191,6 +191,10 @@ def _recalibrators(shard: Path) -> list[Path]:
     """The files of all recalibrators, weights before the files that vouch for them."""
     files = [path for path in (shard / "recalibrators").rglob("*") if path.is_file()]
     return sorted(files, key=lambda path: (path.suffix == ".json", path))
+
+
+def _calibrations(shard: Path) -> list[Path]:
+    return sorted((shard / "calibrations").rglob("calibration.json"))
 
 
 def _copy(path: Path, target: Path) -> None:

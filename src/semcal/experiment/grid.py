@@ -20,8 +20,8 @@ from semcal.experiment.cell_rows import answer, overhead_job
 from semcal.experiment.environment import Clock, added, environment, higher, versions
 from semcal.experiment.fit_jobs import IdentifyJob
 from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
-from semcal.experiment.grid_candidates import FITTED
-from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.grid_candidates import FITTED, candidates_of, nothing_to_choose
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
@@ -104,6 +104,12 @@ class Grid:
         """Refuse too few questions to fit to before a model is loaded, and warn of few."""
         for parts in sets if set(FITTED) & set(self.settings.methods) else ():
             count, of = len(parts.calibration_train), f"to fit to in {parts.name} (calibration_train)"
+            check_enough(count, of=of)
+            warn_if_few(count, of=of)
+        for parts in sets if CALIBRATED in self.settings.methods else ():
+            unasked = nothing_to_choose(self.settings, candidates_of(self.settings))
+            known = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
+            count, of = min(self.settings.calibrated.questions, known), f"to calibrate on in {parts.name}"
             check_enough(count, of=of)
             warn_if_few(count, of=of)
 
