@@ -6,7 +6,7 @@ Learnt from answers of known correctness, and chosen by cross-validated gain.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -45,14 +45,14 @@ Features = Mapping[str, Floats]
 
 
 class _Kind(NamedTuple):
-    """How one kind of map is learnt from (N, F) values and (N,) outcomes, and applied."""
+    """How one kind of map is learnt from values (N, F), outcomes (N,) and which features rise (F,)."""
 
     parameters: tuple[str, ...]
-    fit: Callable[[Floats, Floats], tuple[Floats, ...]]
+    fit: Callable[[Floats, Floats, NDArray[np.bool_]], tuple[Floats, ...]]
     predict: Callable[[Floats, Mapping[str, Floats]], Floats]
 
 
-def _fit_isotonic(values: Floats, correct: Floats) -> tuple[Floats, ...]:
+def _fit_isotonic(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Floats, ...]:
     fitted = IsotonicCalibration().fit(values[:, 0], correct)
     return fitted.thresholds_, fitted.values_
 
@@ -61,7 +61,7 @@ def _predict_isotonic(values: Floats, known: Mapping[str, Floats]) -> Floats:
     return np.asarray(np.interp(values[:, 0], known["thresholds"], known["values"]))
 
 
-def _fit_beta(values: Floats, correct: Floats) -> tuple[Floats, ...]:
+def _fit_beta(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Floats, ...]:
     fitted = BetaCalibration(squeeze=SQUEEZE).fit(values[:, 0], correct)
     return tuple(np.array([value]) for value in (fitted.a_, fitted.b_, fitted.c_))
 
@@ -71,8 +71,8 @@ def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
     return np.asarray(expit(known["a"] * np.log(p) - known["b"] * np.log1p(-p) + known["c"]))
 
 
-def _fit_logistic(values: Floats, correct: Floats) -> tuple[Floats, ...]:
-    """Mean and scale of the features, slopes (F,) and intercept, by penalised maximum likelihood."""
+def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) -> tuple[Floats, ...]:
+    """Slopes (F,) and intercept by penalised maximum likelihood; the features are standardised first."""
     mean, scale = values.mean(0), values.std(0)
     scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
     z = (values - mean) / scale
@@ -83,8 +83,14 @@ def _fit_logistic(values: Floats, correct: Floats) -> tuple[Floats, ...]:
         value = (np.logaddexp(0, score) - correct * score).sum() + RIDGE / 2 * (theta[:-1] ** 2).sum()
         return float(value), np.append(residual @ z + RIDGE * theta[:-1], residual.sum())
 
-    start = np.append(np.zeros(z.shape[1]), logit(correct.mean()))
-    theta = minimize(loss, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-8}).x
+    theta = minimize(
+        loss,
+        np.append(np.zeros(z.shape[1]), logit(correct.mean())),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[*((0.0 if one else None, None) for one in rising), (None, None)],
+        options={"ftol": 1e-14, "gtol": 1e-8},
+    ).x
     return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
 
 
@@ -109,7 +115,9 @@ class MapCandidate:
 
     kind: str
     features: tuple[str, ...]
-    probabilities: tuple[str, ...] = ()  # features in [0, 1]: "logistic" reads their logits
+    probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
+    rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
+    costs_draws: bool = False  # whether it reads features of further draws
 
     @property
     def name(self) -> str:
@@ -121,7 +129,8 @@ class MapCandidate:
         columns = _columns(features, self.features, self.probabilities if self.kind == "logistic" else ())
         known = ~np.isnan(columns)
         unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, known.T)]
-        learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct)
+        rising = np.array([name in self.rising for name in self.features])
+        learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct, rising)
         parameters = dict(zip(KINDS[self.kind].parameters, learnt))
         return ProbabilityMap(
             self, {name: tuple(map(float, value)) for name, value in parameters.items()}, tuple(unknown)
@@ -191,11 +200,7 @@ class MapScore:
     gain: float
     above: float
     standard_error: float  # of `above`: paired over questions, or over groups of them
-
-    @property
-    def beats_no_map(self) -> bool:
-        """Whether its gain is above that of no map by more than the standard error."""
-        return self.above > self.standard_error
+    gains: Floats = field(repr=False, compare=False)  # (N,) of the questions
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,8 @@ def choose_map(
         Outcomes, 0 or 1.
     candidates : sequence of MapCandidate
         Simplest first; the first is "none", which wins unless another is above it by more than one standard
-        error of the paired difference, and where fewer than 5 answers are right or fewer than 5 wrong.
+        error of the paired difference, and where fewer than 5 answers are right or fewer than 5 wrong. One
+        that costs draws must be as far above the best of those that do not.
     groups : ndarray of int, shape (N,), optional
         Questions of one group stay in one fold.
     seed : int
@@ -238,7 +244,7 @@ def choose_map(
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
     scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed))
-    return MapChoice(_best(scores).fit(features, correct), scores)
+    return MapChoice(_best(scores, groups).fit(features, correct), scores)
 
 
 def predict_out_of_fold(
@@ -267,10 +273,26 @@ def predict_out_of_fold(
     return p
 
 
-def _best(scores: Sequence[MapScore]) -> MapCandidate:
-    allowed = [scores[0], *(one for one in scores[1:] if one.beats_no_map)]
-    highest = max(one.gain for one in allowed)
-    return next(one.candidate for one in allowed if one.gain >= highest - TIE)
+def _best(scores: Sequence[MapScore], groups: Groups | None) -> MapCandidate:
+    """The highest gain among those that are a standard error above what is to be had for less."""
+    best = scores[0]
+    for costs_draws in (False, True):
+        rivals = [
+            one
+            for one in scores[1:]
+            if one.candidate.costs_draws == costs_draws
+            and (difference := _difference(one.gains, best.gains, groups))[0] > difference[1]
+        ]
+        highest = max((one.gain for one in rivals), default=0.0)
+        best = next((one for one in rivals if one.gain >= highest - TIE), best)
+    return best.candidate
+
+
+def _difference(one: Floats, other: Floats, groups: Groups | None) -> tuple[float, float]:
+    """Mean of the paired differences, and its standard error over questions or groups."""
+    above = one - other
+    sums = np.bincount(np.arange(len(above)) if groups is None else groups, above - above.mean())
+    return float(above.mean()), float(np.sqrt((sums**2).sum()) / len(above))
 
 
 def _scores(
@@ -290,13 +312,9 @@ def _scores(
             for gain, candidate in zip(gains, candidates):
                 p = candidate.fit(part, labels).predict(rest)
                 gain[held_out] += p * (2 * correct[held_out] - p) / REPEATS
-    above = gains - gains[0]
-    label = np.arange(len(correct)) if groups is None else groups
-    sums = np.stack([np.bincount(label, one - one.mean()) for one in above])
-    errors = np.sqrt((sums**2).sum(1)) / len(correct)
     return tuple(
-        MapScore(candidate, float(gain.mean()), float(difference.mean()), float(error))
-        for candidate, gain, difference, error in zip(candidates, gains, above, errors)
+        MapScore(candidate, float(gain.mean()), *_difference(gain, gains[0], groups), gain)
+        for candidate, gain in zip(candidates, gains)
     )
 
 

@@ -10,10 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import MapCandidate
+from semcal.pipeline.rows import identity, temperatures_of
 
-__all__ = ["AnswerFeatures", "RowsAt", "candidates_for", "features_of", "representative", "top_meaning"]
+__all__ = [
+    "AnswerFeatures",
+    "RowsAt",
+    "candidates_for",
+    "features_of",
+    "representative",
+    "rows_by_temperature",
+    "top_meaning",
+]
 
 Row = Mapping[str, Any]
 RowsAt = Mapping[float | None, Sequence[Row]]
@@ -25,6 +35,10 @@ recalibrator, or of a temperature that nobody knows.
 
 #: Measures whose share of the answer's meaning is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")
+#: Labels from which on isotonic calibration is tried.
+ISOTONIC = 200
+#: The fields of a row with one entry a sample.
+PER_SAMPLE = ("samples", "log_likelihoods", "normal_forms", "likelihood", "generations", "token_ids")
 #: The least log-likelihood that tells answers apart, in nats a token.
 LEAST = -50.0
 
@@ -94,14 +108,67 @@ def _at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
     yield f"meanings {where}", math.log(len(sizes))
 
 
-def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
-    """Return what is tried, simplest first: no map, maps of one share, logistic regressions."""
+def candidates_for(features: AnswerFeatures, n: int) -> list[MapCandidate]:
+    """Return what is tried with n labels, simplest first: no map, maps of one share, logistic regressions.
+
+    Isotonic calibration is tried from 200 labels on: with fewer its steps follow single answers.
+    """
     known = [name for name, values in features.values.items() if not np.isnan(values).all()]
-    shares = [name for name in known if name in features.probabilities]
     own = tuple(name for name in known if " at " not in name)
+    shares = tuple(name for name in known if name in features.probabilities)
     several = [own, tuple(known)] if len(known) > len(own) else [own]
     return [
         MapCandidate("none", ("E-SC",)),
-        *(MapCandidate(kind, (share,)) for share in shares for kind in ("beta", "isotonic")),
-        *(MapCandidate("logistic", names, tuple(one for one in shares if one in names)) for names in several),
+        *(MapCandidate("beta", (share,)) for share in shares if share in own),
+        *([MapCandidate("isotonic", ("E-SC",))] if n >= ISOTONIC else []),
+        *(
+            MapCandidate("logistic", names, shares, (*shares, "likelihood"), costs_draws=names is not own)
+            for names in several
+        ),
     ]
+
+
+def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
+    """Split rows whose samples were drawn at several `temperatures` into rows of one temperature each.
+
+    Those at T = 1 come first, or else those of the first sample of the first row. Clusters are cut down to
+    the samples of each temperature. Rows without the field stand under None.
+
+    Raises
+    ------
+    InputError
+        If only some rows have `temperatures`, or a row lacks samples at one of them.
+
+    Examples
+    --------
+    >>> row = {"id": "1", "samples": ["Ana", "Bo", "Ana"], "temperatures": [0.5, 1.0, 1.0]}
+    >>> {t: [one["samples"] for one in split] for t, split in rows_by_temperature([row]).items()}
+    {1.0: [['Bo', 'Ana']], 0.5: [['Ana']]}
+    """
+    given = [temperatures_of(row) for row in rows]
+    if not any(given):
+        return {None: rows}
+    known = list(dict.fromkeys(t for of_row in given for t in of_row or ()))
+    found: dict[float | None, Sequence[Row]] = {}
+    for temperature in sorted(known, key=lambda t: (t != 1.0, known.index(t))):
+        split = []
+        for row, of_row in zip(rows, given):
+            chosen = [i for i, t in enumerate(of_row or ()) if t == temperature]
+            if not chosen:
+                raise InputError(
+                    f"question {identity(row)!r} has no sample at T = {temperature:g}, and others have; draw "
+                    "as many at each temperature for every question"
+                )
+            split.append(_only(row, chosen))
+        found[temperature] = split
+    return found
+
+
+def _only(row: Row, chosen: Sequence[int]) -> dict[str, Any]:
+    """The row with some of its samples."""
+    place = {sample: number for number, sample in enumerate(chosen)}
+    cut = {key: [row[key][i] for i in chosen] for key in PER_SAMPLE if row.get(key) is not None}
+    if "clusters" in row:
+        clusters = [[place[i] for i in cluster if i in place] for cluster in row["clusters"]]
+        cut["clusters"] = sorted(cluster for cluster in clusters if cluster)
+    return {key: value for key, value in row.items() if key != "temperatures"} | cut
