@@ -12,13 +12,12 @@ import pytest
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
-from semcal.pipeline import choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_questions
 from semcal.pipeline.select import paired_scores
-from semcal.pipeline.temperature_grid import GRID
+from semcal.pipeline.temperature_grid import GRID, choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration import Temperature
@@ -179,7 +178,7 @@ def test_a_file_and_a_name_will_do_and_a_model_of_transformers_will_not(tmp_path
     again = fit_grid(model, questions, equivalence=SAME, temperatures=(1, 2), m=3, measures=("E-SC",))
     assert found.temperatures == again.temperatures
     assert repr(found) == f"TemperatureGrid(temperatures={found.temperatures})"
-    with pytest.raises(UsageError, match=r"as semcal\.load_model returns it, got object"):
+    with pytest.raises(UsageError, match=r"the model is of type object; .* semcal\.load_model"):
         fit_grid(object(), questions)  # type: ignore[arg-type]
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_option
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import equal_width_bin
 from semcal.metrics.frequencies import Floats, FrequencyTable, check_bins, probability_table
+
+if TYPE_CHECKING:
+    from semcal.metrics.plots import Axes
 
 __all__ = [
     "BrierDecomposition",
@@ -77,7 +82,14 @@ class ReliabilityDiagram:
     band_high: Floats
     level: float
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw bins, isotonic fit and band on a matplotlib Axes, a new one by default, and return it."""
+        from semcal.metrics.plots import plot_reliability
 
+        return plot_reliability(self, ax)
+
+
+@both_names
 def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Brier score, the mean squared error of the confidence.
 
@@ -98,6 +110,7 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(brier_of(probability_table(confidence, correct))[0])
 
 
+@both_names
 def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Gain, accuracy less Brier score: what confidences are worth to a user who may abstain.
 
@@ -135,6 +148,7 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(gain_of(probability_table(confidence, correct))[0])
 
 
+@both_names
 def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
     r"""Reliability, resolution and uncertainty over the unique confidence values.
 
@@ -166,6 +180,7 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
     return BrierDecomposition(float(brier_of(t)[0]), *(float(part[0]) for part in brier_parts(t)))
 
 
+@both_names
 def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     r"""CORP decomposition of the Brier score: miscalibration, discrimination, uncertainty.
 
@@ -192,6 +207,7 @@ def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     return Corp(float(brier_of(t)[0]), *(float(part[0]) for part in corp_parts(t)))
 
 
+@both_names
 def reliability_diagram(
     confidence: ArrayLike,
     correct: ArrayLike,

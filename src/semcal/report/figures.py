@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
-from fontTools import subset
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -182,8 +181,6 @@ def _font(family: str) -> FT2Font:
 def drawable(text: str, family: str = "DejaVu Sans") -> str:
     """A text with a box for every letter that a font lacks; line ends stay.
 
-    Examples
-    --------
     >>> drawable("Bełchatów 中 ✓")
     'Bełchatów □ ✓'
     """
@@ -194,8 +191,6 @@ def drawable(text: str, family: str = "DejaVu Sans") -> str:
 def shortened(text: str, width: int) -> str:
     """One line of at most `width` letters.
 
-    Examples
-    --------
     >>> shortened("the town of Gri", 12), shortened("", 12)
     ('the town of…', '(empty)')
     """
@@ -206,8 +201,6 @@ def shortened(text: str, width: int) -> str:
 def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
     """Lines of at most `width` letters; the text's own line ends stay.
 
-    Examples
-    --------
     >>> wrapped("one two three\\n\\nfour", 8)
     ['one two', 'three', '', 'four']
     """
@@ -243,6 +236,8 @@ def write_figure(figure: Figure, path: Path) -> Path:
 @contextmanager
 def _plain_fonts() -> Iterator[None]:
     """Leave OpenType's layout tables out of PDF fonts: unused there, and two thirds of the writing time."""
+    from fontTools import subset  # slow to import, and the page needs none of it
+
     before = getattr(subset.Options, "_drop_tables_default", None)
     if before is None:  # it is not public: without it, figures take longer and look the same
         yield
