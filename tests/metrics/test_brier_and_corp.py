@@ -1,4 +1,4 @@
-"""The Brier score and its decompositions against scikit-learn, model-diagnostics and plain sums."""
+"""The Brier score, gain and decompositions against scikit-learn, model-diagnostics and plain sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss
 
-from semcal.metrics import brier, brier_decomposition, corp
+from semcal.metrics import bootstrap, brier, brier_decomposition, corp, gain, paired_test
 
 TENTHS = st.integers(0, 10).map(lambda k: k / 10)
 EXAMPLES = st.lists(
@@ -22,6 +22,53 @@ def test_brier_is_the_mean_squared_error(examples):
     p, c = examples
     assert brier(p, c) == pytest.approx(np.mean((p - c) ** 2), abs=1e-14)
     assert brier(p, c) == pytest.approx(brier_score_loss(c.astype(int), p, labels=[0, 1]), abs=1e-14)
+
+
+@given(EXAMPLES)
+def test_gain_is_the_mean_of_2pc_less_p_squared_and_accuracy_less_brier(examples):
+    p, c = examples
+    assert gain(p, c) == pytest.approx(np.mean(2 * p * c - p**2), abs=1e-12)
+    assert gain(p, c) == pytest.approx(c.mean() - np.mean((p - c) ** 2), abs=1e-12)
+    assert -1 <= gain(p, c) <= 1
+
+
+def test_gain_is_twice_the_mean_earnings_over_thresholds_of_one_who_answers_or_abstains():
+    p, c = np.array([0.05, 0.35, 0.35, 0.8, 1.0, 0.0]), np.array([0, 1, 0, 1, 0, 1])
+    prices = (np.arange(200_000) + 0.5) / 200_000
+    earned = [np.where(one >= prices, right - prices, 0.0).mean() for one, right in zip(p, c)]
+    assert gain(p, c) == pytest.approx(2 * np.mean(earned), abs=1e-5)
+
+
+def test_gain_is_proper_and_its_best_value_is_the_mean_squared_chance():
+    chance = np.array([0.1, 0.5, 0.9])
+
+    def expected(p):
+        """Over outcomes that are right with these chances."""
+        return np.mean([q * gain([x], [1]) + (1 - q) * gain([x], [0]) for x, q in zip(p, chance)])
+
+    assert expected(chance) == pytest.approx(np.mean(chance**2))
+    for shift in (-0.1, 0.05, 0.1):
+        assert expected(chance + shift) < expected(chance)
+
+
+def test_neither_useless_answers_nor_empty_confidence_have_the_larger_gain():
+    useful = gain([0.6] * 10, [1] * 6 + [0] * 4)
+    assert gain([0.0] * 10, [0] * 10) == 0 < useful  # the Brier score would prefer it: 0 against 0.24
+    assert gain([1.0] * 10, [1] * 6 + [0] * 4) == pytest.approx(0.2)
+    assert useful == pytest.approx(0.36)
+    assert (gain([1.0], [0]), gain([1.0], [1]), gain([0.0], [1])) == (-1, 1, 0)
+
+
+def test_the_interval_of_gain_and_of_a_difference_reach_below_0_and_beyond_1():
+    sure = np.ones(12)
+    wrong = np.array([0.0] * 11 + [1.0])
+    interval = bootstrap(sure, wrong, metrics=["gain"], resamples=200)["gain"]
+    assert -1 <= interval.low <= interval.estimate == pytest.approx(-10 / 12)
+    assert interval.low < interval.estimate < interval.high < 0
+    test = paired_test(sure, 1 - wrong, sure, wrong, metric="gain", resamples=200)
+    assert test.difference == pytest.approx(20 / 12)
+    assert test.difference < test.high <= 2
+    assert test.p_value < 0.01
 
 
 @given(EXAMPLES)

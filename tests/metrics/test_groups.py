@@ -108,14 +108,14 @@ def test_groups_of_one_question_each_and_no_groups_give_the_same_bits_as_before_
     p = np.round(rng.random(300), 2)
     c = rng.random(300) < p**1.5
     alone = [f"q{i}" for i in range(300)]
-    digests = set()
+    digests, older = set(), [name for name in METRICS if name != "gain"]
     for groups in (None, alone):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
             drawn = joint_bootstrap({"it": (p, c)}, groups=groups, resamples=100, seed=6)
             single = bootstrap(p, c, groups=groups, resamples=100, seed=6)
-        content = [drawn.resampled["it"][name].round(12).tolist() for name in METRICS if name != "smooth_ece"]
-        content += [[round(one.low, 12), round(one.high, 12)] for one in single.values()]
+        content = [drawn.resampled["it"][name].round(12).tolist() for name in older if name != "smooth_ece"]
+        content += [[round(single[name].low, 12), round(single[name].high, 12)] for name in older]
         digests.add(blake2b(repr(content).encode(), digest_size=8).hexdigest())
     assert digests == {"9f3858222f03f8da"}
 

@@ -63,7 +63,7 @@ def test_perfect_discrimination_does_not_imply_calibration():
 
 
 def test_the_keys_are_those_of_the_command_in_order():
-    expected = "n accuracy ece ace brier reliability resolution uncertainty mcb dsc unc auroc aurac prr"
+    expected = "n accuracy ece ace brier gain reliability resolution uncertainty mcb dsc unc auroc aurac prr"
     assert list(summary([0.2, 0.7], [0, 1])) == [*expected.split(), "smooth_ece", "mean_confidence"]
 
 
@@ -78,7 +78,7 @@ def test_every_number_is_that_of_its_own_function():
     assert numbers["ece"] == ece(p, c, bins=7)
     assert numbers["ace"] == ace(p, c, bins=7)
     assert numbers["smooth_ece"] == smooth_ece(p, c)
-    for name in ("brier", "auroc", "aurac", "prr"):
+    for name in ("brier", "gain", "auroc", "aurac", "prr"):
         assert numbers[name] == getattr(metrics, name)(p, c)
     for name in ("reliability", "resolution", "uncertainty"):
         assert numbers[name] == getattr(metrics.brier_decomposition(p, c), name)

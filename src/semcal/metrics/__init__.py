@@ -11,6 +11,7 @@ from semcal.metrics.decompositions import (
     brier,
     brier_decomposition,
     corp,
+    gain,
     reliability_diagram,
 )
 from semcal.metrics.intervals import Contrast, Interval, MeanOverRuns, PairedTest, mean_and_standard_error
@@ -66,6 +67,7 @@ __all__ = [
     "corp",
     "correlations",
     "ece",
+    "gain",
     "joint_bootstrap",
     "mean_and_standard_error",
     "paired_test",

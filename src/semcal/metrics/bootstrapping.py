@@ -40,7 +40,9 @@ class JointBootstrap(Generic[Key]):
         """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
         kind, estimate = metric_named(metric), self.estimates[key][metric]
         resampled = self.resampled[key][metric]
-        found = interval_of(metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least)
+        found = interval_of(
+            metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
+        )
         if not kind.zero_if_calibrated or not found.low > 0:
             return found
         largest = np.quantile(self.if_calibrated(key, metric), (1 + self.level) / 2)
@@ -54,7 +56,15 @@ class JointBootstrap(Generic[Key]):
     def paired(self, first: Key, second: Key, metric: str) -> PairedTest:
         """The test of two methods by one metric (:func:`paired_test`)."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
-        found = interval_of(f"{metric} difference", difference.value, difference.resampled, self.level)
+        span = 1.0 - metric_named(metric).least
+        found = interval_of(
+            f"{metric} difference",
+            difference.value,
+            difference.resampled,
+            self.level,
+            least=-span,
+            most=span,
+        )
         return PairedTest(
             first=self.estimates[first][metric],
             second=self.estimates[second][metric],

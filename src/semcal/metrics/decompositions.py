@@ -1,4 +1,4 @@
-"""The Brier score, its decompositions (Murphy; CORP, by isotonic fit), and the reliability diagram."""
+"""The Brier score, its decompositions (Murphy; CORP, by isotonic fit), gain, and the reliability diagram."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "brier",
     "brier_decomposition",
     "corp",
+    "gain",
     "reliability_diagram",
 ]
 
@@ -95,6 +96,43 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     0.185
     """
     return float(brier_of(probability_table(confidence, correct))[0])
+
+
+def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
+    r"""Gain, accuracy less Brier score: what confidences are worth to a user who may abstain.
+
+    Whoever answers where :math:`p \ge t` and earns :math:`c - t` for it (t is the price of an answer, so a
+    wrong one loses it) earns on average over prices t uniform on [0, 1]
+
+    .. math:: \int_0^p (c - t)\,dt = pc - \tfrac12 p^2, \qquad
+              \mathrm{gain} = \frac1N \sum_i \bigl(2 p_i c_i - p_i^2\bigr)
+              = \frac1N \sum_i \bigl(c_i - (p_i - c_i)^2\bigr),
+
+    half of the gain. For given answers it is a proper score, as the Brier score is. Unlike that, it compares
+    methods that give different answers: a method that answers wrongly and knows it has gain 0, not the best.
+
+    Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; larger is better. 0 is what confidence 0 everywhere has, 1 all answers right and sure,
+        -1 all wrong and sure.
+
+    References
+    ----------
+    Schervish (1989), A general method for comparing probability assessors, Annals of Statistics 17 (a proper
+    score is a mixture of decisions at thresholds); Gneiting and Raftery (2007), Strictly proper scoring
+    rules, prediction, and estimation, JASA 102.
+
+    Examples
+    --------
+    >>> gain([0.9, 0.6], [1, 0])
+    0.315
+    >>> gain([0.0, 0.0], [0, 0]), gain([1.0, 0.0], [0, 0])
+    (0.0, -0.5)
+    """
+    return float(gain_of(probability_table(confidence, correct))[0])
 
 
 def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
@@ -227,6 +265,11 @@ def reliability_diagram(
 def brier_of(t: FrequencyTable) -> Floats:
     """Brier score of each row."""
     return _squared_error(t, t.value)
+
+
+def gain_of(t: FrequencyTable) -> Floats:
+    """Gain of each row."""
+    return t.accuracy - brier_of(t)
 
 
 @lru_cache(maxsize=1)

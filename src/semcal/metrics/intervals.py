@@ -156,10 +156,11 @@ def interval_of(
     *,
     raised: bool = False,
     least: float = -np.inf,
+    most: float = np.inf,
 ) -> Interval:
     """Bias-corrected interval from values over resamples, NaN where they are undefined.
 
-    `raised` says that noise in the outcomes raises the value, `least` is the lower end of its range.
+    `raised` says that noise in the outcomes raises the value, `least` and `most` are the ends of its range.
     """
     resampled = resampled[~np.isnan(resampled)]
     if np.isnan(estimate) or len(resampled) < 2:
@@ -168,6 +169,6 @@ def interval_of(
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
     bias = float(resampled.mean()) - estimate
     low = 2 * estimate - high if raised else low - bias
-    low, high = (float(np.clip(end, least, 1.0)) for end in (low, high - bias))
+    low, high = (float(np.clip(end, least, most)) for end in (low, high - bias))
     error = float(resampled.std(ddof=1))
     return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(resampled))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from semcal.arrays import as_numbers
 from semcal.errors import InputError, UsageError
 from semcal.metrics.calibration import ace_of, ece_of, smooth_ece_of
-from semcal.metrics.decompositions import brier_of, brier_parts, corp_parts
+from semcal.metrics.decompositions import brier_of, brier_parts, corp_parts, gain_of
 from semcal.metrics.frequencies import (
     Floats,
     FrequencyTable,
@@ -53,6 +53,7 @@ METRICS = {
     "ece": _error(ece_of),
     "ace": _error(ace_of),
     "brier": Metric(lambda t, _: brier_of(t)),
+    "gain": Metric(lambda t, _: gain_of(t), least=-1.0),
     "reliability": _error(lambda t, _: brier_parts(t)[0]),
     "resolution": Metric(lambda t, _: brier_parts(t)[1], raised=True),
     "uncertainty": Metric(lambda t, _: brier_parts(t)[2]),
@@ -92,9 +93,9 @@ def summary(
     Returns
     -------
     dict of str to float
-        ``n`` (an int), ``accuracy, ece, ace, brier, reliability, resolution, uncertainty, mcb, dsc, unc,
-        auroc, aurac, prr, smooth_ece, mean_confidence``. AUROC and PRR are NaN, with an UndefinedWarning,
-        when all or none are correct.
+        ``n`` (an int), ``accuracy, ece, ace, brier, gain, reliability, resolution, uncertainty, mcb, dsc,
+        unc, auroc, aurac, prr, smooth_ece, mean_confidence``. AUROC and PRR are NaN, with an
+        UndefinedWarning, when all or none are correct.
 
     Raises
     ------

@@ -256,6 +256,7 @@ RESAMPLED: dict[str, Callable[[ResampledRun], Floats]] = {
     "ece": ece,
     "ace": ace,
     "brier": lambda run: run.brier,
+    "gain": lambda run: run.accuracy - run.brier,
     "reliability": lambda run: np.maximum(run.brier - run.accuracy + run.squared_rates, 0.0),
     "resolution": lambda run: np.maximum(run.squared_rates - run.accuracy**2, 0.0),
     "uncertainty": lambda run: run.accuracy * (1 - run.accuracy),
