@@ -69,13 +69,18 @@ def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:
     assert {0.25, 0.5, 1.0, 2.0, 4.0} <= set(GRID)
 
 
-def test_a_model_twice_too_sure_gets_a_temperature_near_2() -> None:
+@pytest.mark.parametrize(("by", "chosen"), [("brier", 2), ("gain", 1)])
+def test_a_model_twice_too_sure_gets_2_by_brier_score_and_stays_where_it_is_right_more_often_by_gain(
+    by, chosen
+) -> None:
     model, questions = world(400)
     found = fit_grid(
-        model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), m=10, measures=("E-SC",)
+        model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), m=10, measures=("E-SC",), by=by
     )
-    assert found.temperatures == {"E-SC": 2}
+    assert found.temperatures == {"E-SC": chosen}
     assert found.at_edge == ()
+    right = {row["temperature"]: row["accuracy"] for row in found.table()}
+    assert right[1] > right[2]  # of ten answers drawn at 2, fewer are the likeliest one
 
 
 def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:

@@ -46,7 +46,7 @@ class TemperatureGrid:
     temperatures: Mapping[str, float]  # by measure
     grid: tuple[float, ...] = field(repr=False)
     scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
-    by: str = "gain"  # what they were chosen by, or "brier"
+    by: str = field(default="gain", repr=False)  # what they were chosen by, "gain" or "brier"
 
     def recalibrator(self, measure: str) -> GridTemperature:
         """The recalibrator to sample with when answers are chosen by `measure`."""

@@ -189,7 +189,8 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
         return list(cells)
     best = (max if larger else min)(known, key=lambda cell: cell.value or 0.0).text
     tied = sum(cell.text == best for cell in known) > 1
-    return [replace(cell, best=True, tied=tied) if cell in known and cell.text == best else cell for cell in cells]
+    is_best = [not cell.less_accurate and cell.text == best for cell in cells]
+    return [replace(cell, best=True, tied=tied) if one else cell for cell, one in zip(cells, is_best)]
 
 
 def flat_table(

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from semcal.cli import options as opt
+from semcal.cli.commands.run_folder import warn_of_less_accurate
 from semcal.cli.console import Output, debug, info, progress, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.rows import ProblemLog
@@ -252,6 +253,8 @@ def carry_out(
     clock.add(executor.seconds)
     for line in clock.table():
         debug(line)
+    if outcome.complete:
+        warn_of_less_accurate(folder)
     return outcome
 
 
