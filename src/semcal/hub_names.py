@@ -19,6 +19,7 @@ from semcal.errors import ModelError, SemcalError, StoreError, UsageError
 from semcal.registry import Registry
 
 __all__ = [
+    "CALIBRATION",
     "LANGUAGE_MODEL",
     "NLI_MODEL",
     "RECALIBRATOR",
@@ -49,6 +50,7 @@ class NamedKind:
     advice: str  # what to give instead
     error: type[SemcalError] = ModelError
     others: tuple[str, ...] = ()  # further names that the same option takes
+    made_by: str = ""  # the command that makes one
 
 
 _CHECKPOINT = "give a checkpoint's directory or a hub id such as owner/model"
@@ -78,6 +80,15 @@ RECALIBRATOR = NamedKind(
     Registry("recalibrator", {"atlas": "semcal.demo.paths:recalibrator_dir"}),
     "give the directory that `semcal fit` wrote or a hub id such as owner/name",
     error=UsageError,
+    made_by="fit",
+)
+CALIBRATION = NamedKind(
+    "calibration",
+    RECALIBRATOR_FILES[0],
+    Registry("calibration", {"atlas": "semcal.demo.paths:calibration_dir"}),
+    "give the directory that `semcal calibrate` wrote or a hub id such as owner/name",
+    error=UsageError,
+    made_by="calibrate",
 )
 
 
@@ -112,7 +123,7 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
         An embedded name ("atlas"; a directory of that name is ./atlas), a directory, or an id owner/name on
         the hub. A `Path`, or a string that begins with ".", "~" or "/", is a directory.
     kind : NamedKind
-        LANGUAGE_MODEL, NLI_MODEL or RECALIBRATOR.
+        LANGUAGE_MODEL, NLI_MODEL, RECALIBRATOR or CALIBRATION.
     revision : str, optional
         Branch, tag or commit on the hub.
 

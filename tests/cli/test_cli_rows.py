@@ -54,6 +54,10 @@ def test_the_pipe_from_samples_to_metrics() -> None:
     assert (by_measure["E-SC"]["n"], by_measure["E-SC"]["accuracy"]) == (2, 0.5)
     assert by_measure["E-SC"]["brier"] == pytest.approx(0.25)
     assert by_measure["E-SC"]["auroc"] == 0.5
+    assert by_measure["E-SC"]["gain"] == pytest.approx(0.25)
+    keys = list(by_measure["E-SC"])
+    assert keys[keys.index("ace") + 1 :][:5] == ["ace_floor", "ace_floor_95", "ace_p", "brier", "gain"]
+    assert by_measure["E-SC"]["ace_floor"] == pytest.approx(0.25, abs=0.03)  # |accuracy of two - .5|
 
 
 def test_bad_rows_are_reported_by_line_and_the_rest_goes_on() -> None:

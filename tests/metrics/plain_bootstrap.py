@@ -20,7 +20,7 @@ def plain_summary(runs: Runs) -> dict[str, float]:
     """Every metric, averaged over runs (confidence, correct)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # of resamples of one class
-        found = [summary(p, c) for p, c in runs]
+        found = [summary(p, c, draws=0) for p, c in runs]
     return {name: float(np.mean([one[name] for one in found])) for name in METRICS}
 
 

@@ -79,7 +79,7 @@ def test_the_error_of_auroc_is_delongs(tenths):
 def test_the_estimate_is_the_metric_and_all_metrics_are_the_default():
     p, c = drawn(2, 100)
     intervals = bootstrap(p, c, resamples=20)
-    numbers = summary(p, c)
+    numbers = summary(p, c, draws=0)
     assert list(intervals) == list(numbers)[1:]
     for name, interval in intervals.items():
         assert interval.estimate == pytest.approx(numbers[name], abs=1e-12)

@@ -31,7 +31,7 @@ def one_by_one(p: np.ndarray, c: np.ndarray, **options) -> dict[str, list[float]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one class: NaN here as there
-        each = [summary(*pair, **options) for pair in zip(p, c)]
+        each = [summary(*pair, **{"draws": 0} | options) for pair in zip(p, c)]
     return {name: [numbers[name] for numbers in each] for name in each[0] if name != "n"}
 
 
@@ -55,6 +55,17 @@ def test_runs_of_two_thousand_questions_agree_with_their_summaries():
     c = rng.random(p.shape) < p**2
     for name, values in one_by_one(p, c).items():
         np.testing.assert_allclose(summaries(p, c)[name], values, rtol=0, atol=1e-12, err_msg=name)
+
+
+def test_noise_floors_are_asked_for_and_those_of_each_summary():
+    rng = np.random.default_rng(1)
+    p = rng.random((3, 40)).round(1)
+    c = rng.random(p.shape) < p
+    expected, found = one_by_one(p, c, draws=50, seed=2), summaries(p, c, draws=50, seed=2)
+    assert found.keys() == expected.keys()
+    for name in ("ece_p", "ace_floor", "smooth_ece_floor_95"):
+        assert found[name].tolist() == expected[name]
+    assert not any("floor" in name for name in summaries(p, c))
 
 
 @given(data_sets())

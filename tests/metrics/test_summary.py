@@ -64,7 +64,12 @@ def test_perfect_discrimination_does_not_imply_calibration():
 
 def test_the_keys_are_those_of_the_command_in_order():
     expected = "n accuracy ece ace brier gain reliability resolution uncertainty mcb dsc unc auroc aurac prr"
-    assert list(summary([0.2, 0.7], [0, 1])) == [*expected.split(), "smooth_ece", "mean_confidence"]
+    keys = [*expected.split(), "smooth_ece", "mean_confidence"]
+    assert list(summary([0.2, 0.7], [0, 1], draws=0)) == keys
+    for name in ("ece", "ace", "smooth_ece"):
+        at = keys.index(name) + 1
+        keys[at:at] = [f"{name}_floor", f"{name}_floor_95", f"{name}_p"]
+    assert list(summary([0.2, 0.7], [0, 1])) == keys
 
 
 def test_every_number_is_that_of_its_own_function():
@@ -78,6 +83,10 @@ def test_every_number_is_that_of_its_own_function():
     assert numbers["ece"] == ece(p, c, bins=7)
     assert numbers["ace"] == ace(p, c, bins=7)
     assert numbers["smooth_ece"] == smooth_ece(p, c)
+    for name in ("ece", "ace", "smooth_ece"):
+        floor = metrics.noise_floor(p, c, metric=name, bins=7)
+        found = [numbers[f"{name}_{what}"] for what in ("floor", "floor_95", "p")]
+        assert found == [floor.mean, floor.quantile_95, floor.p_value]
     for name in ("brier", "gain", "auroc", "aurac", "prr"):
         assert numbers[name] == getattr(metrics, name)(p, c)
     for name in ("reliability", "resolution", "uncertainty"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.pipeline import PromptConfig, rows_at_temperatures
-from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.learning_curve import (
     curve_of_labels,
     grid_around,

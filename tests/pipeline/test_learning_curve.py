@@ -17,7 +17,7 @@ from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline import PromptConfig, fit, rows_at_temperatures
-from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.learning_curve import (
     SIZES,
     CurvePoint,

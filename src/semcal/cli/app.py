@@ -19,7 +19,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli.commands import answers, ask, env, export, fit, metrics, run, run_folder, sample
+from semcal.cli.commands import answers, ask, calibrate, env, export, fit, metrics, run, run_folder, sample
 from semcal.cli.console import Output, kept_message, output_file, reserved, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
@@ -32,6 +32,7 @@ OutputOf = Callable[[Mapping[str, Any]], Output | None]
 COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
     ("demo", run.demo, run.demo_output),
     ("ask", ask.command, output_file),
+    ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),
     ("run", run.command, run.output_of),
     ("merge", run_folder.merge, run_folder.merge_output),

@@ -18,7 +18,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import LanguageModel
-    from semcal.pipeline.calibration import CalibrationSet
+    from semcal.pipeline.calibration_set import CalibrationSet
     from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.store import UnfinishedWork
     from semcal.recalibration.provenance import Provenance
@@ -138,7 +138,7 @@ class FitWork:
 
     def plan(self, options: FitOptions, sampling: Mapping[str, Any]) -> int:
         """Print what would be read and written; the model is loaded and not run on any question."""
-        from semcal.pipeline.calibration import CalibrationSet
+        from semcal.pipeline.calibration_set import CalibrationSet
         from semcal.pipeline.select import candidate_fits
         from semcal.pipeline.temperature_grid import GRID
         from semcal.recalibration.exact_fit import PAPER_LOSSES
@@ -175,7 +175,7 @@ class FitWork:
     ) -> dict[str, Any]:
         """Fit and save what the options ask for, and return the result to print."""
         from semcal.experiment.environment import versions
-        from semcal.pipeline.calibration import CalibrationSet
+        from semcal.pipeline.calibration_set import CalibrationSet
 
         if not options.samples:
             if not options.exact:
@@ -287,7 +287,7 @@ class FitWork:
         plot: Path | None,
     ) -> dict[str, Any]:
         """Fit TS to all questions and to some of them, and measure each fit on validation."""
-        from semcal.pipeline.calibration import calibration_features
+        from semcal.pipeline.calibration_set import calibration_features
         from semcal.pipeline.fitting import fit_exactly
         from semcal.pipeline.learning_curve import curve_of_labels
         from semcal.recalibration.provenance import warn_if_few

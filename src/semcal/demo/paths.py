@@ -7,6 +7,7 @@ from pathlib import Path
 from semcal.errors import ModelError
 
 __all__ = [
+    "calibration_dir",
     "language_model_dir",
     "mistral_model_dir",
     "nli_model_dir",
@@ -41,6 +42,11 @@ def nli_model_dir() -> Path:
 def recalibrator_dir() -> Path:
     """The recalibrator of the embedded language model, as `semcal fit` wrote it."""
     return _HERE / "recalibrator"
+
+
+def calibration_dir() -> Path:
+    """The calibration of the embedded language model, as `semcal calibrate` wrote it."""
+    return _HERE / "calibration"
 
 
 def settings_file() -> Path:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
@@ -109,13 +108,10 @@ class CheckJob:
         model, longest = state.model, tuple(range(self.max_new_tokens))
         rows: Rows = []
         for part, questions in self.parts.items():
-            for question in questions:
-                try:
-                    prompts = self.asking.prompts(model, [question])
-                    bad = model.invalid_prompts(prompts, [[*self.asking.answers(model, question), longest]])
-                except QuestionError as error:
-                    bad = [error]
-                rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]
+            read, bad = self.asking.read(model, questions)
+            prompts = [prompt for _, prompt, _ in read]
+            bad += model.invalid_prompts(prompts, [[*answers, longest] for *_, answers in read])
+            rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]
         first = self.parts["test"][:1]
         return [{"prompt": self._written(model, first[0]) if first else ""}, *rows]
 
@@ -264,7 +260,7 @@ class DiagnoseJob:
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Diagnose."""
         from semcal.experiment.diagnosis import token_effects
-        from semcal.pipeline.calibration import CalibrationSet, calibration_features
+        from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
         from semcal.pipeline.fitting import mean_loss_of
 
         del progress

@@ -14,7 +14,7 @@ from semcal.engine.language_model import LanguageModel
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.experiment.fit_jobs import CalibrationSource
 from semcal.experiment.grid_settings import Model
-from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import load_questions
 from semcal.recalibration.features import CalibrationFeatures

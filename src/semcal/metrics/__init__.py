@@ -15,6 +15,7 @@ from semcal.metrics.decompositions import (
     reliability_diagram,
 )
 from semcal.metrics.intervals import Contrast, Interval, MeanOverRuns, PairedTest, mean_and_standard_error
+from semcal.metrics.noise import NoiseFloor, noise_floor
 from semcal.metrics.overview import summaries, summary
 from semcal.metrics.ranking import (
     Correlations,
@@ -50,6 +51,7 @@ __all__ = [
     "IsotonicCalibration",
     "JointBootstrap",
     "MeanOverRuns",
+    "NoiseFloor",
     "PairedTest",
     "PlattCalibration",
     "RankVolatility",
@@ -70,6 +72,7 @@ __all__ = [
     "gain",
     "joint_bootstrap",
     "mean_and_standard_error",
+    "noise_floor",
     "paired_test",
     "prr",
     "rank_volatility",

@@ -271,8 +271,12 @@ def smoothing_of_tables(t: FrequencyTable, end_weight: float) -> SmoothedResidua
 def smoothing_of_sums(value: Floats, count: Floats, total: Floats) -> SmoothedResiduals:
     """Many sums of residuals at common values: as many cosines as are asked for, by one matrix product.
 
-    `value` [U], `count` of examples at each [U, B] or [U, 1], `total` of their residuals [U, B].
+    `value` [U], `count` of examples at each [U, B] or [U, 1], `total` of their residuals [U, B]. More values
+    than grid points are shared out among these first.
     """
+    if len(value) > CELLS + 1:
+        count, total = (_rows_on_grid(value, mass) for mass in (count, total))
+        value = np.arange(CELLS + 1) / CELLS
     known = np.empty((total.shape[1], 0))
 
     def cosines(wanted: int) -> Floats:
@@ -363,6 +367,16 @@ def _cosines(value: Floats, which: range) -> Floats:
     )
     cosines: Floats = (1 - to_right)[:, None] * at_left + to_right[:, None] * at_right
     return cosines
+
+
+def _rows_on_grid(value: Floats, mass: Floats) -> Floats:
+    """Share masses [U, B] at ascending values between the grid points beside them: [CELLS + 1, B]."""
+    left, to_right = _split(value)
+    points, first = np.unique(left, return_index=True)
+    grid = np.zeros((CELLS + 1, mass.shape[1]))
+    grid[points] = np.add.reduceat(mass * (1 - to_right)[:, None], first)
+    grid[points + 1] += np.add.reduceat(mass * to_right[:, None], first)
+    return grid
 
 
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:

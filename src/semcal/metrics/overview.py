@@ -15,14 +15,17 @@ from semcal.metrics.decompositions import brier_of, brier_parts, corp_parts, gai
 from semcal.metrics.frequencies import (
     Floats,
     FrequencyTable,
+    Labels,
     as_correct,
+    as_pairs,
     as_probabilities,
     check_bins,
+    frequency_table,
     frequency_tables,
-    probability_table,
     score_table,
     warn_undefined,
 )
+from semcal.metrics.noise import FLOORED, NoiseFloor, noise_floors
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 
 __all__ = ["METRICS", "Metric", "metric_named", "summaries", "summary"]
@@ -76,7 +79,14 @@ def metric_named(name: str) -> Metric:
 
 
 def summary(
-    confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15, score: ArrayLike | None = None
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    bins: int = 15,
+    score: ArrayLike | None = None,
+    groups: Labels | None = None,
+    draws: int = 1000,
+    seed: int | np.random.Generator = 0,
 ) -> dict[str, float]:
     """Every metric of one set of confidences.
 
@@ -89,13 +99,17 @@ def summary(
         Bins of ECE and ACE.
     score : array_like of float, shape (N,), optional
         What AUROC, AURAC and PRR rank by, such as the negative semantic entropy; the confidence by default.
+    groups, draws, seed
+        Of the noise floors, as in :func:`semcal.metrics.noise_floor`; no draws, no floors.
 
     Returns
     -------
     dict of str to float
         ``n`` (an int), ``accuracy, ece, ace, brier, gain, reliability, resolution, uncertainty, mcb, dsc,
         unc, auroc, aurac, prr, smooth_ece, mean_confidence``. AUROC and PRR are NaN, with an
-        UndefinedWarning, when all or none are correct.
+        UndefinedWarning, when all or none are correct. After ``ece``, ``ace`` and ``smooth_ece`` what
+        calibrated confidences would show, as ``ace_floor`` (mean) and ``ace_floor_95`` (quantile), and the
+        p value of calibration, ``ace_p``.
 
     Raises
     ------
@@ -109,17 +123,23 @@ def summary(
     {'n': 4, 'accuracy': 0.5, 'ece': 0.25, 'brier': 0.195, 'auroc': 0.875}
     """
     bins = check_bins(bins)
-    t = probability_table(confidence, correct)
+    p, c = as_pairs(confidence, correct)
+    t = frequency_table(p, c)
     ranked = t if score is None else score_table(score, correct)
+    floors = noise_floors(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": t.n}
     for name, metric in METRICS.items():
         numbers[name] = float(metric.of(ranked if metric.ranks else t, bins)[0])
+        if name in floors:
+            numbers |= _named(name, floors[name])
     if np.isnan(numbers["auroc"]):
         warn_undefined(one_class("AUROC", "PRR"))
     return numbers
 
 
-def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> dict[str, Floats]:
+def summaries(
+    confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15, draws: int = 0, seed: int = 0
+) -> dict[str, Floats]:
     """Every metric of many sets of as many confidences: runs, measures, methods.
 
     The same numbers as :func:`summary` of each, to rounding, in a fraction of the time.
@@ -130,6 +150,8 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
         As in :func:`summary`, a row each; an InputError names the first set that is refused.
     bins : int
         Bins of ECE and ACE.
+    draws, seed
+        Of the noise floors, which take longer than all else: none by default.
 
     Returns
     -------
@@ -153,7 +175,18 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
     for start in range(0, len(values), ROWS):
         t = frequency_tables(values[start : start + ROWS], outcomes[start : start + ROWS])
         found.append([metric.of(t, bins) for metric in METRICS.values()])
-    return dict(zip(METRICS, np.concatenate(found, axis=1)))
+    numbers = dict(zip(METRICS, np.concatenate(found, axis=1)))
+    if draws:
+        floors = [noise_floors(*pair, bins=bins, draws=draws, seed=seed) for pair in zip(values, outcomes)]
+        named = [{key: x for name in FLOORED for key, x in _named(name, one[name]).items()} for one in floors]
+        numbers |= {key: np.array([one[key] for one in named]) for key in named[0]}
+    return numbers
+
+
+def _named(metric: str, floor: NoiseFloor) -> dict[str, float]:
+    """What a summary says of a noise floor."""
+    found = (floor.mean, floor.quantile_95, floor.p_value)
+    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), found))
 
 
 def _checked_rows(values: ArrayLike, what: str, check: Callable[[ArrayLike], Floats]) -> Floats:

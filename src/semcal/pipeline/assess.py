@@ -7,6 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semcal import metrics
 from semcal.errors import FitError, InputError, shown
 from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
@@ -114,14 +117,13 @@ def assess(
     (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
     field `group` are resampled as a whole, and `groups` is their number.
     """
-    found: dict[Name, dict[str, Any]] = {
-        name: _measured(one, bins) if one.confidence else {"n": 0} for name, one in scores.items()
-    }
-    for name, one in scores.items() if ci else ():
+    found: dict[Name, dict[str, Any]] = {}
+    for name, one in scores.items():
         groups = several(one.ties)
-        if groups is not None:
+        found[name] = _measured(one, bins, groups, seed) if one.confidence else {"n": 0}
+        if ci and groups is not None:
             found[name]["groups"] = int(groups.max()) + 1
-        if one.confidence:
+        if ci and one.confidence:
             intervals = metrics.bootstrap(
                 one.confidence, one.correct, groups=groups, bins=bins, resamples=resamples, seed=seed
             )
@@ -130,8 +132,9 @@ def assess(
     return found
 
 
-def _measured(scores: Scores, bins: int) -> dict[str, Any]:
-    result: dict[str, Any] = dict(metrics.summary(scores.confidence, scores.correct, bins=bins))
+def _measured(scores: Scores, bins: int, groups: NDArray[np.intp] | None, seed: int) -> dict[str, Any]:
+    numbers = metrics.summary(scores.confidence, scores.correct, bins=bins, groups=groups, seed=seed)
+    result: dict[str, Any] = dict(numbers)
     entropies = [value for value in scores.entropy if value is not None]
     if len(entropies) == len(scores.correct):
         result["entropy_auroc"] = metrics.auroc([-value for value in entropies], scores.correct)

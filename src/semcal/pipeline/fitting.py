@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError
-from semcal.pipeline.calibration import CalibrationSet, calibration_features
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.datasets import load_questions
 from semcal.qa.questions import Question

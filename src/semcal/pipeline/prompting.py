@@ -13,7 +13,10 @@ from semcal.engine.language_model import LanguageModel, Prompt
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
-__all__ = ["PromptConfig"]
+__all__ = ["LabelledPrompt", "PromptConfig"]
+
+LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
+"""A question, its prompt, and the token ids of its distinct reference answers."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,30 @@ class PromptConfig:
                 f"expected a language model as semcal.load_model returns it, got {type(model).__name__}; a "
                 "model in memory is wrapped by semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
             )
+        self._warn_of_examples(model)
+        return [self._prompt(model, question) for question in questions]
+
+    def read(
+        self, model: LanguageModel, questions: Sequence[Question]
+    ) -> tuple[list[LabelledPrompt], list[QuestionError]]:
+        """Encode labelled questions; and the errors of those that cannot be encoded."""
+        found, bad = list[LabelledPrompt](), list[QuestionError]()
+        self._warn_of_examples(model)
         for question in questions:
-            _warn_of_special_tokens(model, question.id, question.question, question.context)
+            try:
+                found.append((question, self._prompt(model, question), self.answers(model, question)))
+            except QuestionError as error:
+                bad.append(error)
+        return found, bad
+
+    def _prompt(self, model: LanguageModel, question: Question) -> Prompt:
+        _warn_of_special_tokens(model, question.id, question.question, question.context)
+        return Prompt(question.id, _named(question.id, model.encode, self.chat(question)))
+
+    def _warn_of_examples(self, model: LanguageModel) -> None:
         for example in self.few_shot:
             shown = (example.question, example.context, *example.answers[:1])
             _warn_of_special_tokens(model, example.id, *shown)
-        return [Prompt(one.id, _named(one.id, model.encode, self.chat(one))) for one in questions]
 
     def answers(self, model: LanguageModel, question: Question) -> list[tuple[int, ...]]:
         """Encode the distinct reference answers of `question` as answer turns, end of turn included."""

@@ -18,6 +18,7 @@ __all__ = [
     "predictions_of",
     "question_of",
     "samples_of",
+    "temperatures_of",
     "top_clusters_of",
 ]
 
@@ -88,6 +89,21 @@ def log_likelihoods_of(data: Data, m: int) -> list[float] | None:
     if m and known == [-math.inf] * m:
         raise InputError("'log_likelihoods' are all -inf: at least one sample must have a likelihood above 0")
     return known if len(known) == m else None
+
+
+def temperatures_of(data: Data) -> list[float] | None:
+    """The temperature of each sample, or None where the row does not say."""
+    value = data.get("temperatures")
+    if value is None:
+        return None
+    m = len(samples_of(data))
+    if not isinstance(value, list) or len(value) != m:
+        raise InputError(f"'temperatures' must hold {m} numbers, one a sample, got {shown(value)}")
+    found = [parse_float(one) for one in value]
+    for number, one in zip(found, value):
+        if number is None or not 0 < number < math.inf:
+            raise InputError(f"'temperatures' must be positive numbers, got {shown(one)}")
+    return [number for number in found if number is not None]
 
 
 def _log_likelihood(value: Any) -> float | None:

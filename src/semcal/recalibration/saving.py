@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from semcal.errors import StoreError, UsageError, shown
-from semcal.hub_names import RECALIBRATOR, RECALIBRATOR_FILES, locate, snapshot
+from semcal.hub_names import CALIBRATION, RECALIBRATOR, RECALIBRATOR_FILES, NamedKind, locate, snapshot
 from semcal.recalibration.attentive import ATS
 from semcal.recalibration.calibration_file import (
     ATSContents,
@@ -33,7 +33,15 @@ from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling
 from semcal.records import canonical, dumps, part_folder, read_object, writing
 
-__all__ = ["Fitted", "file_checksum", "from_pretrained", "save_pretrained", "write_tensors"]
+__all__ = [
+    "Fitted",
+    "file_checksum",
+    "from_pretrained",
+    "read_contents",
+    "save_pretrained",
+    "write_contents",
+    "write_tensors",
+]
 
 Fitted = TemperatureScaling | GridTemperature | ATS | Platt
 
@@ -77,20 +85,16 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
     described = asdict(provenance)
     if not provenance.validation:
         del described["validation"]
-    content: dict[str, Any] = json.loads(
-        dumps(
-            {
-                "schema": SCHEMA,
-                "method": recalibrator.method,
-                **own,
-                **_training_contents(recalibrator),
-                "provenance": described,
-            }
-        )
-    )
+    content = {"method": recalibrator.method, **own, **_training_contents(recalibrator)}
+    return write_contents(folder, RECALIBRATOR, {**content, "provenance": described})
+
+
+def write_contents(folder: Path, kind: NamedKind, content: Mapping[str, Any]) -> Path:
+    """Write `folder`/calibration.json with its kind and checksum, and return its path."""
+    written: dict[str, Any] = json.loads(dumps({"schema": SCHEMA, "kind": kind.what, **content}))
     path = folder / FILE
     with writing(path) as handle:
-        handle.write(dumps({**content, "sha256": _checksum(content)}, indent=2) + "\n")
+        handle.write(dumps({**written, "sha256": _checksum(written)}, indent=2) + "\n")
     return path
 
 
@@ -118,20 +122,48 @@ def _training_contents(recalibrator: Fitted) -> dict[str, Any]:
     return {"solver": "sgd", "sgd": asdict(recalibrator.sgd_)}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_contents(
+    path_or_id: str | Path, kind: NamedKind, *, revision: str | None = None
+) -> tuple[dict[str, Any], Path]:
+    """Return what calibration.json of a directory holds, its checksum checked, and its path.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or it is of another kind.
+    StoreError
+        If it is damaged, was edited, is a link to elsewhere or of another schema, or the hub cannot be
+        reached.
+    """
+    directory = _located(path_or_id, kind, revision)
+    path = directory / FILE
+    _refuse_links(directory)
     if not path.is_file():
-        raise UsageError(f"no recalibrator there: {path} does not exist; make one with `semcal fit`")
-    content = read_object(path, remedy="it is not the JSON that `semcal fit` writes; fit again")
+        raise UsageError(
+            f"no {kind.what} there: {path} does not exist; make one with `semcal {kind.made_by}`"
+        )
+    content = read_object(
+        path, remedy=f"it is not the JSON that `semcal {kind.made_by}` writes; {kind.made_by} again"
+    )
     claimed, schema = content.pop("sha256", None), content.get("schema")
     if type(schema) is not int or schema != SCHEMA:
-        raise StoreError(f"{path} has schema {shown(schema)}, this version reads {SCHEMA}; fit again")
+        raise StoreError(
+            f"{path} has schema {shown(schema)}, this version reads {SCHEMA}; {kind.made_by} again"
+        )
     try:
         unchanged = claimed == _checksum(content)
     except (ValueError, RecursionError):  # half a character, or nested too deep to be written
         unchanged = False
     if not unchanged:
-        raise StoreError(f"{path} was changed after it was written (checksum differs); fit again")
-    return content
+        raise StoreError(f"{path} was changed after it was written (checksum differs); {kind.made_by} again")
+    found = content.pop("kind", RECALIBRATOR.what)  # files of before there were calibrations do not say
+    if found != kind.what:
+        other = CALIBRATION if kind is RECALIBRATOR else RECALIBRATOR
+        raise UsageError(
+            f"{path} holds a {shown(found)[1:-1]}, not a {kind.what}; give it with --{other.what}, or make a "
+            f"{kind.what} with `semcal {kind.made_by}`"
+        )
+    return content, path
 
 
 def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> tuple[Fitted, Provenance]:
@@ -160,11 +192,9 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         If a file is truncated, edited, missing, a link to elsewhere or of another schema, a value in it
         is wrong though its checksum is right, the method is unknown, or the hub cannot be reached.
     """
-    directory = _located(path_or_id, revision)
-    path = directory / FILE
-    _refuse_links(directory)
-    contents = parse_contents(_read(path), path)
-    return _restored(contents, directory / WEIGHTS), contents.provenance
+    content, path = read_contents(path_or_id, RECALIBRATOR, revision=revision)
+    contents = parse_contents(content, path)
+    return _restored(contents, path.with_name(WEIGHTS)), contents.provenance
 
 
 def _restored(contents: Contents, weights: Path) -> Fitted:
@@ -215,11 +245,11 @@ def _refuse_links(directory: Path) -> None:
             )
 
 
-def _located(path_or_id: str | Path, revision: str | None) -> Path:
-    """The directory itself, or the one into which a recalibrator has been fetched from the hub."""
+def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> Path:
+    """The directory itself, or the one into which it has been fetched from the hub."""
     if Path(path_or_id).name == FILE:
         path_or_id = Path(path_or_id).parent
-    location = locate(path_or_id, RECALIBRATOR, revision=revision)
+    location = locate(path_or_id, kind, revision=revision)
     if location.on_hub:
         return snapshot(location.source, revision=revision, only=RECALIBRATOR_FILES, cached=location.cached)
     if revision is not None:

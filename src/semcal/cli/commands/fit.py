@@ -24,7 +24,7 @@ from semcal.records import dumps, read_object
 if TYPE_CHECKING:
     from semcal.pipeline.prompting import PromptConfig
 
-__all__ = ["command", "curve_in_words", "output_of"]
+__all__ = ["command", "curve_in_words", "folder_output", "output_of"]
 
 LabelledArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
@@ -151,23 +151,27 @@ def command(
 
 def output_of(options: Mapping[str, Any]) -> Output:
     """The directory of the recalibrator; --overwrite replaces another recalibrator, and nothing else."""
-    out = options["out"]
+    return folder_output(options["out"], "recalibrator")
+
+
+def folder_output(out: Path, kind: str) -> Output:
+    """The directory of what `calibration.json` holds; --overwrite replaces one of the same kind."""
     kept = unfinished(out)
     return Output(
         out,
         is_folder=True,
         begun=(kept / SETTINGS).is_file(),
-        replaceable=_is_recalibrator(out),
-        holds="a recalibrator already",
+        replaceable=_holds(out, kind),
+        holds=f"a {kind} already",
         kept=kept,
     )
 
 
-def _is_recalibrator(folder: Path) -> bool:
-    """Whether a folder holds a recalibrator; a damaged one is to be fitted again."""
+def _holds(folder: Path, kind: str) -> bool:
+    """Whether a folder holds one of this kind; a damaged one is to be made again."""
     path = folder / "calibration.json"
     try:
-        return path.is_file() and read_object(path, remedy="").get("kind", "recalibrator") == "recalibrator"
+        return path.is_file() and read_object(path, remedy="").get("kind", "recalibrator") == kind
     except StoreError:
         return True
 

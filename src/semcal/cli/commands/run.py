@@ -323,7 +323,7 @@ def demo(
 ) -> int:
     """Compare Base, SE and TS on three question sets of the embedded world, and write a report.
 
-    For each set: a temperature is fitted on its 2000 calibration questions; ten answers to each of its
+    For each set: a temperature is fitted on 1000 calibration questions; ten answers to each of its
     500 test questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning,
     measured and graded. With --limit N, N questions of each part are used. Interrupt it as you like: the
     same command goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.

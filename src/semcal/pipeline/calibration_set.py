@@ -45,25 +45,14 @@ class CalibrationSet:
         are not `fitted_to`). QuestionErrors go to `on_bad_question`; without it the first is raised.
         """
         _check_labelled(questions, fitted_to=fitted_to)
-        read: list[tuple[Question, Prompt, list[tuple[int, ...]]]] = []
-        bad: set[str] = set()
-
-        def leave_out(error: QuestionError) -> None:
+        read, bad = asking.read(model, questions)
+        bad += model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read])
+        for error in bad:
             if on_bad_question is None:
                 raise error
             on_bad_question(error)
-            bad.add(error.question_id)
-
-        for one in questions:
-            try:
-                read.append((one, asking.prompts(model, [one])[0], asking.answers(model, one)))
-            except QuestionError as error:
-                leave_out(error)
-        for invalid in model.invalid_prompts(
-            [prompt for _, prompt, _ in read], [given for *_, given in read]
-        ):
-            leave_out(invalid)
-        kept = [row for row in read if row[0].id not in bad]
+        left_out = {error.question_id for error in bad}
+        kept = [row for row in read if row[0].id not in left_out]
         if not kept:
             raise FitError("none of the labelled questions fits the model; see the reasons above")
         if fitted_to:

@@ -1,0 +1,228 @@
+"""`semcal calibrate`: the probability that an answer is right, learnt from labelled questions or samples."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from semcal.cli import options as opt
+from semcal.cli.commands.fit import folder_output
+from semcal.cli.console import Output, open_unfinished, successive_progress, warn
+from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
+from semcal.errors import InputError, UsageError
+from semcal.qa.questions import data_hash
+from semcal.records import dumps
+
+if TYPE_CHECKING:
+    from semcal.pipeline.calibrated import Calibration
+
+__all__ = ["command", "output_of"]
+
+#: The columns that are read of stored samples.
+FIELDS = ("id", "question", "samples", "log_likelihoods", "answers", "clusters", "context")
+
+LabelledArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Labelled questions {question, answers, context?}; or, without --model, rows with samples too.",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="DIR",
+        help="What answers the questions: Hugging Face directory or id; atlas is the embedded model.",
+    ),
+]
+FolderOption = Annotated[
+    Path, typer.Option("--out", metavar="DIR", callback=opt.out_path, help="Directory of the calibration.")
+]
+RiskOption = Annotated[
+    float | None,
+    typer.Option(
+        "--risk",
+        metavar="R",
+        help="Also set a threshold: at most this share of the answers from it on is wrong.",
+    ),
+]
+DeltaOption = Annotated[
+    float, typer.Option("--delta", help="Allowed probability that the share is larger after all.")
+]
+TemperaturesOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--temperatures",
+        metavar="T",
+        help="Draw at this temperature as well; may be repeated. 0.5 by default; 1 alone for none.",
+    ),
+]
+
+
+def command(
+    file: LabelledArgument,
+    out: FolderOption,
+    model: ModelOption = None,
+    equivalence: opt.EquivalenceOption = None,
+    risk: RiskOption = None,
+    delta: DeltaOption = 0.05,
+    recalibrator: opt.RecalibratorOption = None,
+    temperatures: TemperaturesOption = None,
+    m: opt.SamplesOption = 10,
+    linkage: opt.LinkageOption = "components",
+    max_new_tokens: opt.MaxNewTokensOption = None,
+    few_shot: opt.FewShotOption = None,
+    cache: opt.CacheOption = None,
+    seed: opt.SeedOption = 0,
+    columns: opt.ColumnsOption = None,
+    limit: opt.LimitOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    device: opt.DeviceOption = None,
+    nli_device: opt.NliDeviceOption = None,
+    dtype: opt.DtypeOption = None,
+    dry_run: opt.DryRunOption = False,
+    fresh: opt.FreshOption = False,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Learn the probability that an answer is right, and with --risk a threshold to abstain below.
+
+    Each question is answered m times; the commonest meaning is the answer, graded against the references. The
+    probability is learnt from its share and other features of the samples, by the map of the highest
+    cross-validated gain; none is used unless one beats the share itself. With --risk two in five of the
+    questions are kept apart for the threshold. Give the directory to ask, measure or metrics with
+    --calibration. Interrupted sampling resumes with the same command.
+    """
+    _check(locals())
+    how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage}
+    with BadRows() as bad:
+        if model is None:
+            found = _from_samples(file, columns, limit, bad, equivalence, device, cache, how, dry_run=dry_run)
+        else:
+            found = _from_model(locals(), bad, how)
+        if found is None:
+            return bad.exit_code()
+        path = found.save_pretrained(out)
+        typer.echo(_as_json(found, path) if json or not sys.stdout.isatty() else _in_words(found, path))
+        return bad.exit_code()
+
+
+def output_of(options: Mapping[str, Any]) -> Output:
+    """The directory of the calibration; --overwrite replaces another calibration, and nothing else."""
+    return folder_output(options["out"], "calibration")
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    for name in ("risk", "delta"):
+        value = options[name]
+        if value is not None and not 0 < value < 1:
+            raise UsageError(f"--{name} is a share between 0 and 1, such as 0.1, got {value:g}")
+    if options["model"] is None:
+        for name in ("recalibrator", "temperatures", "few_shot", "max_new_tokens", "fresh"):
+            if options[name]:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for a model that is asked; give --model, or leave it out")
+
+
+def _from_samples(
+    file: str,
+    columns: Sequence[str] | None,
+    limit: int | None,
+    bad: BadRows,
+    equivalence: str | None,
+    device: str | None,
+    cache: Path | None,
+    how: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> Calibration | None:
+    from itertools import islice
+
+    from semcal.pipeline.calibrate import calibrate_samples, check_labelled_samples
+
+    read = islice(open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate"), limit)
+    rows = [row.data for row in good_items(read, bad)]
+    if not rows:
+        raise InputError(
+            f"no row of {file} can be used: stored samples need id, question, samples and answers; to have a "
+            "model answer labelled questions, give it with --model"
+        )
+    if dry_run:
+        warn(f"would calibrate on the samples of {len(rows)} questions")
+        return None
+    return calibrate_samples(
+        rows, equivalence=opt.open_equivalence(equivalence, device=device, cache=cache), **how
+    )
+
+
+def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
+    from semcal.experiment.environment import versions
+    from semcal.pipeline.calibrate import TEMPERATURES, calibrate
+    from semcal.pipeline.store import Store
+
+    file, m, out = options["file"], options["m"], options["out"]
+    questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
+    model = opt.open_model(options["model"], device=options["device"], dtype=options["dtype"])
+    recalibrator, asking = opt.open_recalibrator(
+        model, options["recalibrator"], None, options["few_shot"], force=options["force"]
+    )
+    at = tuple(dict.fromkeys((1.0, *(options["temperatures"] or TEMPERATURES))))
+    if options["dry_run"]:
+        under = ", ".join(f"{t:g}" for t in at)
+        warn(f"would sample {m} answers to each of {len(questions)} questions at T = {under}; writes {out}")
+        return None
+    sampling = {"m": m, "max_new_tokens": options["max_new_tokens"], "temperatures": at}
+    key = {**how, **sampling, "model": model.revision, "prompt": asking.hash(model)}
+    key |= {"data": data_hash(questions), "equivalence": options["equivalence"]}
+    kept = open_unfinished(out, {**key, "recalibrator": options["recalibrator"]}, fresh=options["fresh"])
+    where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
+    with successive_progress() as begin:
+        equivalence = opt.open_equivalence(options["equivalence"], **where)
+        kept.begin()
+        found = calibrate(
+            model,
+            questions,
+            equivalence=equivalence,
+            recalibrator=recalibrator if options["recalibrator"] else None,
+            asking=asking,
+            data=Path(file).name,
+            versions=versions(),
+            progress=begin("calibrate", len(questions)),
+            keep=Store(kept.folder),
+            **how,
+            **sampling,
+        )
+    kept.finish()
+    return found
+
+
+def _as_json(found: Calibration, path: Path) -> str:
+    threshold = None if found.threshold is None else asdict(found.threshold)
+    return dumps({**asdict(found.report), "m": found.m, "threshold": threshold, "path": str(path)})
+
+
+def _in_words(found: Calibration, path: Path) -> str:
+    report = found.report
+    apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
+    names = {"accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE", "ace_floor": "by chance"}
+    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+    shown = [name for name in names if name in report.base]
+    lines = [
+        f"{report.n} labelled questions{apart}, {found.m} draws each",
+        "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in shown)]),
+    ]
+    for label, figures in (("Base", report.base), ("Calibrated", report.calibrated)):
+        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in shown)
+        lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
+    lines += ["", report.why, *report.advice]
+    if found.threshold is not None:
+        lines.append(found.threshold.sentence)
+    return "\n".join([*lines, f"written to {path}"])

@@ -1,0 +1,333 @@
+"""Maps from features of a question to the probability that its answer is right (spec section 11).
+
+Learnt from answers of known correctness, and chosen by cross-validated gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from semcal.errors import InputError, UsageError, shown
+from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.score_recalibration import BetaCalibration, IsotonicCalibration
+
+__all__ = [
+    "KINDS",
+    "Features",
+    "MapCandidate",
+    "MapChoice",
+    "MapScore",
+    "ProbabilityMap",
+    "choose_map",
+    "part_of",
+    "predict_out_of_fold",
+]
+
+#: Folds of a cross-validation, and how often it is repeated with other folds.
+FOLDS, REPEATS = 5, 4
+#: Logits are taken of 0.01 + 0.98 p, as in `BetaCalibration`.
+SQUEEZE = 0.01
+#: Weight of half the squared norm of the slopes, beside the summed log loss.
+RIDGE = 3.0
+#: Gains that differ by less are tied.
+TIE = 1e-12
+
+Features = Mapping[str, Floats]
+"""Name → (N,) values; NaN where a question lacks the feature."""
+
+
+class _Kind(NamedTuple):
+    """How one kind of map is learnt from values (N, F), outcomes (N,) and which features rise (F,)."""
+
+    parameters: tuple[str, ...]
+    fit: Callable[[Floats, Floats, NDArray[np.bool_]], tuple[Floats, ...]]
+    predict: Callable[[Floats, Mapping[str, Floats]], Floats]
+
+
+def _fit_isotonic(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Floats, ...]:
+    fitted = IsotonicCalibration().fit(values[:, 0], correct)
+    return fitted.thresholds_, fitted.values_
+
+
+def _predict_isotonic(values: Floats, known: Mapping[str, Floats]) -> Floats:
+    return np.asarray(np.interp(values[:, 0], known["thresholds"], known["values"]))
+
+
+def _fit_beta(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Floats, ...]:
+    fitted = BetaCalibration(squeeze=SQUEEZE).fit(values[:, 0], correct)
+    return tuple(np.array([value]) for value in (fitted.a_, fitted.b_, fitted.c_))
+
+
+def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
+    p = SQUEEZE + (1 - 2 * SQUEEZE) * values[:, 0]
+    return np.asarray(expit(known["a"] * np.log(p) - known["b"] * np.log1p(-p) + known["c"]))
+
+
+def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) -> tuple[Floats, ...]:
+    """Slopes (F,) and intercept by penalised maximum likelihood; the features are standardised first."""
+    mean, scale = values.mean(0), values.std(0)
+    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
+    z = (values - mean) / scale
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        score = z @ theta[:-1] + theta[-1]
+        residual = expit(score) - correct
+        value = (np.logaddexp(0, score) - correct * score).sum() + RIDGE / 2 * (theta[:-1] ** 2).sum()
+        return float(value), np.append(residual @ z + RIDGE * theta[:-1], residual.sum())
+
+    theta = minimize(
+        loss,
+        np.append(np.zeros(z.shape[1]), logit(correct.mean())),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[*((0.0 if one else None, None) for one in rising), (None, None)],
+        options={"ftol": 1e-14, "gtol": 1e-8},
+    ).x
+    return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
+
+
+def _predict_logistic(values: Floats, known: Mapping[str, Floats]) -> Floats:
+    return np.asarray(expit(values @ known["slopes"] + known["intercept"]))
+
+
+#: The kinds of maps, simplest first.
+KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "none": _Kind((), lambda *_: (), lambda values, _: values[:, 0]),
+        "beta": _Kind(("a", "b", "c"), _fit_beta, _predict_beta),
+        "isotonic": _Kind(("thresholds", "values"), _fit_isotonic, _predict_isotonic),
+        "logistic": _Kind(("slopes", "intercept"), _fit_logistic, _predict_logistic),
+    }
+)
+
+
+@dataclass(frozen=True)
+class MapCandidate:
+    """A kind of map and the features that it reads; "none", "beta" and "isotonic" read one."""
+
+    kind: str
+    features: tuple[str, ...]
+    probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
+    rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
+    costs_draws: bool = False  # whether it reads features of further draws
+
+    @property
+    def name(self) -> str:
+        """The kind with its features."""
+        return f"{self.kind}({', '.join(self.features)})"
+
+    def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
+        """Learn from N questions and the outcomes (N,), 0 or 1, of both kinds."""
+        columns = _columns(features, self.features, self.probabilities if self.kind == "logistic" else ())
+        known = ~np.isnan(columns)
+        unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, known.T)]
+        rising = np.array([name in self.rising for name in self.features])
+        learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct, rising)
+        parameters = dict(zip(KINDS[self.kind].parameters, learnt))
+        return ProbabilityMap(
+            self, {name: tuple(map(float, value)) for name, value in parameters.items()}, tuple(unknown)
+        )
+
+
+def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) -> Floats:
+    """The features (N, F) that a map reads."""
+    return np.stack(
+        [
+            logit(SQUEEZE + (1 - 2 * SQUEEZE) * features[name]) if name in logits else features[name]
+            for name in names
+        ],
+        axis=1,
+    )
+
+
+@dataclass(frozen=True)
+class ProbabilityMap:
+    """A learnt map.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind, or it lacks a parameter, or one has another length than it must.
+    """
+
+    candidate: MapCandidate
+    parameters: Mapping[str, tuple[float, ...]]
+    unknown: tuple[float, ...]  # takes the place of a feature that a question lacks: its mean in the fit
+
+    def __post_init__(self) -> None:
+        candidate = self.candidate
+        if candidate.kind not in KINDS:
+            raise InputError(f"unknown kind of map {shown(candidate.kind)}; known: {', '.join(KINDS)}")
+        count = len(candidate.features)
+        lengths = {name: len(value) for name, value in self.parameters.items()}
+        expected = dict.fromkeys(KINDS[candidate.kind].parameters, 1)
+        if candidate.kind == "logistic":
+            expected["slopes"] = count
+        if candidate.kind == "isotonic":
+            points = lengths.get("thresholds", 0)
+            expected = {"thresholds": max(points, 1), "values": max(points, 1)}
+        right_count = count >= 1 if candidate.kind == "logistic" else count == 1
+        if lengths != expected or len(self.unknown) != count or not right_count:
+            raise InputError(
+                f"the map {candidate.name} has parameters of the lengths {lengths} and {len(self.unknown)} "
+                f"values for unknown features; expected {expected} and {count}"
+            )
+
+    def predict(self, features: Features) -> Floats:
+        """Return the probabilities (N,) that answers are right."""
+        candidate = self.candidate
+        columns = _columns(
+            features, candidate.features, candidate.probabilities if candidate.kind == "logistic" else ()
+        )
+        values = np.where(np.isnan(columns), self.unknown, columns)
+        parameters = {name: np.array(value) for name, value in self.parameters.items()}
+        return np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class MapScore:
+    """The cross-validated gain of one candidate, and by how much it is above that of no map."""
+
+    candidate: MapCandidate
+    gain: float
+    above: float
+    standard_error: float  # of `above`: paired over questions, or over groups of them
+    gains: Floats = field(repr=False, compare=False)  # (N,) of the questions
+
+
+@dataclass(frozen=True)
+class MapChoice:
+    """The map that was chosen, fitted to all questions, and the scores of all candidates."""
+
+    map: ProbabilityMap
+    scores: tuple[MapScore, ...]
+
+
+def choose_map(
+    features: Features,
+    correct: Floats,
+    candidates: Sequence[MapCandidate],
+    *,
+    groups: Groups | None = None,
+    seed: int = 0,
+) -> MapChoice:
+    """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
+
+    Parameters
+    ----------
+    features : mapping of str to ndarray, shape (N,)
+        What the candidates read.
+    correct : ndarray of float, shape (N,)
+        Outcomes, 0 or 1.
+    candidates : sequence of MapCandidate
+        Simplest first; the first is "none", which wins unless another is above it by more than one standard
+        error of the paired difference, and where fewer than 5 answers are right or fewer than 5 wrong. One
+        that costs draws must be as far above the best of those that do not.
+    groups : ndarray of int, shape (N,), optional
+        Questions of one group stay in one fold.
+    seed : int
+        Of the folds.
+
+    Notes
+    -----
+    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over 4 cross-validations of 5
+    folds. Ties go to the candidate given first.
+    """
+    if not candidates or candidates[0].kind != "none":
+        raise UsageError("the first candidate must be the one without a map")
+    scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed))
+    return MapChoice(_best(scores, groups).fit(features, correct), scores)
+
+
+def predict_out_of_fold(
+    features: Features,
+    correct: Floats,
+    candidates: Sequence[MapCandidate],
+    *,
+    groups: Groups | None = None,
+    seed: int = 0,
+) -> Floats:
+    """Return probabilities (N,) for each fold by the map that :func:`choose_map` takes on the other folds.
+
+    The choice is made anew in each fold, so these do not flatter what was chosen.
+    """
+    p = np.empty(len(correct))
+    for number, held_out in enumerate(_folds(correct, groups, np.random.default_rng([seed, 1]))):
+        kept = ~held_out
+        chosen = choose_map(
+            part_of(features, kept),
+            correct[kept],
+            candidates,
+            groups=None if groups is None else groups[kept],
+            seed=seed + number,
+        )
+        p[held_out] = chosen.map.predict(part_of(features, held_out))
+    return p
+
+
+def _best(scores: Sequence[MapScore], groups: Groups | None) -> MapCandidate:
+    """The highest gain among those that are a standard error above what is to be had for less."""
+    best = scores[0]
+    for costs_draws in (False, True):
+        rivals = [
+            one
+            for one in scores[1:]
+            if one.candidate.costs_draws == costs_draws
+            and (difference := _difference(one.gains, best.gains, groups))[0] > difference[1]
+        ]
+        highest = max((one.gain for one in rivals), default=0.0)
+        best = next((one for one in rivals if one.gain >= highest - TIE), best)
+    return best.candidate
+
+
+def _difference(one: Floats, other: Floats, groups: Groups | None) -> tuple[float, float]:
+    """Mean of the paired differences, and its standard error over questions or groups."""
+    above = one - other
+    sums = np.bincount(np.arange(len(above)) if groups is None else groups, above - above.mean())
+    return float(above.mean()), float(np.sqrt((sums**2).sum()) / len(above))
+
+
+def _scores(
+    features: Features,
+    correct: Floats,
+    candidates: Sequence[MapCandidate],
+    groups: Groups | None,
+    rng: np.random.Generator,
+) -> tuple[MapScore, ...]:
+    """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
+    if min(correct.sum(), (1 - correct).sum()) < FOLDS:
+        candidates = candidates[:1]
+    gains = np.zeros((len(candidates), len(correct)))
+    for _ in range(REPEATS):
+        for held_out in _folds(correct, groups, rng):
+            part, labels, rest = part_of(features, ~held_out), correct[~held_out], part_of(features, held_out)
+            for gain, candidate in zip(gains, candidates):
+                p = candidate.fit(part, labels).predict(rest)
+                gain[held_out] += p * (2 * correct[held_out] - p) / REPEATS
+    return tuple(
+        MapScore(candidate, float(gain.mean()), *_difference(gain, gains[0], groups), gain)
+        for candidate, gain in zip(candidates, gains)
+    )
+
+
+def part_of(features: Features, chosen: NDArray[np.bool_]) -> dict[str, Floats]:
+    """The features of some of the questions."""
+    return {name: values[chosen] for name, values in features.items()}
+
+
+def _folds(correct: Floats, groups: Groups | None, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
+    """Masks of the folds: groups stay whole, and right and wrong answers are dealt out evenly."""
+    label = np.arange(len(correct)) if groups is None else groups
+    rate = np.bincount(label, correct) / np.maximum(np.bincount(label), 1)
+    shuffled = rng.permutation(len(rate))
+    fold = np.empty(len(rate), dtype=np.intp)
+    fold[shuffled[np.argsort(rate[shuffled], kind="stable")]] = np.arange(len(rate)) % FOLDS
+    return [mask for number in range(FOLDS) if (mask := fold[label] == number).any()]

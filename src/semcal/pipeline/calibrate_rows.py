@@ -1,0 +1,284 @@
+"""Learn from the samples of labelled questions the probability that an answer is right (spec section 11)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal import metrics
+from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
+from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.probability_maps import (
+    MapScore,
+    ProbabilityMap,
+    choose_map,
+    part_of,
+    predict_out_of_fold,
+)
+from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
+from semcal.pipeline.rows import (
+    answers_of,
+    first_repeated,
+    identity,
+)
+from semcal.pipeline.sample_features import (
+    AnswerFeatures,
+    RowsAt,
+    candidates_for,
+    features_of,
+    representative,
+)
+from semcal.qa.grading import Grader, RuleGrader
+from semcal.qa.questions import Question, Ties, several, ties_of
+from semcal.qa.splits import question_key
+from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
+from semcal.recalibration.saving import Fitted
+
+__all__ = ["calibrate_rows"]
+
+#: The share of the labelled questions that is kept apart for a threshold.
+APART = 0.4
+#: Of the learning curve: shares of the labels, random subsets of each, and the fewest labels that are tried.
+SHARES, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: What is reported of Base and of the calibrated probability.
+FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
+
+
+def calibrate_rows(
+    rows: RowsAt,
+    *,
+    equivalence: str,
+    linkage: str = "components",
+    grader: Grader | None = None,
+    risk: float | None = None,
+    delta: float = 0.05,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    provenance: Provenance | None = None,
+    recalibrator: Fitted | None = None,
+) -> Calibration:
+    """Learn the probability that an answer is right from the samples of labelled questions.
+
+    Parameters
+    ----------
+    rows : mapping of temperature to rows
+        The same questions with `id`, `answers`, `samples`, `clusters` and the measures, clustered at each
+        temperature by themselves; the first draws are those of the answer, with key None where they are
+        under `recalibrator` or of an unknown temperature.
+    grader : Grader, optional
+        Decides whether the answer's one wording is right; the rules of spec section 7 by default.
+    risk, delta : float
+        With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
+        threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
+    seed : int
+        Of the folds and of what is kept apart.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than 5 labelled questions.
+    InputError
+        If an id occurs twice, or a row has another number of draws.
+
+    Warns
+    -----
+    SemcalWarning
+        Below 50 labelled questions; where all answers are right or all wrong; where all have one share.
+    """
+    first, own = next(iter(rows.items()))
+    repeated = first_repeated([identity(row) for row in own])
+    if repeated is not None:
+        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+    check_enough(len(own), of="to calibrate on")
+    warn_if_few(len(own), of="to calibrate on")
+    m = len(own[0]["samples"])
+    for row in (row for of_one in rows.values() for row in of_one):
+        if len(row["samples"]) != m:
+            raise InputError(
+                f"question {identity(row)!r} has {len(row['samples'])} draws and others have {m}; a "
+                "calibration is for one number of draws"
+            )
+    features = features_of(rows)
+    correct = _graded(features, own, grader or RuleGrader())
+    groups = several(map(_ties, own))
+    apart = _kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
+    learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
+    calibration = Calibration(
+        map=learnt.map,
+        further=_further(own, features, correct, ~apart, grader or RuleGrader()),
+        m=m,
+        temperature=first,
+        temperatures=tuple(t for t in list(rows)[1:] if t is not None and _reads(learnt.map, t)),
+        equivalence=equivalence,
+        linkage=linkage,
+        threshold=None,
+        report=learnt.report(apart=int(apart.sum())),
+        max_new_tokens=max_new_tokens,
+        provenance=provenance,
+        recalibrator=recalibrator,
+    )
+    if risk is None:
+        return calibration
+    p = learnt.map.predict(part_of(features.values, apart))
+    return replace(calibration, threshold=_threshold(p, correct[apart], risk, delta))
+
+
+def _ties(row: Mapping[str, Any]) -> Ties:
+    """What keeps a row in one fold with others: its passage, its group, and the question itself."""
+    question = row.get("question")
+    if not isinstance(question, str):
+        return ties_of(row)
+    context = row.get("context")
+    key = question_key(Question("", question, (), context if isinstance(context, str) else None))
+    return (*ties_of(row), ("question", key))
+
+
+def _reads(chosen: ProbabilityMap, temperature: float) -> bool:
+    return any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
+
+
+def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader: Grader) -> Floats:
+    return np.array(
+        [
+            float(grader.grade(str(row.get("question", "")), [text], answers_of(row)).correct)
+            for text, row in zip(features.answers, rows)
+        ]
+    )
+
+
+def _kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
+    """Two in five of the questions, whole groups of them."""
+    label = np.arange(n) if groups is None else groups
+    order = np.random.default_rng([seed, 2]).permutation(int(label.max()) + 1)
+    sizes = np.bincount(label)[order]
+    return np.isin(label, order[np.cumsum(sizes) <= APART * n])
+
+
+def _threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
+    if not len(p):
+        raise FitError("no labelled question can be kept apart for a threshold; label more, or more groups")
+    found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta)
+    bound = None if np.isnan(found.upper_bound) else found.upper_bound
+    return Threshold(found.threshold, risk, delta, len(p), found.answered, found.errors, bound)
+
+
+def _further(
+    rows: Sequence[Mapping[str, Any]],
+    features: AnswerFeatures,
+    correct: Floats,
+    fitted: NDArray[np.bool_],
+    grader: Grader,
+) -> float:
+    """How often a further meaning is right where the answer is wrong: (k + 1) / (n + 2)."""
+    wrong = np.flatnonzero(fitted & (correct == 0))
+    right = 0
+    for i in map(int, wrong):
+        row = rows[i]
+        texts = [
+            representative(row["samples"], cluster)
+            for k, cluster in enumerate(row["clusters"])
+            if k != features.meanings[i]
+        ]
+        right += bool(texts) and grader.grade(str(row.get("question", "")), texts, answers_of(row)).correct
+    return (right + 1) / (len(wrong) + 2)
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """The chosen map, and how good it and its rivals were."""
+
+    map: ProbabilityMap
+    scores: tuple[MapScore, ...]
+    share: Floats
+    out_of_fold: Floats
+    correct: Floats
+    curve: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def from_labels(
+        cls,
+        features: AnswerFeatures,
+        correct: Floats,
+        groups: Groups | None,
+        fitted: NDArray[np.bool_],
+        seed: int,
+    ) -> _Learnt:
+        values, labels = part_of(features.values, fitted), correct[fitted]
+        candidates = candidates_for(features, len(labels))
+        how: dict[str, Any] = {"groups": None if groups is None else groups[fitted], "seed": seed}
+        chosen = choose_map(values, labels, candidates, **how)
+        out = predict_out_of_fold(values, labels, candidates, **how)
+        rng = np.random.default_rng([seed, 3])
+        curve = []
+        for share in SHARES:
+            size = round(share * len(labels))
+            if size < FEWEST_LABELS:
+                continue
+            above = []
+            for _ in range(SUBSETS):
+                part = rng.permutation(len(labels)) < size
+                few = choose_map(part_of(values, part), labels[part], candidates, seed=seed)
+                rest = part_of(values, ~part)
+                above.append(_above(few.map.predict(rest), rest["E-SC"], labels[~part]))
+            curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
+        whole = _above(out, values["E-SC"], labels)
+        curve.append({"labels": len(labels), "gain_above_base": whole})
+        return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, tuple(curve))
+
+    def report(self, *, apart: int) -> CalibrationReport:
+        """Figures beside those of Base, and what to be wary of."""
+        found = CalibrationReport(
+            n=len(self.correct),
+            apart=apart,
+            chosen=self.map.candidate.name,
+            candidates=tuple(
+                {
+                    "name": one.candidate.name,
+                    "gain": one.gain,
+                    "above": one.above,
+                    "standard_error": one.standard_error,
+                }
+                for one in self.scores
+            ),
+            base=_figures(self.share, self.correct),
+            calibrated=_figures(self.out_of_fold, self.correct),
+            learning_curve=self.curve,
+            warnings=tuple(self._problems()),
+        )
+        for problem in found.warnings:
+            warnings.warn(problem, SemcalWarning, stacklevel=4)
+        return found
+
+    def _problems(self) -> list[str]:
+        """What limits what could be learnt."""
+        n, right = len(self.correct), int(self.correct.sum())
+        found = []
+        if min(right, n - right) < 5:
+            kind = "right" if right < n - right else "wrong"
+            found.append(
+                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes 5 of each: the "
+                "share is left as it is; label more questions, or harder and easier ones"
+            )
+        if np.ptp(self.share) == 0:
+            found.append(
+                f"all {n} answers have the same share ({self.share[0]:g}), which tells none from another; "
+                "see that the samples were drawn at a temperature above 0 and not copied"
+            )
+        return found
+
+
+def _above(p: Floats, share: Floats, correct: Floats) -> float:
+    """By how much the gain of p is above that of the share."""
+    return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
+
+
+def _figures(p: Floats, correct: Floats) -> dict[str, float | None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        found = metrics.summary(p, correct)
+    return {name: None if np.isnan(found[name]) else float(found[name]) for name in FIGURES if name in found}

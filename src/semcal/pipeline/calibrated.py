@@ -1,0 +1,261 @@
+"""Calibrated confidence: the probability that an answer is right, and a threshold (spec section 11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from semcal.errors import InputError, StoreError
+from semcal.hub_names import CALIBRATION
+from semcal.metrics.probability_maps import (
+    ProbabilityMap,
+)
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import identity
+from semcal.pipeline.sample_features import (
+    RowsAt,
+    features_of,
+)
+from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.provenance import Provenance
+from semcal.recalibration.saving import (
+    Fitted,
+    from_pretrained,
+    read_contents,
+    save_pretrained,
+    write_contents,
+)
+from semcal.recalibration.temperature import Temperature
+
+__all__ = ["CalibratedAnswer", "Calibration", "CalibrationReport", "Threshold"]
+
+#: The folder of the recalibrator under which the answer is sampled, if there is one.
+RECALIBRATOR = "recalibrator"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Answer from this probability on; the error rate among the answered is then at most `risk_limit`.
+
+    That holds with probability 1 − `delta`, from `n` questions kept apart from everything that was fitted.
+    `threshold` is None where none could be shown to hold.
+    """
+
+    threshold: float | None
+    risk_limit: float
+    delta: float
+    n: int
+    answered: int
+    errors: int
+    upper_bound: float | None
+
+    @property
+    def sentence(self) -> str:
+        """What it promises, or what would be needed for a promise."""
+        if self.threshold is None:
+            needed = math.ceil(math.log(self.delta) / math.log1p(-self.risk_limit))
+            return (
+                f"no threshold is shown to keep the error rate within {self.risk_limit:.3g} by the {self.n} "
+                f"questions kept apart: it takes {needed} answered without an error, more with errors among "
+                "them; label more questions, or allow more risk"
+            )
+        return (
+            f"answer from {self.threshold:.2f}: {self.answered / self.n:.0%} answered (of {self.n} questions "
+            f"kept apart), at most {self.risk_limit:.3g} of them wrong with {1 - self.delta:.3g} confidence"
+        )
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What was chosen and how good it is; figures of the calibrated probability are out of fold."""
+
+    n: int  # labelled questions that the map was fitted to
+    apart: int  # labelled questions that the threshold alone was set on
+    chosen: str
+    candidates: tuple[Mapping[str, Any], ...]  # name, gain, above (no map), standard_error
+    base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None where undefined
+    calibrated: Mapping[str, float | None]
+    learning_curve: tuple[Mapping[str, Any], ...]  # labels, gain_above_base
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """What was chosen, and by how much it is ahead."""
+        best = max(self.candidates, key=lambda one: one["above"])
+        if self.chosen.startswith("none"):
+            if len(self.candidates) == 1:
+                return "The share of the answer is used as it is."
+            return (
+                f"The share of the answer is used as it is: the best map, {best['name']}, would gain "
+                f"{best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
+            )
+        chosen = next(one for one in self.candidates if one["name"] == self.chosen)
+        return (
+            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen['above']:+.3f} ± "
+            f"{chosen['standard_error']:.3f} above that of the share as it is."
+        )
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What further labels would bring, if there are enough to say."""
+        known = [one for one in self.learning_curve if one["labels"] <= self.n / 2]
+        if not known:
+            return ()
+        half, whole = known[-1], self.learning_curve[-1]
+        few, now = (one["gain_above_base"] for one in (half, whole))
+        return (
+            f"Gain above Base: {few:+.3f} with {half['labels']} labels, {now:+.3f} with {whole['labels']}; "
+            f"twice as many would add about {max(0.0, now - few) / 2:.3f}.",
+        )
+
+
+@dataclass(frozen=True)
+class CalibratedAnswer:
+    """The answer to a question, and the probability that it is right."""
+
+    text: str  # the commonest wording of the most frequent meaning
+    meaning: int  # its cluster
+    probability: float
+    probabilities: tuple[float, ...]  # of each meaning; they add up to 1 less that of no meaning being right
+    abstained: bool | None  # None without a threshold
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What the file of a calibration holds."""
+
+    map: ProbabilityMap
+    further: float
+    m: int
+    temperature: float | None
+    temperatures: tuple[float, ...]
+    equivalence: str
+    linkage: str
+    threshold: Threshold | None
+    report: CalibrationReport
+    max_new_tokens: int | None = None
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True)
+class Calibration(_Contents):
+    """A map from the samples of a question to the probability that its answer is right.
+
+    Attributes
+    ----------
+    map : ProbabilityMap
+        Learnt from labelled questions, or "none".
+    further : float
+        The probability that one of the other meanings is right where the answer is wrong.
+    m : int
+        Draws at each temperature.
+    temperature : float or None
+        Of the draws that the answer comes from; None under `recalibrator`, or where nobody knows.
+    temperatures : tuple of float
+        Of the further draws that the map reads.
+    equivalence, linkage : str
+        How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
+    threshold : Threshold or None
+    report : CalibrationReport
+    max_new_tokens : int or None
+    provenance : Provenance or None
+        Model, prompt and data; None where the samples came from a file.
+    recalibrator : Recalibrator or ATS, optional
+        What the answers are sampled under.
+    """
+
+    recalibrator: Fitted | None = field(default=None, compare=False)
+
+    @property
+    def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
+        """What to sample a question under: temperature → recalibrator, that of the answer first."""
+        own = self.recalibrator or Temperature(1.0 if self.temperature is None else self.temperature)
+        return {self.temperature: own, **{t: Temperature(t) for t in self.temperatures}}
+
+    @property
+    def asking(self) -> PromptConfig:
+        """The few-shot examples before every question."""
+        return PromptConfig.from_description({} if self.provenance is None else self.provenance.prompt)
+
+    def apply(self, rows: RowsAt) -> list[CalibratedAnswer]:
+        """Return the answer to each question with its probability.
+
+        Parameters
+        ----------
+        rows : mapping of temperature to rows
+            Clustered and measured; the first are those of `temperature`, and all of `temperatures` are there.
+
+        Raises
+        ------
+        InputError
+            If a row has not `m` draws, or a temperature is missing.
+        """
+        first = next(iter(rows))
+        missing = [t for t in self.temperatures if t not in rows]
+        if missing:
+            raise InputError(
+                f"the calibration reads draws at T = {', '.join(f'{t:g}' for t in missing)}, which the rows "
+                "lack; sample at these temperatures too, or calibrate with what the rows have"
+            )
+        for row in (row for t in (first, *self.temperatures) for row in rows[t]):
+            if len(row["samples"]) != self.m:
+                raise InputError(
+                    f"question {identity(row)!r} has {len(row['samples'])} draws, and the calibration was "
+                    f"made with {self.m}; sample with --m {self.m}, or calibrate again"
+                )
+        features = features_of({t: rows[t] for t in (first, *self.temperatures)})
+        lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
+        probabilities = self.map.predict(lacking | dict(features.values))
+        return [
+            self._answer(text, meaning, float(p), row)
+            for text, meaning, p, row in zip(features.answers, features.meanings, probabilities, rows[first])
+        ]
+
+    def _answer(self, text: str, meaning: int, p: float, row: Mapping[str, Any]) -> CalibratedAnswer:
+        shares = np.array([len(cluster) for cluster in row["clusters"]], dtype=np.float64)
+        shares[meaning] = 0.0
+        others = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
+        others[meaning] = p
+        limit = None if self.threshold is None else self.threshold.threshold
+        abstained = None if self.threshold is None else limit is None or p < limit
+        return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), abstained)
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write `directory`/calibration.json (and the recalibrator, if there is one); return its path."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.recalibrator is not None:
+            assert self.provenance is not None
+            save_pretrained(self.recalibrator, folder / RECALIBRATOR, provenance=self.provenance)
+        contents = asdict(replace(self, recalibrator=None))
+        contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
+        return write_contents(folder, CALIBRATION, contents)
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> Calibration:
+        """Load what `save_pretrained` or `semcal calibrate` wrote.
+
+        Raises
+        ------
+        UsageError
+            If there is no calibration; a recalibrator is refused by name.
+        StoreError
+            If it is damaged, or a value in it is wrong.
+        """
+        contents, path = read_contents(directory, CALIBRATION)
+        inner = contents.pop("recalibrator", None)
+        try:
+            found = _CONTENTS.validate_python(contents)
+        except (ValidationError, InputError) as error:
+            raise StoreError(f"{path}: {error}; calibrate again") from error
+        fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]
+        return cls(**vars(found), recalibrator=fitted)
+
+
+_CONTENTS = TypeAdapter(_Contents)

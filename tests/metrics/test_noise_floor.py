@@ -1,0 +1,163 @@
+"""Noise floors: against outcomes drawn one by one, and the test of calibration in simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, kstest
+
+from semcal.errors import InputError, UsageError
+from semcal.metrics import NoiseFloor, ace, ece, noise_floor, smooth_ece, summaries, summary
+from semcal.metrics.overview import METRICS
+from semcal.metrics.resamples import CALIBRATED, ResampledRun, Resamples
+
+
+def questions(n: int, seed: int, *, tenths: bool = False) -> np.ndarray:
+    p = np.random.default_rng(seed).beta(2, 0.8, n)
+    return np.round(p, 1) if tenths else p
+
+
+@pytest.mark.parametrize("metric", sorted(CALIBRATED))
+@pytest.mark.parametrize("tenths", [True, False])
+def test_mean_and_quantile_are_those_of_outcomes_drawn_one_by_one(metric: str, tenths: bool) -> None:
+    p, draws = questions(60, 1, tenths=tenths), 3000
+    outcomes = np.random.default_rng(2).random((draws, 60)) < p
+    errors = summaries(np.tile(p, (draws, 1)), outcomes)[metric]
+    floor = noise_floor(p, metric=metric, draws=draws)
+    deviation = errors.std() / math.sqrt(draws)
+    assert floor.mean == pytest.approx(errors.mean(), abs=6 * deviation)
+    assert np.mean(errors <= floor.quantile_95) == pytest.approx(0.95, abs=0.025)
+    assert math.isnan(floor.p_value)
+    assert math.isnan(floor.observed)
+
+
+def test_one_confidence_everywhere_has_the_floor_of_a_binomial() -> None:
+    n, p, right = 20, 0.7, 9
+    exact = binom(n, p)
+    gap = np.abs(np.arange(n + 1) / n - p)
+    floor = noise_floor([p] * n, [True] * right + [False] * (n - right), draws=100_000)
+    assert floor.observed == pytest.approx(0.25)
+    assert floor.mean == pytest.approx(gap @ exact.pmf(np.arange(n + 1)), abs=0.001)
+    expected = exact.pmf(np.arange(n + 1))[gap >= 0.25 - 1e-9].sum()
+    assert floor.p_value == pytest.approx(expected, abs=0.003)
+
+
+@pytest.mark.parametrize("metric", ["ace", "ece", "smooth_ece"])
+def test_p_is_uniform_if_the_confidences_are_calibrated(metric: str) -> None:
+    rng = np.random.default_rng(3)
+    values = []
+    for world in range(300):
+        p = questions(40, world)
+        values.append(noise_floor(p, rng.random(40) < p, metric=metric, draws=199, seed=world).p_value)
+    assert kstest(values, "uniform").pvalue > 0.01
+
+
+def test_p_is_small_as_often_as_it_says_with_ties() -> None:
+    rng = np.random.default_rng(4)
+    values = []
+    for world in range(300):
+        p = questions(30, world, tenths=True)
+        values.append(noise_floor(p, rng.random(30) < p, draws=199, seed=world).p_value)
+    for level in (0.05, 0.2):
+        assert binom.sf(sum(np.array(values) <= level) - 1, 300, level) > 0.001
+
+
+def test_overconfidence_is_found_out() -> None:
+    rng = np.random.default_rng(5)
+    found = 0
+    for world in range(50):
+        p = questions(100, world)
+        found += noise_floor(p, rng.random(100) < 0.7 * p).p_value < 0.05
+    assert found >= 48
+
+
+def test_groups_that_are_right_together_are_no_evidence_against_calibration() -> None:
+    rng = np.random.default_rng(6)
+    alone = grouped = 0
+    for _ in range(100):
+        p = np.repeat(rng.uniform(0.3, 0.9, 30), 8)
+        c = np.repeat(rng.random(30), 8) < p
+        label = np.repeat(np.arange(30), 8)
+        alone += noise_floor(p, c, draws=199).p_value <= 0.05
+        with_groups = noise_floor(p, c, groups=label, draws=199)
+        grouped += with_groups.p_value <= 0.05
+        assert with_groups.mean == noise_floor(p, c, draws=199).mean
+    assert alone > 60
+    assert grouped <= 14
+    assert noise_floor(p, c, groups=[0] * 240, draws=50).p_value == 1
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others() -> None:
+    p = questions(50, 7)
+    one = noise_floor(p, p > 0.5, seed=1)
+    assert one == noise_floor(p, p > 0.5, seed=1) == noise_floor(p, p > 0.5, seed=np.random.default_rng(1))
+    assert one.mean != noise_floor(p, p > 0.5, seed=2).mean
+    assert one == noise_floor(p[::-1], (p > 0.5)[::-1], seed=1)
+
+
+def test_draws_in_parts_are_as_many_and_distributed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = questions(50, 8)
+    whole = noise_floor(p, p > 0.9, draws=3001)
+    monkeypatch.setattr("semcal.metrics.noise.AT_A_TIME", 50 * 7)
+    for groups in (None, np.arange(50) // 2):
+        parts = noise_floor(p, p > 0.9, groups=groups, draws=3001)
+        assert parts.draws == 3001
+        assert (parts.mean, parts.quantile_95) == pytest.approx((whole.mean, whole.quantile_95), rel=0.03)
+        assert parts == noise_floor(p, p > 0.9, groups=groups, draws=3001)
+
+
+@pytest.mark.parametrize("metric", ["ace", "ece", "smooth_ece"])
+def test_confidences_of_0_and_1_leave_nothing_to_chance(metric: str) -> None:
+    right = noise_floor([0.0, 1.0, 1.0], [0, 1, 1], metric=metric, draws=99)
+    assert right == NoiseFloor(right.observed, 0.0, 0.0, 1.0, 99)
+    assert right.observed == pytest.approx(0, abs=2**-14)
+    wrong = noise_floor([0.0, 1.0, 1.0], [1, 1, 1], metric=metric, draws=99)
+    assert (wrong.mean, wrong.quantile_95, wrong.p_value) == (0.0, 0.0, 0.01)
+
+
+def test_one_question_has_a_floor_and_a_test() -> None:
+    floor = noise_floor([0.9], [False], draws=9999)
+    assert floor.observed == pytest.approx(0.9)
+    assert floor.mean == pytest.approx(2 * 0.9 * 0.1, abs=0.01)
+    assert floor.p_value == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("function", [ace, ece, smooth_ece])
+def test_what_is_observed_is_the_metric_itself(function) -> None:
+    p = questions(80, 10, tenths=True)
+    c = np.random.default_rng(11).random(80) < p**2
+    floor = noise_floor(p, c, metric=function.__name__)
+    assert floor.observed == pytest.approx(function(p, c), abs=2**-14)
+
+
+def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_written_out() -> None:
+    p = questions(3000, 12)
+    outcomes = np.random.default_rng(13).random((5, 3000)) < p**1.2
+    expected = summaries(np.tile(p, (5, 1)), outcomes)["smooth_ece"]
+    run = ResampledRun.of(p, outcomes[0].astype(float), Resamples(np.empty((3000, 1))), 15)
+    gaps = (outcomes - p).T[run.order]
+    assert CALIBRATED["smooth_ece"](run, gaps) == pytest.approx(expected, abs=2**-14)
+
+
+def test_a_summary_without_draws_has_no_floors() -> None:
+    numbers = summary([0.2, 0.7], [0, 1], draws=0)
+    assert list(numbers) == ["n", *METRICS]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"metric": "brier"}, UsageError, "'brier' is no error of calibration; known: ece, ace"),
+        ({"draws": 0}, UsageError, "draws is 0"),
+        ({"bins": 0}, UsageError, "bins is 0"),
+        ({"correct": [1]}, InputError, "2 confidences and 1 outcomes"),
+        ({"groups": ["a"]}, InputError, "1 groups for 2 questions"),
+        ({"confidence": [0.5, 1.2]}, InputError, r"confidence\[1\] is 1.2"),
+        ({"confidence": []}, InputError, "confidence is empty"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, error, message) -> None:
+    with pytest.raises(error, match=message):
+        noise_floor(**{"confidence": [0.5, 0.5], "correct": [0, 1]} | arguments)
