@@ -253,8 +253,6 @@ def carry_out(
     clock.add(executor.seconds)
     for line in clock.table():
         debug(line)
-    if outcome.complete:
-        warn_of_less_accurate(folder)
     return outcome
 
 
@@ -276,11 +274,12 @@ def _record(grid: Grid) -> None:
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
-    """Analyses, tables, figures and the page, by the worker processes that there are on this machine."""
+    """Analyses, tables, figures and the page, by the worker processes of this machine; methods to beware of."""
     from semcal.pipeline.process_executor import ProcessExecutor
     from semcal.report.build import remake
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
+    warn_of_less_accurate(folder)
 
 
 def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
