@@ -23,7 +23,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         yield lambda done: told.append((label, done))
         told.append((label, -1))
 
-    monkeypatch.setattr(console, "_bar", bar)
+    monkeypatch.setattr(console, "bar", bar)
     monkeypatch.setattr(console, "_quiet", False)
     terminal = SimpleNamespace(isatty=lambda: True)
     streams = SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(), stderr=terminal)

@@ -197,3 +197,23 @@ def test_output_is_utf8_whatever_the_locale() -> None:
         check=True,
     )
     assert json.loads(done.stdout.decode())["samples"] == ["Čapek"]
+
+
+def test_a_risk_limit_prints_the_threshold_and_says_what_it_rests_on() -> None:
+    rows = [{"confidence": 0.9, "correct": True}] * 40 + [{"confidence": 0.4, "correct": False}] * 40
+    code, metrics, stderr = semcal("metrics", "-", "--risk", "0.1", stdin=lines(rows))
+    assert code == 0
+    risk = metrics[0]["risk"]
+    assert (risk["limit"], risk["delta"], risk["threshold"], risk["answered"]) == (0.1, 0.05, 0.41, 40)
+    assert risk["sentence"].startswith("answer from .41: 50 % answered")
+    assert "nothing (T, map, measure) was fitted on these questions" in " ".join(stderr.split())
+    code, metrics, _ = semcal("metrics", "-", "--risk", "0.1", stdin=lines(rows[30:50]))
+    assert (code, metrics[0]["risk"]["threshold"], metrics[0]["risk"]["questions_needed"]) == (0, None, 58)
+    assert metrics[0]["risk"]["upper_bound"] is None
+
+
+@pytest.mark.parametrize("share", ["0", "1", "nan", "-2"])
+def test_a_risk_limit_that_is_no_share_is_refused(share: str) -> None:
+    code, _, stderr = semcal("metrics", "-", "--risk", share, stdin=lines([]))
+    assert code == 2
+    assert "give a number between 0 and 1" in " ".join(stderr.split()).replace("│ ", "")

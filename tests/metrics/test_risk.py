@@ -122,3 +122,57 @@ def test_thresholds_that_are_none_are_refused(thresholds):
 def test_scores_need_thresholds_of_their_own():
     with pytest.raises(InputError, match="expected a probability"):
         risk_controlled_threshold([-2.0], [1], risk_limit=0.1)
+
+
+def passes(errors: int, answered: int, risk: float, delta: float) -> bool:
+    test = binomtest(errors, answered, alternative="less")
+    return test.proportion_ci(confidence_level=1 - delta, method="exact").high <= risk
+
+
+@pytest.mark.parametrize(("risk", "delta", "needed"), [(0.05, 0.05, 59), (0.1, 0.05, 29), (0.2, 0.1, 11)])
+def test_without_errors_the_questions_needed_are_those_that_could_pass_at_all(risk, delta, needed):
+    assert passes(0, needed, risk, delta)
+    assert not passes(0, needed - 1, risk, delta)
+    result = risk_controlled_threshold([0.9] * 8, [1] * 8, risk_limit=risk, delta=delta)
+    assert (result.threshold, result.questions, result.questions_needed) == (None, 8, needed)
+    half = risk_controlled_threshold([0.9] * 4 + [0.2] * 4, [1] * 4 + [0] * 4, risk_limit=risk, delta=delta)
+    assert half.questions_needed == 2 * needed
+
+
+@pytest.mark.parametrize("errors", [1, 2, 3])
+def test_with_errors_they_are_the_least_that_pass_at_the_same_error_rate(errors):
+    n, risk, delta = 60, 0.1, 0.05
+    result = risk_controlled_threshold([0.9] * n, [0] * errors + [1] * (n - errors), risk_limit=risk)
+    if passes(errors, n, risk, delta):
+        assert result.questions_needed is None
+        return
+    least = next(k for k in range(1, 2000) if passes(math.ceil(k * errors / n - 1e-9), k, risk, delta))
+    assert result.questions_needed == max(least, n + 1)
+
+
+def test_where_even_the_surest_are_wrong_too_often_no_number_of_questions_is_promised():
+    result = risk_controlled_threshold([0.9] * 50, [0] * 10 + [1] * 40, risk_limit=0.1)
+    assert (result.threshold, result.questions_needed) == (None, None)
+    assert result.sentence.startswith("none holds with 50 questions, nor would with more")
+
+
+def test_the_sentence_says_what_holds_or_what_it_would_take():
+    p, c = [0.62] * 48 + [0.3] * 52, [1] * 47 + [0] + [0] * 52
+    result = risk_controlled_threshold(p, c, risk_limit=0.1)
+    expected = "answer from .31: 48 % answered, at most 10 % of them wrong with 95 % confidence"
+    assert (result.sentence, result.questions_needed) == (expected, None)
+    few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1)
+    assert few.sentence == "none holds with 20 questions; about 29 would be needed"
+    whole = risk_controlled_threshold([0.5] * 60, [1] * 60, risk_limit=0.125, thresholds=[0, 1, -3])
+    assert whole.sentence.startswith("answer from -3: 100 % answered, at most 12.5 % of them wrong")
+
+
+def test_more_questions_of_the_kind_do_pass_as_often_as_a_good_chance():
+    """With the number that is named and the same error rate, a threshold is found about as often as not."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(200):
+        p = np.repeat([0.9, 0.4], [237, 237])  # 1 % and 40 % wrong
+        c = rng.random(474) < np.repeat([0.99, 0.6], [237, 237])
+        found += risk_controlled_threshold(p, c, risk_limit=0.05).threshold is not None
+    assert found > 100

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import UsageError
+from semcal.pipeline.progress import bar
 from semcal.pipeline.store import UnfinishedWork
 from semcal.records import LOCK, file_lock, is_stream, own_files
 
@@ -125,7 +126,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: around.show(around.done + done)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
-        with _bar(label, total) if alone else nullcontext(_lines(label, total)) as show:
+        with bar(label, total) if alone else nullcontext(_lines(label, total)) as show:
             _running.append(_Running(label, show))
             try:
                 yield _running[-1].update
@@ -155,17 +156,6 @@ def _is_pipe(stream: TextIO | None) -> bool:
         return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):  # closed, or no file at all
         return False
-
-
-@contextmanager
-def _bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(label, total=total)
-        yield lambda done: bars.update(task, completed=done)
 
 
 def _lines(label: str, total: int | None) -> Callable[[int], None]:

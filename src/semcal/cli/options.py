@@ -65,6 +65,12 @@ def _below(number: int | None, limit: int) -> int | None:
     return number
 
 
+def _share(share: float | None) -> float | None:
+    if share is not None and not 0 < share < 1:
+        raise typer.BadParameter(f"{shown(share)} is no share; give a number between 0 and 1, such as 0.1")
+    return share
+
+
 RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
 ColumnsOption = Annotated[
     list[str] | None,
@@ -177,6 +183,20 @@ RecalibratorOption = Annotated[
 TemperatureOption = Annotated[
     float | None,
     typer.Option("--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE."),
+]
+RiskOption = Annotated[
+    float | None,
+    typer.Option(
+        "--risk",
+        metavar="R",
+        callback=_share,
+        help="Find the threshold above which at most this share of answers is wrong, with confidence "
+        "1 − delta; of questions that nothing else was fitted on.",
+    ),
+]
+DeltaOption = Annotated[
+    float,
+    typer.Option("--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."),
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as semcal run writes it.")]
 

@@ -5,14 +5,17 @@ A guarantee says: error rate at most r among the answered questions, with probab
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
+from scipy.special import betaincinv, nbdtrik
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import running_sum_at
 from semcal.metrics.frequencies import (
     Floats,
@@ -28,6 +31,8 @@ __all__ = ["RiskControlledThreshold", "SelectiveAccuracy", "risk_controlled_thre
 
 #: Thresholds tried when none are given: fixed before any label is seen.
 GRID = np.arange(101) / 100
+#: Errors among the answered for which the number of questions that is needed is looked up.
+LARGEST_ERRORS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +47,7 @@ class SelectiveAccuracy:
     accuracy: Floats
 
 
+@both_names
 def selective_accuracy(
     score: ArrayLike,
     correct: ArrayLike,
@@ -130,8 +136,28 @@ class RiskControlledThreshold:
     upper_bound: float
     tested_thresholds: Floats
     tested_bounds: Floats
+    questions: int
+    questions_needed: int | None
+
+    @property
+    def sentence(self) -> str:
+        """What holds, or what it would take."""
+        if self.threshold is not None:
+            return (
+                f"answer from {_short(self.threshold)}: {100 * self.coverage:.0f} % answered, at most "
+                f"{100 * self.risk_limit:.3g} % of them wrong with {100 * (1 - self.delta):.3g} % confidence"
+            )
+        if self.questions_needed is not None:
+            return (
+                f"none holds with {self.questions} questions; about {self.questions_needed} would be needed"
+            )
+        return (
+            f"none holds with {self.questions} questions, nor would with more: even the surest are wrong too "
+            "often; allow more risk, or calibrate"
+        )
 
 
+@both_names
 def risk_controlled_threshold(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -167,7 +193,11 @@ def risk_controlled_threshold(
     Returns
     -------
     RiskControlledThreshold
-        Its threshold may be None: these questions do not show any threshold to be safe.
+        Its threshold may be None: these questions do not show any threshold to be safe. `questions_needed`
+        is then how many it takes at the least: so many that the bound is r at some threshold, with the share
+        answered and the error rate as they are there now (of those not looser than the first that was tested,
+        as that one failed). Without errors that is :math:`\ln \delta / \ln(1 - r)` answered. It is None where
+        all these error rates are r or more, or so close below that it would take 1000 errors to tell.
 
     Raises
     ------
@@ -189,8 +219,10 @@ def risk_controlled_threshold(
     >>> result = risk_controlled_threshold(confidence, correct, risk_limit=0.05)
     >>> result.threshold, result.answered, result.errors, round(result.upper_bound, 4)
     (0.61, 100, 1, 0.0466)
-    >>> print(risk_controlled_threshold(confidence, correct, risk_limit=0.001).threshold)
-    None
+    >>> result.sentence
+    'answer from .61: 50 % answered, at most 5 % of them wrong with 95 % confidence'
+    >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02).sentence
+    'none holds with 200 questions; about 1180 would be needed'
     """
     for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
         as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
@@ -206,6 +238,9 @@ def risk_controlled_threshold(
     passed = int(failed[0]) if len(failed) else len(bounds)
     at = first + passed - 1
     found = passed > 0
+    # the first that was tested failed; with more questions, stricter ones are tested before it
+    strict = (np.arange(len(grid)) <= first) & (answered > 0)
+    needed = None if found else _questions_needed(answered[strict], errors[strict], t.n, risk_limit, delta)
     return RiskControlledThreshold(
         threshold=float(grid[at]) if found else None,
         risk_limit=risk_limit,
@@ -216,7 +251,28 @@ def risk_controlled_threshold(
         upper_bound=float(bounds[passed - 1]) if found else float("nan"),
         tested_thresholds=grid[first : first + passed + 1],
         tested_bounds=bounds[: passed + 1],
+        questions=t.n,
+        questions_needed=needed,
     )
+
+
+def _questions_needed(answered: Floats, errors: Floats, n: int, risk: float, delta: float) -> int | None:
+    """The least number at which one of some thresholds passes with its present coverage and error rate."""
+    allowed = np.arange(LARGEST_ERRORS)
+    least = (
+        allowed + 1 + np.ceil(nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
+    )  # answered, for so many errors
+    needed = [
+        least[enough[0]] * n / count
+        for count, wrong in zip(answered, errors)
+        if len(enough := np.flatnonzero(least * wrong <= allowed * count))
+    ]
+    return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
+
+
+def _short(threshold: float) -> str:
+    """A threshold without its leading zero."""
+    return re.sub(r"^(-?)0\.", r"\1.", f"{threshold:.4g}")
 
 
 def _rejected(n: int, rates: Floats) -> Floats:

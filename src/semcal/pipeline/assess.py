@@ -21,6 +21,9 @@ __all__ = ["Scores", "assess", "check_assessable", "fit_scores", "recalibrate_ro
 
 Row = Mapping[str, Any]
 Name = TypeVar("Name", bound=Hashable)
+#: The measure that `probability` and `answer_correct` of a row are listed as.
+CALIBRATED = "Calibrated"
+OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
 #: Shares of the least confident questions that are rejected for `selective_accuracy`.
 REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -50,11 +53,19 @@ class Scores:
 
 def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
     value = row.get(key)
-    return dict(value) if isinstance(value, Mapping) else {None: value}
+    found = dict(value) if isinstance(value, Mapping) else {None: value}
+    if key in OF_ANSWER and all(own in row for own in OF_ANSWER.values()):
+        if CALIBRATED in found:
+            raise InputError(f"{key!r} holds {CALIBRATED!r}, which is what 'probability' is listed as")
+        found[CALIBRATED] = row[OF_ANSWER[key]]
+    return found
 
 
 def check_assessable(row: Row) -> None:
-    """Raise InputError unless the row holds confidence and correct, flat or by measure."""
+    """Raise InputError unless the row holds confidence and correct, flat or by measure.
+
+    A row may hold `probability` and `answer_correct` besides.
+    """
     for key in ("confidence", "correct"):
         if key not in row:
             raise InputError(f"no {key!r}; run `semcal measure` and `semcal grade` first, or add it")
@@ -65,13 +76,14 @@ def check_assessable(row: Row) -> None:
         )
     group_of(row)
     for name, value in _by_measure(row, "semantic_entropy").items():
-        _finite(value, f"'semantic_entropy'{_of(name)}")
+        _finite(value, _field("semantic_entropy", name))
     for name, value in confidence.items():
         number = parse_float(value)
         if number is not None and not -1e-6 <= number <= 1 + 1e-6:
-            raise InputError(f"'confidence'{_of(name)} must be in [0, 1], got {shown(value)}")
+            raise InputError(f"{_field('confidence', name)} must be in [0, 1], got {shown(value)}")
         if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
-            raise InputError(f"'correct'{_of(name)} must be true or false, got {shown(correct[name])}")
+            wrong = _field("correct", name)
+            raise InputError(f"{wrong} must be true or false, got {shown(correct[name])}")
 
 
 def _finite(value: Any, what: str) -> None:
@@ -80,14 +92,18 @@ def _finite(value: Any, what: str) -> None:
         raise InputError(f"{what} must be a finite number or null, got {shown(value)}")
 
 
-def _of(name: str | None) -> str:
-    return "" if name is None else f" of {name}"
+def _field(key: str, measure: str | None) -> str:
+    """The field of a row, for messages."""
+    if measure == CALIBRATED:
+        return repr(OF_ANSWER.get(key, key))
+    return repr(key) if measure is None else f"{key!r} of {measure}"
 
 
 def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) -> dict[str | None, Scores]:
     """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
 
-    Flat rows go under None. With `chosen` only these measures; UsageError if one is in no row.
+    Flat rows go under None, `probability` and `answer_correct` under "Calibrated". With `chosen` only these
+    measures; UsageError if one is in no row.
     """
     found: dict[str | None, Scores] = {}
     for row in rows:
@@ -108,19 +124,29 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
 
 
 def assess(
-    scores: Mapping[Name, Scores], *, bins: int = 15, ci: bool = False, seed: int = 0, resamples: int = 1000
+    scores: Mapping[Name, Scores],
+    *,
+    bins: int = 15,
+    ci: bool = False,
+    seed: int = 0,
+    resamples: int = 1000,
+    risk: float | None = None,
+    delta: float = 0.05,
 ) -> dict[Name, dict[str, Any]]:
     """Compute every metric of each measure; where no row is defined only `n`, which is 0.
 
     That is `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the paper's SE_conf) where
     every row has an entropy; `selective_accuracy` by rejection rate. With `ci` also `se` and `interval`
     (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
-    field `group` are resampled as a whole, and `groups` is their number.
+    field `group` are resampled as a whole, and `groups` is their number. With `risk` also `risk`, the
+    threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`).
     """
     found: dict[Name, dict[str, Any]] = {}
     for name, one in scores.items():
         groups = several(one.ties)
         found[name] = _measured(one, bins, groups, seed) if one.confidence else {"n": 0}
+        if risk is not None and one.confidence:
+            found[name]["risk"] = _risk(one, risk, delta)
         if ci and groups is not None:
             found[name]["groups"] = int(groups.max()) + 1
         if ci and one.confidence:
@@ -143,6 +169,23 @@ def _measured(scores: Scores, bins: int, groups: NDArray[np.intp] | None, seed: 
         f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy)
     }
     return result
+
+
+def _risk(scores: Scores, limit: float, delta: float) -> dict[str, Any]:
+    found = metrics.risk_controlled_threshold(
+        scores.confidence, scores.correct, risk_limit=limit, delta=delta
+    )
+    return {
+        "limit": limit,
+        "delta": delta,
+        "threshold": found.threshold,
+        "answered": found.answered,
+        "coverage": found.coverage,
+        "errors": found.errors,
+        "upper_bound": found.upper_bound,
+        "questions_needed": found.questions_needed,
+        "sentence": found.sentence,
+    }
 
 
 def fit_scores(rows: Iterable[Row], kind: str) -> dict[str | None, ScoreRecalibrator]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import QuestionError, SemcalWarning, UsageError
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
+from semcal.pipeline.inputs import as_model, as_questions
+from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.datasets import load_questions
-from semcal.qa.questions import Question
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
 from semcal.recalibration.exact_fit import fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
@@ -26,11 +27,20 @@ from semcal.recalibration.log_partition_table import LogPartitionTable
 from semcal.recalibration.losses import check_loss, token_losses
 from semcal.recalibration.provenance import Provenance, paper_schedule, warn_if_few
 from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
-from semcal.recalibration.temperature import Base, Platt, TemperatureScaling, temperature_of
+from semcal.recalibration.temperature import Base, Platt, Temperature, TemperatureScaling, temperature_of
 from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 
-__all__ = ["METHODS", "Fit", "check_method", "fit", "fit_exactly", "mean_loss_of", "train_stored"]
+__all__ = [
+    "METHODS",
+    "Fit",
+    "as_recalibrator",
+    "check_method",
+    "fit",
+    "fit_exactly",
+    "mean_loss_of",
+    "train_stored",
+]
 
 METHODS = ("TS", "ATS", "Platt")
 SOLVERS = ("exact", "sgd")
@@ -60,7 +70,7 @@ class Fit:
     >>> from tempfile import mkdtemp
     >>> from semcal.engine.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
-    >>> labelled = [Question(q, q, ("Ana." if i % 3 else "Bo.",)) for i, q in enumerate(table)]
+    >>> labelled = [{"question": q, "answers": "Ana." if i % 3 else "Bo."} for i, q in enumerate(table)]
     >>> fitted = fit(FakeLanguageModel(table), labelled)
     >>> again = Fit.from_pretrained(fitted.save_pretrained(mkdtemp()))
     >>> again.temperature == fitted.temperature, again.asking == fitted.asking
@@ -104,6 +114,23 @@ class Fit:
         """
         recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
         return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
+
+
+def as_recalibrator(given: Any) -> Fit | AnyRecalibrator:
+    """Return a recalibrator: Base for None, a temperature, what `semcal.fit` has saved, or as it is."""
+    if given is None:
+        return Base()
+    if isinstance(given, str | Path):
+        return Fit.from_pretrained(given)
+    if isinstance(given, Real) and not isinstance(given, bool):
+        return Temperature(float(given))
+    if not isinstance(given, type) and (isinstance(given, Fit | ATS) or hasattr(given, "log_probs")):
+        found: Fit | AnyRecalibrator = given
+        return found
+    raise UsageError(
+        f"the recalibrator is {shown(given)}; give a temperature such as 0.7, what semcal.fit "
+        "returns, or the directory that it was saved in"
+    )
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
@@ -223,12 +250,12 @@ def mean_loss_of(
 
 
 def fit(
-    model: LanguageModel,
-    questions: Sequence[Question] | str | Path,
+    model: LanguageModel | str | Path,
+    questions: Any,
     *,
     method: str = "TS",
     solver: str | None = None,
-    few_shot: Sequence[Question] = (),
+    few_shot: Any = (),
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
@@ -238,7 +265,7 @@ def fit(
     data: str | None = None,
     versions: dict[str, str | None] | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: ShowProgress = True,
     on_step: Callable[[int, int], None] | None = None,
     keep: Path | None = None,
 ) -> Fit:
@@ -246,16 +273,17 @@ def fit(
 
     Parameters
     ----------
-    model : LanguageModel
-        The frozen model.
-    questions : sequence of Question, or a file
-        Labelled questions, 5 at least; a few hundred are enough for TS. All reference answers of a question
-        count, with equal weights that add up to one question; with solver sgd one is drawn in each epoch.
+    model : LanguageModel, str or Path
+        The frozen model, or what `semcal.load_model` takes.
+    questions : file, DataFrame, dicts or Questions
+        Labelled questions (as in `semcal.calibrate`), 5 at least; a few hundred are enough for TS. All
+        reference answers of a question count, with equal weights that add up to one question; with solver sgd
+        one is drawn in each epoch.
     method : {"TS", "ATS", "Platt"}
         Which recalibrator.
     solver : {"exact", "sgd"}, optional
         exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
-    few_shot : sequence of Question
+    few_shot : file, DataFrame, dicts or Questions
         Examples that stand before every question, while fitting and afterwards.
     loss : {"NLL", "SS"}
         Negative log-likelihood, or selective smoothing with its `alpha`.
@@ -275,8 +303,8 @@ def fit(
     on_bad_question : callable, optional
         Gets the QuestionError of a question that is too long for the model, which is then left out; by
         default it is raised.
-    progress : callable, optional
-        Called with the number of questions that the model has read.
+    progress : bool or callable
+        A bar on a terminal or in a notebook, or a function of the number of questions that were read.
     on_step : callable, optional
         Called with the number of finished steps of sgd and of all steps.
     keep : Path, optional
@@ -304,20 +332,23 @@ def fit(
 
     >>> from semcal.engine.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
-    >>> labelled = [Question(q, q, ("Ana." if i % 3 else "Bo.",)) for i, q in enumerate(table)]
+    >>> labelled = [{"question": q, "answers": "Ana." if i % 3 else "Bo."} for i, q in enumerate(table)]
     >>> fit(FakeLanguageModel(table), labelled).temperature > 1
     True
     """
     exact = check_method(method, solver, loss, alpha) == "exact"
+    model = as_model(model)
     if isinstance(questions, (str, Path)):
-        data, questions = data or str(Path(questions).name), load_questions(questions, answers_needed=True)
-    asking = PromptConfig(tuple(few_shot))
+        data = data or str(Path(questions).name)
+    questions = as_questions(questions, labelled=True)
+    asking = PromptConfig(tuple(as_questions(few_shot, "few_shot", labelled=True)))
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     whole = method == "ATS" or store is not None
-    features = calibration_features(
-        model, labelled, asking=asking, whole=whole, store=store, progress=progress
-    )
+    with shown_progress(progress, "fit", len(labelled.questions)) as update:
+        features = calibration_features(
+            model, labelled, asking=asking, whole=whole, store=store, progress=update
+        )
     of_loss: dict[str, Any] = {"loss": loss, "alpha": alpha}
     recalibrator: Fitted
     if exact:

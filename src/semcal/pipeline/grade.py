@@ -7,6 +7,7 @@ from typing import Any
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
+from semcal.errors import UsageError, shown
 from semcal.pipeline.rows import (
     answers_of,
     clusters_of,
@@ -16,10 +17,11 @@ from semcal.pipeline.rows import (
     samples_of,
     top_clusters_of,
 )
-from semcal.qa.grading import Grade, Grader, members_to_grade
+from semcal.qa.grading import Grade, Grader, RuleGrader, members_to_grade
 from semcal.qa.normal_form import normal_form
+from semcal.registry import check_name
 
-__all__ = ["EntailmentGrader", "check_gradable", "grade_clusters", "grade_row"]
+__all__ = ["EntailmentGrader", "as_grader", "check_gradable", "grade_clusters", "grade_row"]
 
 
 class EntailmentGrader:
@@ -54,6 +56,22 @@ class EntailmentGrader:
             return False
         (clusters,) = cluster_answers([question], [[prediction, reference]], self.equivalence).clusters
         return len(clusters) == 1
+
+
+def as_grader(given: Any, equivalence: Equivalence) -> Grader:
+    """Return what grades: "rules" (also for None), "nli" (by `equivalence`), or a grader as it is."""
+    if hasattr(given, "grade") and not isinstance(given, type):
+        found: Grader = given
+        return found
+    if given is not None and not isinstance(given, str):
+        raise UsageError(
+            f'the grader is {shown(given)}; give "rules", "nli" or an object with the method grade'
+        )
+    if check_name(given or "rules", ("rules", "nli"), what="grader") == "rules":
+        return RuleGrader()
+    if equivalence.name == "exact":
+        raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence')
+    return EntailmentGrader(equivalence)
 
 
 def check_gradable(row: Mapping[str, Any]) -> None:

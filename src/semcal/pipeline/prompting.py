@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.language_model import LanguageModel, Prompt
-from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
+from semcal.errors import InputError, QuestionError, SemcalWarning
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
 __all__ = ["LabelledPrompt", "PromptConfig"]
@@ -30,12 +30,7 @@ class PromptConfig:
         return chat(question, few_shot=self.few_shot)
 
     def prompts(self, model: LanguageModel, questions: Sequence[Question]) -> list[Prompt]:
-        """Encode the prompt of each question; UsageError for what is no language model of ours."""
-        if not hasattr(model, "encode"):
-            raise UsageError(
-                f"expected a language model as semcal.load_model returns it, got {type(model).__name__}; a "
-                "model in memory is wrapped by semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
-            )
+        """Encode the prompt of each question."""
         self._warn_of_examples(model)
         return [self._prompt(model, question) for question in questions]
 

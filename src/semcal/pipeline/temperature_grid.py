@@ -14,16 +14,16 @@ from typing import Any, ClassVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.engine.loading import load_equivalence
 from semcal.errors import InputError, UsageError
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row
+from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
 from semcal.pipeline.select import Rows, Score, candidate_scores, choose
 from semcal.pipeline.store import Store
-from semcal.qa.datasets import load_questions
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration.provenance import check_enough, warn_if_few
@@ -167,19 +167,20 @@ def rows_at_temperatures(
 
 
 def fit_grid(
-    model: LanguageModel,
-    questions: Sequence[Question] | str | Path,
+    model: LanguageModel | str | Path,
+    questions: Any,
     *,
-    equivalence: Equivalence | str = "exact",
+    equivalence: Equivalence | str | Path = "exact",
     temperatures: Sequence[float] = GRID,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
     by: str = "gain",
+    progress: ShowProgress = True,
     **sampling: Any,
 ) -> TemperatureGrid:
     """Fit TS-grid: choose one temperature for each measure by the gain of sampled answers.
 
-    `questions` are labelled, a few hundred, kept apart from those the result is tested on, or a file of them;
+    `questions` are labelled as in `semcal.fit`, a few hundred, kept apart from those the result is tested on;
     `sampling` as in `rows_at_temperatures`, the rest as in `choose_temperatures`.
 
     Examples
@@ -194,10 +195,9 @@ def fit_grid(
     >>> found.temperatures, found.at_edge
     ({'E-SC': 4.0}, ('E-SC',))
     """
-    if isinstance(questions, (str, Path)):
-        questions = load_questions(questions, answers_needed=True)
+    questions = as_questions(questions, labelled=True)
     check_enough(len(questions), of="to choose a temperature by")
-    if isinstance(equivalence, str):
-        equivalence = load_equivalence(equivalence)
-    rows = rows_at_temperatures(model, questions, temperatures, equivalence=equivalence, **sampling)
+    how: dict[str, Any] = {"equivalence": as_equivalence(equivalence), **sampling}
+    with shown_progress(progress, "fit", len(questions)) as update:
+        rows = rows_at_temperatures(as_model(model), questions, temperatures, progress=update, **how)
     return choose_temperatures(rows, measures=measures, bins=bins, by=by)

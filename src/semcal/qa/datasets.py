@@ -24,7 +24,15 @@ from semcal.records import Row
 from semcal.records.parsing import fault
 from semcal.registry import check_name
 
-__all__ = ["clean_text", "load_questions", "question_from_row", "read_questions"]
+__all__ = [
+    "clean_text",
+    "load_questions",
+    "parse_list",
+    "question_from_row",
+    "questions_from_rows",
+    "read_questions",
+    "references_of",
+]
 
 FIELDS = ("id", "question", "answers", "context")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
@@ -80,7 +88,7 @@ def question_from_row(
         question = Question(
             id=_id(values["id"]) if names["id"] in row.data else str(row.line),
             question=_question(values["question"], row.data, names["question"]),
-            answers=_answers(values["answers"], names["answers"]),
+            answers=references_of(values["answers"], names["answers"]),
             context=_context(values["context"], names["context"]),
             extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
             line=row.line,
@@ -127,8 +135,8 @@ def _context(value: Any, key: str) -> str | None:
     raise InputError(f'"{key}" must be the passage as a text, or null, got {shown(value)}')
 
 
-def _answers(value: Any, key: str) -> tuple[str, ...]:
-    """References stripped, without empty ones, duplicates and Wikipedia's "(disambiguation)"."""
+def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
+    """Return the references in a cell, stripped, without empty ones, duplicates, "(disambiguation)"."""
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
         raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
@@ -155,19 +163,28 @@ def _answer_list(value: Any) -> Any:
 
 
 def _listed(text: str) -> list[Any]:
-    """A cell that holds a list, as JSON or as pandas writes it; any other text is one answer."""
+    """A cell that holds a list; any other text is one answer."""
     text = text.strip()
-    if not (text.startswith(('["', "['")) and text.endswith("]")):
-        return [text]
+    return parse_list(text) if text.startswith(('["', "['")) and text.endswith("]") else [text]
+
+
+def parse_list(text: str) -> list[Any]:
+    """Return the list in a cell of a table, written as JSON or as pandas writes it; InputError if it is none.
+
+    Examples
+    --------
+    >>> parse_list('["Ada", "Bo"]'), parse_list("['Ada', 'Bo']"), parse_list("[-0.5, null]")
+    (['Ada', 'Bo'], ['Ada', 'Bo'], [-0.5, None])
+    """
     try:
-        return list(json.loads(text))
+        found = json.loads(text)
     except (ValueError, RecursionError):
-        pass
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        found = None
-    if isinstance(found, list) and repr(found) == text:  # "['a' 'b']" would be read as one text "ab"
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            found = None
+        found = found if repr(found) == text else None  # "['a' 'b']" would be read as one text "ab"
+    if isinstance(found, list):
         return found
     raise InputError(f'expected a list of texts like ["a", "b"], got {shown(text)}')
 
@@ -232,12 +249,12 @@ def read_questions(
             raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
         names |= {theirs.lower() for theirs in columns.values()}
         rows = read_source_rows(source, format=format, names=names, notify=notify)
-        return _questions(rows, columns, answers_needed, notify)
+        return questions_from_rows(rows, columns, answers_needed=answers_needed, notify=notify)
     if format is not None:
         raise UsageError(f"{source} is a data set on the hub: a format is for local files")
     on_hub = replace(on_hub, columns=columns) if columns else on_hub
     rows = read_hub_rows(on_hub, split=split or "train", names=names)
-    return _questions(rows, on_hub.columns, answers_needed, notify)
+    return questions_from_rows(rows, on_hub.columns, answers_needed=answers_needed, notify=notify)
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
@@ -250,9 +267,14 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
     return known if subset is None else replace(known, subset=subset)
 
 
-def _questions(
-    rows: Iterator[Row | RowError], columns: Mapping[str, str], answers_needed: bool, notify: Notify | None
+def questions_from_rows(
+    rows: Iterator[Row | RowError],
+    columns: Mapping[str, str] = _NO_COLUMNS,
+    *,
+    answers_needed: bool = False,
+    notify: Notify | None = None,
 ) -> Iterator[Question | RowError]:
+    """Yield the question in each row, and bad rows as errors; parameters as for `read_questions`."""
     lines: dict[str, int] = {}
     columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed, notify=notify)
     id_key, has_ids = columns.get("id", "id"), False

@@ -25,6 +25,7 @@ __all__ = [
     "check_different",
     "find_columns",
     "find_delimiter",
+    "json_value",
     "parse_columns",
     "peek",
     "read_delimited",
@@ -69,7 +70,7 @@ def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def check_different(names: Sequence[str], path: Path) -> None:
+def check_different(names: Sequence[str], path: Path | str) -> None:
     """Refuse a file with two columns of one name: InputError."""
     for name, times in Counter(names).items():
         if times > 1:
@@ -339,7 +340,7 @@ def _parquet_row(row: Any, number: int) -> Row | RowError:
     bad = None
     for name in row.schema.names:
         try:
-            cells[name] = _json_value(row.column(name).to_pylist()[0])
+            cells[name] = json_value(row.column(name).to_pylist()[0])
         except UnicodeDecodeError as error:
             bad = bad or f"{shown(name)} is not UTF-8 ({error.reason}): write the file with texts in UTF-8"
         except OverflowError:
@@ -349,18 +350,23 @@ def _parquet_row(row: Any, number: int) -> Row | RowError:
     return row_of(number, cells) if bad is None else Row(number, cells).error(bad)
 
 
-def _json_value(cell: Any) -> Any:
-    """A Parquet cell as a JSON value: dates and times in ISO 8601, decimals as numbers."""
+def json_value(cell: Any) -> Any:
+    """Return a cell of a table as a JSON value: dates in ISO 8601, decimals as numbers, arrays as lists.
+
+    TypeError for what JSON cannot hold.
+    """
     if isinstance(cell, (date, time)):
         return cell.isoformat()
     if isinstance(cell, Decimal):
         return float(cell)
-    if isinstance(cell, dict):
-        return {str(key): _json_value(value) for key, value in cell.items()}
+    if isinstance(cell, Mapping):
+        return {str(key): json_value(value) for key, value in cell.items()}
     if isinstance(cell, (list, tuple)):
-        return [_json_value(value) for value in cell]
+        return [json_value(value) for value in cell]
     if cell is None or isinstance(cell, (str, int, float)):
         return cell
+    if hasattr(cell, "tolist"):  # NumPy's numbers and arrays
+        return json_value(cell.tolist())
     raise TypeError(f"a cell holds {type(cell).__name__}, which JSON cannot hold")
 
 

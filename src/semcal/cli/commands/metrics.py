@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "metrics_tables"]
 
 #: The columns that are read.
-FIELDS = ("id", "confidence", "correct", "semantic_entropy")
+FIELDS = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
 
 MeasuresOption = Annotated[list[str] | None, typer.Option(help="Only this measure; may be repeated.")]
 BinsOption = Annotated[int, typer.Option(min=1, callback=opt.countable, help="Bins of ECE and ACE.")]
@@ -35,6 +35,8 @@ def command(
     measure: MeasuresOption = None,
     bins: BinsOption = 15,
     ci: IntervalsOption = False,
+    risk: opt.RiskOption = None,
+    delta: opt.DeltaOption = 0.05,
     seed: opt.SeedOption = 0,
     columns: opt.ColumnsOption = None,
     limit: opt.LimitOption = None,
@@ -46,7 +48,8 @@ def command(
 ) -> int:
     """Measure calibration, discrimination and selective accuracy.
 
-    Reads rows {confidence, correct}, or both by measure as semcal grade writes them. What is undefined
+    Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
+    probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
     is null. Rows that are null under a measure do not count for it; their number is printed.
     """
     from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
@@ -63,10 +66,10 @@ def command(
             info(
                 f"metrics: rows without {name or 'confidence'}, which do not count for it: {scores.undefined}"
             )
-    results = [
-        ({} if name is None else {"measure": name}) | numbers
-        for name, numbers in assess(found, bins=bins, ci=ci, seed=seed).items()
-    ]
+    assessed = assess(found, bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+    results = [({} if name is None else {"measure": name}) | one for name, one in assessed.items()]
+    if risk is not None:
+        info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
     if json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:
             handle.writelines(dumps(result) + "\n" for result in results)
@@ -81,6 +84,10 @@ def _show(results: list[dict[str, Any]]) -> None:
     console = Console()
     for number, table in enumerate(metrics_tables(results, console.width)):
         console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)
+    for result in results:
+        if "risk" in result:
+            sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
+            console.print(sentence, markup=False, highlight=False)
 
 
 def _shown(value: Any) -> str:
@@ -116,7 +123,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [
         (key, inner)
         for key, value in result.items()
-        if key not in ("measure", "se", "interval")
+        if key not in ("measure", "se", "interval", "risk")
         for inner in (value if isinstance(value, dict) else (None,))
     ]
 

@@ -1,0 +1,235 @@
+"""What users give in Python: questions, samples, models and equivalences, made uniform or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.loading import load_equivalence, load_model
+from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.pipeline.cluster import check_clusterable
+from semcal.pipeline.rows import first_repeated
+from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, references_of
+from semcal.qa.questions import Question, group_of
+from semcal.qa.sources import read_source_rows
+from semcal.qa.tables import COMMON_NAMES, check_different, json_value, peek, rename
+from semcal.records import Row, row_of
+
+if TYPE_CHECKING:
+    from semcal.engine.language_model import LanguageModel
+
+__all__ = ["as_equivalence", "as_model", "as_questions", "as_sample_rows"]
+
+#: The columns of rows of samples, and those of them whose cells hold lists.
+SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_likelihoods", "temperatures")
+LISTS = ("samples", "log_likelihoods", "temperatures")
+
+
+def as_model(given: Any) -> LanguageModel:
+    """Return a language model: as it is, or loaded from its directory, id or name ("atlas")."""
+    if isinstance(given, str | Path):
+        return load_model(given)
+    if isinstance(given, type) or not (hasattr(given, "encode") and hasattr(given, "sample_runs")):
+        raise UsageError(
+            f"the model is {_kind(given)}; give its name or directory, or a language model as "
+            "semcal.load_model returns it; a model in memory is wrapped by "
+            "semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
+        )
+    found: LanguageModel = given
+    return found
+
+
+def as_equivalence(given: Any) -> Equivalence:
+    """Return an equivalence: as it is, or loaded from its name ("exact", "atlas"), directory or id."""
+    if isinstance(given, str | Path):
+        return load_equivalence(given)
+    if isinstance(given, type) or not hasattr(given, "entails"):
+        raise UsageError(
+            f'the equivalence is {_kind(given)}; give "exact", the name or directory of an NLI model, or '
+            "what semcal.load_equivalence returns"
+        )
+    found: Equivalence = given
+    return found
+
+
+def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
+    """Return questions from a file, texts, dicts, `Question`s or a DataFrame.
+
+    Parameters
+    ----------
+    given : str, Path, iterable or DataFrame
+        A file or a data set as in `semcal.qa.load_questions`; texts, whose ids are the texts themselves;
+        mappings or rows of a table with `question` and, if they like, `id`, `answers`, `context`, `group`.
+    what : str
+        The name of the argument, for messages.
+    labelled : bool
+        Whether each needs reference answers; then none at all, and `Question`s without, are left to whoever
+        says how many are needed.
+
+    Raises
+    ------
+    InputError
+        For the first that cannot be used, with its place, value and remedy; if there are none.
+    UsageError
+        If it is nothing that holds questions.
+    """
+    if isinstance(given, str | Path):
+        _check_path(given, what)
+        return load_questions(given, answers_needed=labelled)
+    items = _items(given, what, "texts, dicts or Questions", may_be_empty=labelled)
+    texts = [item for item in items if isinstance(item, str)]
+    if items and len(texts) == len(items):
+        if labelled:
+            raise InputError(
+                f"{what} are texts without reference answers; give dicts such as "
+                '{"question": "Who?", "answers": ["Ada"]}'
+            )
+        return _from_texts(texts, what)
+    asked = [item for item in items if isinstance(item, Question)]
+    if len(asked) == len(items):
+        return asked
+    rows = _rows(items, given, what)
+    return [_good(one, given, what) for one in questions_from_rows(rows, answers_needed=labelled)]
+
+
+def as_sample_rows(given: Any, what: str = "samples") -> list[dict[str, Any]]:
+    """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered.
+
+    Parameters
+    ----------
+    given : str, Path, iterable of mappings or DataFrame
+        With `question` and `samples` (a list of texts, or its JSON) and, if they like, `id`, `answers`,
+        `log_likelihoods`, `temperatures`, `context`, `group`. Other keys pass through.
+
+    Raises
+    ------
+    InputError, UsageError
+        As `as_questions`.
+    """
+    if isinstance(given, str | Path):
+        _check_path(given, what)
+        rows = read_source_rows(given, names=SAMPLED)
+    else:
+        rows = _rows(_items(given, what, "dicts"), given, what)
+    columns, rows = peek(rows, {name: COMMON_NAMES.get(name, ()) for name in SAMPLED}, {})
+    found = [_sampled(_good(row, given, what), given, what) for row in rename(rows, columns)]
+    if not found:
+        raise InputError(f"no rows in {shown(str(given)) if isinstance(given, str | Path) else what}")
+    named = sum("id" in row for row in found)
+    if 0 < named < len(found):
+        raise InputError(f"{len(found) - named} of {len(found)} rows of {what} have no id; name all, or none")
+    found = found if named else [{"id": str(number), **row} for number, row in enumerate(found, 1)]
+    _check_ids([str(row["id"]) for row in found])
+    return found
+
+
+def _sampled(row: Row, given: Any, what: str) -> dict[str, Any]:
+    """The row with lists where its cells hold their text, checked."""
+    data = dict(row.data)
+    try:
+        if "samples" not in data:
+            raise InputError(
+                f"no 'samples' (its keys: {', '.join(data)[:200]}); there is one row a question, with all "
+                "its sampled answers in one list"
+            )
+        for key in LISTS:
+            if isinstance(data.get(key), str):
+                data[key] = parse_list(data[key]) if data[key].strip() else None
+        if "answers" in data:
+            data["answers"] = list(references_of(data["answers"]))
+        if not data.get("answers"):
+            data.pop("answers", None)
+        check_clusterable({"id": "", **data})
+        group_of(data)
+    except InputError as error:
+        raise _placed(row.error(str(error)), given, what) from None
+    return data
+
+
+def _from_texts(texts: list[str], what: str) -> list[Question]:
+    """Questions whose ids are their texts; a repeated one is numbered."""
+    found: dict[str, Question] = {}
+    for place, text in enumerate(map(str, texts)):
+        if not text.strip():
+            raise InputError(f"{what}[{place}] is empty; leave it out")
+        copies = sum(one.question == text for one in found.values()) if text in found else 0
+        name = f"{text} ({copies + 1})" if copies else text
+        found[name] = Question(name, text)
+    return list(found.values())
+
+
+def _check_path(given: str | Path, what: str) -> None:
+    """Refuse a question where the name of a file goes."""
+    if isinstance(given, str) and (not given.strip() or (" " in given.strip() and not Path(given).exists())):
+        raise UsageError(f'{what} is {shown(given)}, and there is no such file; texts go in a list: ["…"]')
+
+
+def _items(given: Any, what: str, holds: str, *, may_be_empty: bool = False) -> list[Any]:
+    """What a list, an iterator or a DataFrame holds."""
+    if hasattr(given, "to_dicts"):  # polars
+        items: list[Any] = given.to_dicts()
+    elif hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
+        check_different([str(name) for name in given.columns], what)
+        items = given.to_dict(orient="records")
+    elif isinstance(given, bytes | Mapping | type) or not isinstance(given, Iterable):
+        raise UsageError(f"{what} is {_kind(given)}; expected a file, a list of {holds}, or a DataFrame")
+    else:
+        items = list(given)
+    if not items and not may_be_empty:
+        raise InputError(f"{what} is empty; give at least one row")
+    return items
+
+
+def _rows(items: list[Any], given: Any, what: str) -> Iterator[Row | RowError]:
+    for place, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            raise InputError(
+                f"{what}[{place}] is {_kind(item)}; expected all of one kind, such as dicts: "
+                '{"question": "Who?", …}'
+            )
+        try:
+            cells = {str(key): _cell(value) for key, value in item.items()}
+        except TypeError as error:
+            raise InputError(
+                f"{_place(given, what, place)}: {error}; leave it out, or give its text"
+            ) from None
+        yield row_of(place + 1, cells)
+
+
+def _cell(value: Any) -> Any:
+    """A cell without NumPy; what pandas calls missing is None."""
+    missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return None if missing else json_value(value)
+
+
+def _good(item: Any, given: Any, what: str) -> Any:
+    if isinstance(item, RowError):
+        raise _placed(item, given, what)
+    return item
+
+
+def _placed(error: RowError, given: Any, what: str) -> InputError:
+    """The error with the row's place in what was given: the line of a file, the index of a list."""
+    if isinstance(given, str | Path):
+        return error
+    named = "" if error.row_id is None else f" (id {shown(error.row_id)})"
+    return InputError(f"{_place(given, what, error.line - 1)}{named}: {error.reason}")
+
+
+def _place(given: Any, what: str, index: int) -> str:
+    return f"{what}.iloc[{index}]" if hasattr(given, "iloc") else f"{what}[{index}]"
+
+
+def _check_ids(ids: list[str]) -> None:
+    repeated = first_repeated(ids)
+    if repeated is not None:
+        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+
+
+def _kind(given: Any) -> str:
+    """What something is, for a message: "None", "the class Foo", "of type list"."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    return "None" if given is None else f"of type {type(given).__name__}"
