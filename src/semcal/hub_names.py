@@ -199,8 +199,6 @@ def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
 def is_hub_id(path_or_id: str | Path) -> bool:
     """Return True for a string owner/name that is no path: not a `Path`, and no file of that name exists.
 
-    Examples
-    --------
     >>> is_hub_id("owner/name"), is_hub_id("./owner/name"), is_hub_id(Path("owner/name"))
     (True, False, False)
     """

@@ -130,8 +130,6 @@ def _with_temperatures(choices: Choices, fits: Sequence[Spec]) -> Spec:
 def reference_candidate(methods: Choices) -> str:
     """The candidate whose answers are clustered twice: that of TS, or of the first method, for E-SC.
 
-    Examples
-    --------
     >>> chosen = {name: {"E-SC": {"candidate": f"{name} NLL"}} for name in ("ATS", "TS")}
     >>> reference_candidate(chosen)
     'TS NLL'

@@ -85,8 +85,6 @@ _FIT = "fit "
 def fit_label(model: str, method: str) -> str:
     """What the time of a fit is counted towards.
 
-    Examples
-    --------
     >>> fit_label("llama 8b", "TS")
     'fit TS llama 8b'
     """
@@ -137,8 +135,6 @@ def added(
 def higher(before: Record, peak: Peak) -> dict[str, Any]:
     """The higher of a session's peak of memory and the one on record, if that counts the same.
 
-    Examples
-    --------
     >>> before = Peak(900.0, "all of it").record()
     >>> higher(before, Peak(800.0, "all of it"))["peak_memory_mb"]
     900.0

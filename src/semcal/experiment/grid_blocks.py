@@ -180,8 +180,6 @@ class GridBlocks:
 def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter[str]:
     """Blocks by stage of one model on a data set whose parts have these sizes.
 
-    Examples
-    --------
     >>> from semcal.experiment.reading import settings_of
     >>> settings = settings_of({"models": [{"name": "a", "path": "atlas"}], "equivalence": "exact",
     ...                         "datasets": [{"name": "d", "source": "d.jsonl"}], "methods": ["Base", "TS"]})

@@ -302,8 +302,6 @@ class GridSettings(SettingsGroup):
 def run_seed(seed: int, run: int) -> int:
     """The seed of a run: the first 32 bits of BLAKE2b over "seed/run", so that no two grids share a run.
 
-    Examples
-    --------
     >>> run_seed(0, 0), run_seed(0, 1), run_seed(1, 0)
     (1735201683, 3278692055, 2238400176)
     """

@@ -19,8 +19,6 @@ LONGEST = 80
 def slug(name: str) -> str:
     """A name as a folder: what is no letter, digit, dot, hyphen or underscore of ASCII becomes "_".
 
-    Examples
-    --------
     >>> slug("ATS SS 0.25"), slug("meta-llama/Llama-3.1")
     ('ATS_SS_0.25', 'meta-llama_Llama-3.1')
     """
@@ -49,8 +47,6 @@ def check_slugs(names: Sequence[str], *, what: str) -> None:
 def recalibrator_folder(model: str, dataset: str, candidate: str, run: int = 0) -> str:
     """Where a recalibrator lies; refits of further runs lie inside that of the first.
 
-    Examples
-    --------
     >>> recalibrator_folder("llama", "trivia", "TS NLL")
     'recalibrators/llama/trivia/TS_NLL'
     """
@@ -66,8 +62,6 @@ def selection_path(model: str, dataset: str) -> str:
 def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | None = None) -> str:
     """Where the rows of a candidate lie: at m draws, or at another number of them.
 
-    Examples
-    --------
     >>> rows_path("llama", "trivia", "TS SS 0.1", 2, 25)
     'samples/llama/trivia/TS_SS_0.1/run2.n25.jsonl'
     """

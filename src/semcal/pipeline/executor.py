@@ -169,8 +169,6 @@ class Executor(ABC, Generic[State]):
     ) -> Iterator[Result]:
         """Begin `function` of every item now; the results come in order. All of them can be pickled.
 
-        Examples
-        --------
         >>> list(SerialExecutor(None).map(abs, [-1, 2], stage="work"))
         [1, 2]
         """

@@ -193,7 +193,7 @@ def fit_grid(
     >>> found = fit_grid(FakeLanguageModel(table), labelled, equivalence=FakeEquivalence(),
     ...                  temperatures=(0.5, 1, 2, 4), measures=("E-SC",))
     >>> found.temperatures, found.at_edge
-    ({'E-SC': 4.0}, ('E-SC',))
+    ({'E-SC': 2.0}, ())
     """
     questions = as_questions(questions, labelled=True)
     check_enough(len(questions), of="to choose a temperature by")

@@ -54,8 +54,6 @@ def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
 
     UsageError if one is no such pair, names no column of `known`, or is given twice.
 
-    Examples
-    --------
     >>> parse_columns(["question=Frage", "answers=Die Antwort"], ("id", "question", "answers"))
     {'question': 'Frage', 'answers': 'Die Antwort'}
     """
@@ -231,8 +229,6 @@ def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()
 
     The `usual` delimiter, that of the file's ending, wins ties.
 
-    Examples
-    --------
     >>> find_delimiter("question;answers, all;level"), find_delimiter("question")
     (';', ',')
     """

@@ -32,8 +32,6 @@ def token_classes(tokens: Sequence[str], *, end_of_turn: Sequence[bool] | None =
     ("'s", "3.") belongs to the word. Tokens are text with their blanks (decoded one by one) or as the
     tokenizer writes them ("▁the", "Ġthe").
 
-    Examples
-    --------
     >>> token_classes(["▁The", "▁Mar", "ch", "▁of", "▁Time", ".", "</s>"], end_of_turn=[False] * 6 + [True])
     ['stop word', 'content', 'content', 'stop word', 'content', 'punctuation', 'end of turn']
     """

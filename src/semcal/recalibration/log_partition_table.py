@@ -70,8 +70,6 @@ def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tu
     `coefficients` (..., n, K) are one series for each β (n,), or (K,) one for all; a β outside [low, high],
     the range of the series, is set to its bound.
 
-    Examples
-    --------
     On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
 
     >>> at = torch.tensor([math.exp(0.5)])

@@ -287,7 +287,7 @@ def _import_report() -> None:
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
-    """Analyses, tables, figures and the page, by the worker processes of this machine; methods to beware of."""
+    """Analyses, tables, figures and the page, by this machine's worker processes; methods to beware of."""
     from semcal.pipeline.process_executor import ProcessExecutor
     from semcal.report.build import remake
 

@@ -164,8 +164,6 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
 
     `se` is null for one run; all are null where the metric is undefined in some run.
 
-    Examples
-    --------
     >>> over_runs([0.80, 0.82, 0.81, 0.83])
     {'mean': 0.815, 'se': 0.0064549..., 'runs': [0.8, 0.82, 0.81, 0.83], 'interval': None}
     """

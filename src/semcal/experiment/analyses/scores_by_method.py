@@ -193,8 +193,6 @@ def volatility(scores: GridScores) -> list[dict[str, Any]]:
 def chance_volatility(methods: int) -> float:
     r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K.
 
-    Examples
-    --------
     >>> chance_volatility(5)
     1.6
     """
