@@ -238,13 +238,7 @@ def _tally(verdicts: Sequence[str]) -> str:
 
 
 def in_words(results: Results) -> list[str]:
-    """What the run showed: a line for calibration, one for discrimination, and one for each data set.
-
-    Parameters
-    ----------
-    results : mapping
-        The content of results.json.
-    """
+    """What a run showed: a line for calibration, one for discrimination, and one for each data set."""
     found = findings(results)
     return [*headlines(found), *(one.line for one in found)]
 
