@@ -20,6 +20,7 @@ from markupsafe import Markup
 from semcal.experiment.finished import FinishedRun, read_environment
 from semcal.records import writing
 from semcal.report import summary
+from semcal.report.against_base import less_accurate_in_words
 from semcal.report.explorer import Explorer, script_json
 from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.sections import PageFigure, sections_of
@@ -65,6 +66,8 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
         "DSC": "Discrimination: what that curve is better than a constant confidence, in Brier score.",
         "UNC": "Uncertainty: the Brier score of a constant confidence.",
         "Brier": "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
+        "gain": "Accuracy less Brier score: twice what one earns who answers where confidence reaches a "
+        "threshold t and gets 1 − t if right, −t if wrong, on average over t. 1 is best.",
     },
     "Discrimination: are right answers more confident than wrong ones?": {
         "AUROC": "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
@@ -102,6 +105,7 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         findings=[{"finding": one, "plot": plots.get(pair, Markup())} for one, pair in zip(found, run.pairs)],
         compared=list(dict.fromkeys((found[0].against, found[0].method))),
         headlines=summary.headlines(found),
+        less_accurate=less_accurate_in_words(results),
         headline_table=summary.headline_table(results),
         sections=sections,
         links=_links({one.section.name for one in sections}),
@@ -188,8 +192,6 @@ def _files(*names: str) -> Markup:
 def _shown(value: Any) -> Any:
     r"""What a page shows of a value: what UTF-8 cannot hold, or would turn round, becomes �.
 
-    Examples
-    --------
     >>> _shown(" \u202ea\x00")
     ' �a�'
     """
@@ -224,8 +226,6 @@ def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tup
 def in_short(value: Any) -> str:
     """A recorded value in words; a mapping as "name value, …", numbers to four digits.
 
-    Examples
-    --------
     >>> in_short({"sample": 61.251, "runs": [0, 1], "top_k": None})
     'sample 61.25, runs 0, 1, top_k –'
     """
@@ -245,8 +245,6 @@ def _as_yaml(value: Any) -> str:
 def _rounded(value: Any) -> Any:
     """Numbers to four digits, however deep.
 
-    Examples
-    --------
     >>> _rounded({"a": [0.123456, "b", 3]})
     {'a': [0.1235, 'b', 3]}
     """

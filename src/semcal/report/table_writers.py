@@ -19,8 +19,6 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def one_line(text: str) -> str:
     r"""Text without line breaks and without characters that no file of text should hold.
 
-    Examples
-    --------
     >>> one_line("a\n\nb\x00")
     'a b�'
     """
@@ -41,8 +39,6 @@ _MARKER = re.compile(r"^(\d*)([#>+=.)-])")
 def markdown(table: Table) -> str:
     """Return the table as Markdown, best numbers in bold.
 
-    Examples
-    --------
     >>> from semcal.report.tables import Column
     >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))))
@@ -59,8 +55,6 @@ def markdown(table: Table) -> str:
 def markdown_text(text: str, *, begins: bool = False) -> str:
     r"""Text that Markdown shows as it is, in one line; `begins` where a paragraph begins with it.
 
-    Examples
-    --------
     >>> print(markdown_text("<b>a|b</b> [x](javascript:y) https://z SE_conf"))
     &lt;b>a\|b&lt;/b> [x\](javascript:y) https\://z SE_conf
     >>> print(markdown_text("# one", begins=True))
@@ -74,7 +68,7 @@ def _markdown_cell(cell: Cell) -> str:
     text = markdown_text(cell.text)
     text = f"<u>{text}</u>" if cell.overall else text
     text = f"**{text}**" if cell.best else text
-    parts = (f"{text}{'⁼' if cell.tied else ''}", cell.error_text, cell.interval_text)
+    parts = (f"{text}{cell.sign}", cell.error_text, cell.interval_text)
     return " ".join(part for part in parts if part)
 
 
@@ -94,8 +88,6 @@ def csv_text(table: Table) -> str:
     for a formula: it gets an apostrophe before it, unless all of it is numbers: one, or an interval such as
     "-.1 to .2".
 
-    Examples
-    --------
     >>> from semcal.report.tables import Column
     >>> table = Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.0641, 0.012, True, (0.05, 0.08))),))
@@ -161,6 +153,7 @@ _SPECIAL = {
     "×": r"$\times$",
     "≥": r"$\geq$",
     "⁼": "$^{=}$",
+    "†": r"$^{\dagger}$",
     "–": "--",
     "…": r"\ldots{}",
     "²": "$^{2}$",
@@ -177,8 +170,6 @@ _SPECIAL = {
 def latex_text(text: str) -> str:
     r"""Text that LaTeX prints as it is, in one paragraph.
 
-    Examples
-    --------
     >>> print(latex_text("SE_conf & 95 % of {x}"))
     SE\_conf \& 95 \% of \{x\}
     """
@@ -204,8 +195,6 @@ def latex(table: Table, *, intervals: bool = False) -> str:
 
     With `intervals`, numbers have their intervals over questions in place of their errors.
 
-    Examples
-    --------
     >>> from semcal.report.tables import Column
     >>> small = Table("t", "Two methods", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))
@@ -339,9 +328,9 @@ def _number(cell: Cell, intervals: bool) -> str:
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
     text = rf"\mathbf{{{text}}}" if cell.best else text
-    tied = "^{=}" if cell.tied else ""
+    sign = {"⁼": "^{=}", "†": r"^{\dagger}"}.get(cell.sign, "")
     if intervals:
         ends = cell.interval_text.replace("−", "-")
-        return f"${text}{tied}{rf'~{ends}' if ends else ''}$"
+        return f"${text}{sign}{rf'~{ends}' if ends else ''}$"
     error = "" if cell.error is None else rf"_{{\pm {cell.error:.3f}}}"
-    return f"${text}{error}{tied}$"
+    return f"${text}{error}{sign}$"

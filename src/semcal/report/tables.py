@@ -17,13 +17,14 @@ NAMES = {
     "auroc": "AUROC",
     "aurac": "AURAC",
     "brier": "Brier score",
+    "gain": "gain",
     "ece": "ECE",
     "mcb": "MCB",
     "prr": "PRR",
     "smooth_ece": "SmoothECE",
 }
 #: The metrics of which the larger value is the better one.
-LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "prr"})
+LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "gain", "prr"})
 MISSING = "–"
 #: The paper's order of methods, and that of measures in its tables.
 METHODS = ("Base", "SE", "TS", "Platt", "ATS")
@@ -43,6 +44,12 @@ class Cell:
     interval: tuple[float, float] | None = None  # its 95 % interval over questions
     overall: bool = False  # the best of all groups of its data set, which are shown underlined
     tied: bool = False  # another of its group shows the same digits and is marked as well
+    less_accurate: bool = False  # of a method that is significantly less accurate than Base: never the best
+
+    @property
+    def sign(self) -> str:
+        """What stands behind the number."""
+        return "†" if self.less_accurate else "⁼" if self.tied else ""
 
     @property
     def error_text(self) -> str:
@@ -92,9 +99,9 @@ class Field:
         """What the column shows of a row, a dash of None."""
         if row is None:
             return number(None)
-        if isinstance(self.of, str):
-            return cell_of(row[self.of], self.digits)
-        return cell_of(_follow(row, self.of) if isinstance(self.of, tuple) else self.of(row), self.digits)
+        key = (self.of,) if isinstance(self.of, str) else self.of
+        cell = cell_of(_follow(row, key) if isinstance(key, tuple) else key(row), self.digits)
+        return replace(cell, less_accurate=True) if row.get("less_accurate") else cell
 
 
 def _follow(row: Row | None, path: Sequence[str]) -> Any:
@@ -107,8 +114,6 @@ def _follow(row: Row | None, path: Sequence[str]) -> Any:
 def number(value: float | int | None, digits: int = 3) -> Cell:
     """A cell with a number, or with a dash for None.
 
-    Examples
-    --------
     >>> number(0.06449).text, number(2000).text, number(None).text, number(-0.5, 1).text
     ('0.064', '2000', '–', '−0.5')
     """
@@ -136,8 +141,6 @@ def cell_of(found: Any, digits: int = 3) -> Cell:
 def counted(n: int, noun: str) -> str:
     """A number of things.
 
-    Examples
-    --------
     >>> counted(1, "row"), counted(2, "row")
     ('1 row', '2 rows')
     """
@@ -147,8 +150,6 @@ def counted(n: int, noun: str) -> str:
 def in_order(methods: Sequence[str]) -> list[str]:
     """Methods in the paper's order, others after them.
 
-    Examples
-    --------
     >>> in_order(["ATS", "TS-grid", "TS", "Base"])
     ['Base', 'TS', 'ATS', 'TS-grid']
     """
@@ -158,8 +159,6 @@ def in_order(methods: Sequence[str]) -> list[str]:
 def measures_in_order(measures: Sequence[str]) -> list[str]:
     """Measures in the order in which the paper's tables have them.
 
-    Examples
-    --------
     >>> measures_in_order(["T-SC", "IC-SC", "E-SC"])
     ['E-SC', 'IC-SC', 'T-SC']
     """
@@ -169,18 +168,19 @@ def measures_in_order(measures: Sequence[str]) -> list[str]:
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
-    Examples
-    --------
+    What is of a method less accurate than Base is never the best.
+
     >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
     >>> [(cell.best, cell.tied) for cell in marked]
     [(True, True), (False, False), (True, True), (False, False)]
     """
-    known = [cell for cell in cells if cell.value is not None]
-    if len(known) < 2:
+    known = [cell for cell in cells if cell.value is not None and not cell.less_accurate]
+    if not known or sum(cell.value is not None for cell in cells) < 2:
         return list(cells)
     best = (max if larger else min)(known, key=lambda cell: cell.value or 0.0).text
     tied = sum(cell.text == best for cell in known) > 1
-    return [replace(cell, best=True, tied=tied) if cell.text == best else cell for cell in cells]
+    is_best = [not cell.less_accurate and cell.text == best for cell in cells]
+    return [replace(cell, best=True, tied=tied) if one else cell for cell, one in zip(cells, is_best)]
 
 
 def flat_table(
@@ -209,8 +209,6 @@ def pivot(
     share all values of `index` but the last; with `underline` so is the best of these rows over all fields of
     a group.
 
-    Examples
-    --------
     >>> rows = [{"method": m, "measure": "E-SC", "ace": ace} for m, ace in (("SE", 0.1234), ("TS", 0.05))]
     >>> fields = [Field("E-SC", "ace", "ACE", where={"measure": "E-SC"}, larger=False)]
     >>> [[cell.text for cell in row] for row in pivot("t", "", rows, {"method": "Method"}, fields).rows]
@@ -255,7 +253,7 @@ def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[
     marked = _marked(fields, columns)
     for group in dict.fromkeys(one.group for one in fields if one.larger is not None):
         places = [i for i, one in enumerate(fields) if one.group == group]
-        known = [cell.value for i in places for cell in columns[i] if cell.value is not None]
+        known = [cell.value for i in places for cell in marked[i] if cell.best and cell.value is not None]
         if known:
             overall = number((max if fields[places[0]].larger else min)(known)).text
             for i in places:
@@ -266,8 +264,6 @@ def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[
 def means_of(rows: Iterable[Row], keys: Sequence[str], **values: tuple[str, ...]) -> list[Row]:
     """A row for each value of the keys, with the mean of the known values at some paths; None without any.
 
-    Examples
-    --------
     >>> means_of([{"a": 1, "b": 2.0}, {"a": 1, "b": None}], ["a"], mean=("b",))
     [{'a': 1, 'mean': 2.0}]
     """

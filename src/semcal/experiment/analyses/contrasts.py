@@ -59,7 +59,8 @@ def paired_tests(scores: GridScores) -> list[dict[str, Any]]:
 
     {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
     less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
-    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy. Empty without TS.
+    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy here (the
+    metric gain is in `against_base`). Empty without TS.
     """
     if "TS" not in scores.run.methods:
         return []
@@ -127,8 +128,6 @@ def contrast_summary(contrast: Contrast) -> dict[str, Any]:
 def contrast_text(summary: Mapping[str, Any]) -> str:
     """A `contrast_summary` in figures; what rounds to 0 is no negative zero.
 
-    Examples
-    --------
     >>> contrast_text({"value": 0.0125, "interval": [-0.0004, 0.025]})
     '+0.013 [+0.000, +0.025]'
     """
