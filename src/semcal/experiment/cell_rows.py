@@ -48,19 +48,10 @@ TIMED = 8
 
 
 def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
-    """Fit, choose on validation, ask the test questions, and write rows and selection.
+    """Fit, choose on validation, ask the test questions, and write rows and selection of a prepared cell.
 
-    Parameters
-    ----------
-    cell : Cell
-        After `semcal.experiment.cell_fits.prepare`.
-    temperatures : mapping of str to float
-        Other data set → its temperature, to be tried here.
-
-    Returns
-    -------
-    bool
-        False where blocks of other shards are missing.
+    `temperatures` are those of other data sets, to be tried here. False where blocks of other shards are
+    missing.
     """
     fits = diagnose(cell)
     try:
@@ -174,7 +165,7 @@ def _choose(cell: Cell) -> tuple[Spec, tuple[AnswerBlock, ...]]:
         settings.sampling.m,
         counts,
         settings.selection.measure_alphas,
-        settings.selection.accuracy_within,
+        settings.selection.by,
         settings.evaluation.bins,
         score_maps=bool(maps) and "Base" in settings.methods,
     )

@@ -160,19 +160,10 @@ class FinishedRun:
     def rows(
         self, model: str, dataset: str, candidate: str, run: int = 0, *, draws: int | None = None
     ) -> Rows:
-        """Read the test rows of one candidate and run, in the data set's order.
+        """Read the test rows of one candidate and run, in the data set's order; `draws` if not m (figure 6).
 
-        Parameters
-        ----------
-        model, dataset, candidate : str
-        run : int
-        draws : int, optional
-            The number of draws, if not m (figure 6).
-
-        Raises
-        ------
-        StoreError
-            If the file is missing, damaged, or holds another number of questions than the selection says.
+        StoreError if the file is missing, damaged, or holds another number of questions than the selection
+        says.
         """
         path = self.samples_path(model, dataset, candidate, run, draws=draws)
         if not path.is_file():
@@ -224,17 +215,8 @@ def is_grid_run(folder: Path) -> bool:
 def read_finished(folder: Path) -> FinishedRun:
     """Read settings and selections of a run folder; rows are read when they are asked for.
 
-    Parameters
-    ----------
-    folder : Path
-        As `semcal run` leaves it.
-
-    Raises
-    ------
-    InputError
-        If there is no settings.yaml: not the folder of a run.
-    StoreError
-        If the settings or a selection are missing or damaged; the message names the file.
+    InputError if there is no settings.yaml: not the folder of a run. StoreError if the settings or a
+    selection are missing or damaged; the message names the file.
     """
     folder = Path(folder)
     if not is_grid_run(folder):

@@ -56,49 +56,25 @@ class Outcome:
 
 @dataclass
 class Grid:
-    """One run folder in the making.
+    """One run folder in the making; finished blocks in it are used again."""
 
-    Parameters
-    ----------
-    settings : GridSettings
-        Resolved.
-    folder : Path
-        The run folder; finished blocks in it are used again.
-    executor : Executor
-        Its workers hold a `GridState` of this folder.
-    progress : callable
-        (label, total) → a context manager that yields a function of the number of blocks done.
-    shard : Shard, optional
-        The share of the blocks that is done here; all by default.
-    on_problem : callable
-        Is told of each problem as it is found.
-    on_remade : callable
-        Is told what has to be made again because it was not kept.
-    while_starting : callable
-        Is called while the first job waits for its worker.
-    """
-
-    settings: GridSettings
+    settings: GridSettings  # resolved
     folder: Path
-    executor: Executor[GridState]
-    progress: ProgressFactory
-    shard: Shard | None = None
-    on_problem: Callable[[Problem], None] = lambda _: None
+    executor: Executor[GridState]  # its workers hold a `GridState` of the folder
+    progress: ProgressFactory  # (label, total) → context manager of a function of the number of blocks done
+    shard: Shard | None = None  # the share of the blocks that is done here; all by default
+    on_problem: Callable[[Problem], None] = lambda _: None  # is told of each problem as it is found
     clock: Clock = field(default_factory=Clock)
-    on_remade: Callable[[str], None] = lambda _: None
-    while_starting: Callable[[], object] = lambda: None
+    on_remade: Callable[[str], None] = lambda _: None  # is told what is made again as it was not kept
+    while_starting: Callable[[], object] = lambda: None  # is called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
         """Do what is not done yet.
 
-        Raises
-        ------
-        UsageError
-            If the folder holds a run with other settings.
-        StoreError
-            If a block is damaged, or the data are not those that the folder was begun with.
+        UsageError if the folder holds a run with other settings. StoreError if a block is damaged, or the
+        data are not those that the folder was begun with.
         """
         claim_folder(self.folder, self.settings)
         self._check_versions()

@@ -39,6 +39,7 @@ losses              loss, model, dataset, method, measure      `scores_by_settin
 distributions       model, dataset, method, measure (figure 9) `scores_by_method.distributions`
 correlations        model, dataset, method (figure 10)         `scores_by_method.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
+against_base        model, dataset, method, measure            `against_base.against_base`
 transfer            model, fitted_on, used_on, measure         `scores_by_setting.transfer`
 growth              model, dataset                             `answers.growth`
 remedies            model, dataset                             `normal_form_ablation.ablation_clusters`
@@ -65,6 +66,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.against_base import against_base
 from semcal.experiment.analyses.answers import (
     answers,
     base_accuracies,
@@ -131,33 +133,17 @@ OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
     "distributions": distributions,
     "correlations": correlations,
     "paired": paired_tests,
+    "against_base": against_base,
     "transfer": transfer,
 }
 
 
 def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> dict[str, Any]:
-    """Compute everything from the stored samples of a run folder, and write results.json.
+    """Compute everything from the stored samples of a run folder; write results.json to `out`, and return it.
 
-    Parameters
-    ----------
-    folder : Path
-        A run folder with its selections and samples.
-    out : Path, optional
-        The folder to write to; the run folder by default.
-    executor : Executor, optional
-        Who does the work, a (model, data set) at a time; this process by default. The results are the same.
-
-    Returns
-    -------
-    dict
-        What was written (this module's docstring).
-
-    Raises
-    ------
-    InputError
-        If it is no run folder.
-    StoreError
-        If a file is missing or damaged; the message names it.
+    `out` is the run folder by default. `executor` does the work, a (model, data set) at a time, by default
+    this process; the results are the same. InputError if it is no run folder, StoreError if a file is missing
+    or damaged; the message names it.
     """
     found = results(read_finished(folder), executor or SerialExecutor(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
