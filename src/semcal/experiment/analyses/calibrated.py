@@ -35,7 +35,7 @@ from semcal.pipeline.sample_features import representative
 from semcal.qa.grading import Grader
 from semcal.qa.questions import several
 
-__all__ = ["KEY", "METRICS", "calibrated", "gain_findings", "one_wording"]
+__all__ = ["GAINS", "KEY", "METRICS", "calibrated", "gain_findings", "one_wording"]
 
 Rows = list[dict[str, Any]]
 MEASURE = "E-SC"
