@@ -214,7 +214,7 @@ def test_paired_tables_mark_what_is_better_and_bracket_what_is_worse(tables, gri
     less = {
         tuple(row[key] for key in ("model", "dataset", "measure"))
         for row in grid_results["analyses"]["against_base"]
-        if row["method"] == "TS" and row["accuracy"]["interval"][1] < 0
+        if row["method"] == "TS" and row["accuracy"]["interval"][1] < 0 and row["accuracy"]["p"] < 0.05
     }
     better = sum(
         row["better"] is True and (row["model"], row["dataset"], row["measure"]) not in less for row in rows
