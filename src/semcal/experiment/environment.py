@@ -40,16 +40,10 @@ def environment() -> dict[str, Any]:
 
 
 class Clock:
-    """CPU seconds spent in each stage, by this process and those that work for it, and seconds in all.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        CPU time by stage, in the order in which they were first counted.
-    """
+    """CPU seconds by stage, of this process and those that work for it, and seconds in all."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # of CPU, in the order in which they were first counted
         self._begun = time.perf_counter()
 
     @property
@@ -96,21 +90,10 @@ def added(
 ) -> dict[str, Any]:
     """Add what a session has spent to what is recorded.
 
-    Parameters
-    ----------
-    before : mapping
-        The record so far.
-    seconds, peaks, made : mapping
-        CPU seconds, memory (10⁶ bytes) and rows by stage; those of fits by `fit_label`.
+    `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
+    `fit_label`. Returns {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits}
+    by model and method.
 
-    Returns
-    -------
-    dict
-        {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits} by model and
-        method.
-
-    Examples
-    --------
     >>> found = added({}, seconds={"fit TS a": 2.0, "fit ATS a": 1.0}, peaks={}, made={"fit TS a": 5})
     >>> found["cpu_seconds"], found["fits"]["a"]["TS"]
     ({'fit': 3.0}, {'seconds': 2.0, 'fits': 5})

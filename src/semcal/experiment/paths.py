@@ -8,7 +8,16 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = ["QUESTIONS", "check_slugs", "recalibrator_folder", "rows_path", "selection_path", "slug"]
+__all__ = [
+    "QUESTIONS",
+    "calibrated_path",
+    "calibration_folder",
+    "check_slugs",
+    "recalibrator_folder",
+    "rows_path",
+    "selection_path",
+    "slug",
+]
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
@@ -52,6 +61,16 @@ def recalibrator_folder(model: str, dataset: str, candidate: str, run: int = 0) 
     """
     base = f"recalibrators/{slug(model)}/{slug(dataset)}/{slug(candidate)}"
     return base if run == 0 else f"{base}/run{run}"
+
+
+def calibration_folder(model: str, dataset: str) -> str:
+    """Where the calibration of one model and data set lies, as `semcal ask --calibration` takes it."""
+    return f"calibrations/{slug(model)}/{slug(dataset)}"
+
+
+def calibrated_path(model: str, dataset: str, run: int) -> str:
+    """Where the test answers of a run with their calibrated probabilities lie."""
+    return f"{calibration_folder(model, dataset)}/run{run}.jsonl"
 
 
 def selection_path(model: str, dataset: str) -> str:

@@ -25,7 +25,6 @@ __all__ = [
     "Sampled",
     "check_question",
     "default_max_new_tokens",
-    "sample_mixed",
     "sample_mixed_at",
     "sample_questions",
     "sample_runs",
@@ -92,33 +91,12 @@ def sample_questions(
     truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
-    """Sample m answers to each question under each recalibrator, with their likelihoods.
+    """Sample m answers to each question under each recalibrator: ``[recalibrator][question]``.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        What answers.
-    questions : sequence of Question
-        With distinct ids: the random numbers of a question are derived from its id.
-    recalibrators : sequence of Recalibrator or ATS
-        All share one pass over the prompts and the same random numbers.
-    asking : PromptConfig, optional
-        Few-shot examples; none by default.
-    m : int
-        Draws per question.
-    seed : int
-        Random seed.
-    max_new_tokens : int
-        Limit of a generation; what reaches it is scored with an end of turn behind it.
-    truncation : Truncation, optional
-        Top-k and top-p while sampling; likelihoods are those of the whole vocabulary all the same.
-    progress : callable, optional
-        Called with the number of questions that are finished.
-
-    Returns
-    -------
-    list of list of Sampled
-        ``[recalibrator][question]``.
+    Ids are distinct: the random numbers of a question are derived from `seed` and its id. All recalibrators
+    share one pass over the prompts and the same random numbers. A generation that reaches `max_new_tokens` is
+    scored with an end of turn behind it. `truncation` is top-k and top-p while sampling; likelihoods are
+    those of the whole vocabulary all the same. `progress` gets the number of finished questions.
     """
     (run,) = sample_runs(
         model,
@@ -237,14 +215,6 @@ def check_question(
         asking.prompts(model, [question]), recalibrators=recalibrators, m=m, max_new_tokens=steps
     ):
         raise error
-
-
-def sample_mixed(
-    model: LanguageModel, questions: Sequence[Question], *, recalibrator: AnyRecalibrator, **how: Any
-) -> list[Sampled]:
-    """As `sample_mixed_at`, under one recalibrator: ``[question]``."""
-    (sampled,) = sample_mixed_at(model, questions, recalibrators=[recalibrator], **how)
-    return sampled
 
 
 def sample_mixed_at(

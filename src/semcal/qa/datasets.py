@@ -68,13 +68,8 @@ def question_from_row(
     number), "question", "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context"
     (a text or null). Other keys go to `extra`. With `answers_needed` a question without answers is an error.
 
-    Raises
-    ------
-    RowError
-        If the row holds no usable question; the message says what to change.
+    RowError if the row holds no usable question; the message says what to change.
 
-    Examples
-    --------
     >>> question_from_row(Row(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
     """

@@ -103,13 +103,8 @@ def passage_key(context: str | None) -> str:
 def group_of(row: Mapping[str, Any]) -> str | float | None:
     """Return the value of the field `group` of a row; None where it has none.
 
-    Raises
-    ------
-    InputError
-        If it is neither a text nor a number.
+    InputError if it is neither a text nor a number.
 
-    Examples
-    --------
     >>> group_of({"question": "Who?", "group": "chapter 3"}), group_of({"question": "Who?"})
     ('chapter 3', None)
     """

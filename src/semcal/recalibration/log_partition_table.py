@@ -131,10 +131,7 @@ class LogPartitionTable:
 def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[slice, Tensor]]:
     """Yield (which of `rows`, their logits less the largest in float32), a few rows at a time.
 
-    Raises
-    ------
-    InputError
-        If a row's logits hold NaN or +inf, or are all −inf.
+    InputError if a row's logits hold NaN or +inf, or are all −inf.
     """
     size = 1
     start = 0

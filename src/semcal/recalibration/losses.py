@@ -121,11 +121,8 @@ def _check_batch(logits: Tensor, targets: Tensor) -> None:
 def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
     """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
 
-    Raises
-    ------
-    InputError
-        If shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
-        +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
+    InputError if shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
     """
     _check_batch(logits, targets)
     z = logits.double()

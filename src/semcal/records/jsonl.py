@@ -257,17 +257,10 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
 
 
 def read_rows(source: str | Path) -> Iterator[Row | RowError]:
-    """Yield every line of a JSON Lines file as a `Row`, or as a `RowError`.
+    """Yield every line of a JSON Lines file as a `Row`, or as a `RowError`; blank lines are skipped.
 
-    Parameters
-    ----------
-    source : str or Path
-        A file (gzip when it ends in .gz) or "-" for standard input. Blank lines are skipped.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, its name or first bytes show another format, or it is a damaged gzip file.
+    The source is a file (gzip when it ends in .gz) or "-" for standard input. InputError if there is no such
+    file, its name or first bytes show another format, or it is a damaged gzip file.
     """
     with _opened(source) as handle:
         for number, raw in enumerate(_lines(handle), start=1):

@@ -34,7 +34,7 @@ FITTED_RESAMPLES = 200
 #: Metrics that get an interval over questions: all but SmoothECE, which would take ten times as long as all
 #: of these together.
 BOOTSTRAPPED = (
-    *("accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty", "unc"),
+    *("accuracy", "ece", "ace", "brier", "gain", "reliability", "resolution", "uncertainty", "unc"),
     *("auroc", "aurac", "prr", "mean_confidence", *FITTED),
 )
 
@@ -234,11 +234,7 @@ RESAMPLES_BY_DRAWS = 1000
 class GridScores:
     """The scores of a finished run; files are read, and resamples drawn, when first needed.
 
-    Parameters
-    ----------
-    run : FinishedRun
-    pairs, by_draws : mapping, optional
-        Results of `pair` and of `by_draws` that are known already.
+    `pairs` and `by_draws` are results of the methods of these names that are known already.
     """
 
     def __init__(
