@@ -117,7 +117,7 @@ class MapCandidate:
     features: tuple[str, ...]
     probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
     rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
-    costs_draws: bool = False  # whether it reads features of further draws
+    tier: int = 0  # those of a higher tier must be a standard error above the best of the lower ones
 
     @property
     def name(self) -> str:
@@ -218,6 +218,7 @@ def choose_map(
     *,
     groups: Groups | None = None,
     seed: int = 0,
+    repeats: int = REPEATS,
 ) -> MapChoice:
     """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
 
@@ -230,20 +231,23 @@ def choose_map(
     candidates : sequence of MapCandidate
         Simplest first; the first is "none", which wins unless another is above it by more than one standard
         error of the paired difference, and where fewer than 5 answers are right or fewer than 5 wrong. One
-        that costs draws must be as far above the best of those that do not.
+        of a higher tier (it costs draws, or bends to single answers) must be as far above the best of the
+        lower ones.
     groups : ndarray of int, shape (N,), optional
         Questions of one group stay in one fold.
     seed : int
         Of the folds.
+    repeats : int
+        Cross-validations with other folds.
 
     Notes
     -----
-    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over 4 cross-validations of 5
-    folds. Ties go to the candidate given first.
+    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over `repeats`
+    cross-validations of 5 folds. Ties go to the candidate given first.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
-    scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed))
+    scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed), repeats)
     return MapChoice(_best(scores, groups).fit(features, correct), scores)
 
 
@@ -268,6 +272,7 @@ def predict_out_of_fold(
             candidates,
             groups=None if groups is None else groups[kept],
             seed=seed + number,
+            repeats=1,
         )
         p[held_out] = chosen.map.predict(part_of(features, held_out))
     return p
@@ -276,11 +281,11 @@ def predict_out_of_fold(
 def _best(scores: Sequence[MapScore], groups: Groups | None) -> MapCandidate:
     """The highest gain among those that are a standard error above what is to be had for less."""
     best = scores[0]
-    for costs_draws in (False, True):
+    for tier in sorted({one.candidate.tier for one in scores}):
         rivals = [
             one
             for one in scores[1:]
-            if one.candidate.costs_draws == costs_draws
+            if one.candidate.tier == tier
             and (difference := _difference(one.gains, best.gains, groups))[0] > difference[1]
         ]
         highest = max((one.gain for one in rivals), default=0.0)
@@ -301,17 +306,18 @@ def _scores(
     candidates: Sequence[MapCandidate],
     groups: Groups | None,
     rng: np.random.Generator,
+    repeats: int,
 ) -> tuple[MapScore, ...]:
     """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
     if min(correct.sum(), (1 - correct).sum()) < FOLDS:
         candidates = candidates[:1]
     gains = np.zeros((len(candidates), len(correct)))
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):
             part, labels, rest = part_of(features, ~held_out), correct[~held_out], part_of(features, held_out)
             for gain, candidate in zip(gains, candidates):
                 p = candidate.fit(part, labels).predict(rest)
-                gain[held_out] += p * (2 * correct[held_out] - p) / REPEATS
+                gain[held_out] += p * (2 * correct[held_out] - p) / repeats
     return tuple(
         MapScore(candidate, float(gain.mean()), *_difference(gain, gains[0], groups), gain)
         for candidate, gain in zip(candidates, gains)
