@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from semcal.pipeline.assess import CALIBRATED
 from semcal.pipeline.calibrated import CalibratedAnswer
 from semcal.pipeline.sample_features import representative
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.temperature import solver_of, temperature_of
 
-__all__ = ["CALIBRATED", "Answer", "Meaning", "MeasureAnswer", "answer_of"]
-
-#: What `measure` says of a calibrated probability.
-CALIBRATED = "Calibrated"
+__all__ = ["Answer", "Meaning", "MeasureAnswer", "answer_of"]
 
 
 @dataclass(frozen=True, repr=False)

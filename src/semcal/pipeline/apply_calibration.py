@@ -1,18 +1,28 @@
-"""Where a calibration may be applied: beside which settings, to which model (spec section 11)."""
+"""Apply a calibration: to stored rows, and beside which settings and to which model (spec section 11)."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import SemcalWarning, UsageError, shown
-from semcal.hub_names import NLI_MODEL
+from semcal.errors import InputError, SemcalWarning, UsageError, shown
+from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.pipeline.calibrated import Calibration
+from semcal.pipeline.measure import check_measurable, measure_rows
+from semcal.pipeline.rows import clusters_of, identity, samples_of
+from semcal.pipeline.sample_features import rows_by_temperature
 
-__all__ = ["check_beside", "check_equivalence", "check_model"]
+__all__ = [
+    "calibrated_rows",
+    "check_beside",
+    "check_calibratable",
+    "check_equivalence",
+    "check_model",
+    "equivalence_of",
+]
 
 
 def check_beside(calibration: Calibration, given: Mapping[str, Any]) -> None:
@@ -46,6 +56,19 @@ def check_equivalence(calibration: Calibration, name: str) -> None:
         )
 
 
+def equivalence_of(calibration: Calibration) -> str:
+    """Return what to load where no equivalence is given; UsageError if only a directory's name is known."""
+    name = calibration.equivalence
+    for embedded in NLI_MODEL.embedded.names():
+        if name in (embedded, _last_part(embedded)):
+            return embedded
+    if name == "exact" or is_hub_id(name) or Path(name).is_dir():
+        return name
+    raise UsageError(
+        f"the calibration was made with the NLI model {shown(name)}; give its directory (--equivalence)"
+    )
+
+
 def _last_part(name: str) -> str:
     embedded = NLI_MODEL.embedded
     return Path(embedded.load(name)() if name in embedded.names() else name).name
@@ -72,3 +95,51 @@ def check_model(calibration: Calibration, model: LanguageModel) -> None:
         prompt_hash=calibration.asking.hash(model),
         what="calibration",
     )
+
+
+def check_calibratable(row: Mapping[str, Any]) -> None:
+    """Raise InputError unless `calibrated_rows` can measure the row."""
+    check_measurable(row)
+    clusters_of(row, len(samples_of(row)))
+
+
+def calibrated_rows(
+    rows: Sequence[Mapping[str, Any]], calibration: Calibration, *, t_alpha: float = 0.5, g_alpha: float = 0.5
+) -> list[dict[str, Any]]:
+    """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
+
+    Raises
+    ------
+    UsageError
+        If a row has another number of draws than the calibration was made with, or lacks a temperature.
+    """
+    alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    first = calibration.temperature
+    drawn: dict[float | None, list[Mapping[str, Any]]] = {t: [] for t in (first, *calibration.temperatures)}
+    for row in rows:
+        split = rows_by_temperature([row])
+        own = None if None in split else next(iter(split)) if first is None else first
+        for t, of_one in drawn.items():
+            chosen = own if t == first else t
+            if chosen not in split:
+                raise UsageError(
+                    f"question {identity(row)!r} has no draws at T = {chosen:g}, and the calibration reads "
+                    "some; sample at this temperature too, or calibrate with what the rows have"
+                )
+            of_one.append(split[chosen][0])
+    measured = {t: measure_rows(of_one, **alphas) for t, of_one in drawn.items()}
+    try:
+        found = calibration.apply(measured)
+    except InputError as error:
+        raise UsageError(str(error)) from error
+    limit = calibration.threshold
+    return [
+        {
+            **row,
+            "answer": one.text,
+            "probability": one.probability,
+            "threshold": None if limit is None else limit.threshold,
+            "abstained": one.abstained,
+        }
+        for row, one in zip(measure_rows(rows, temperature=first, **alphas), found)
+    ]

@@ -21,7 +21,7 @@ METRICS = ("gain", "ace", "auroc")
 class CalibratedFinding(Finding):
     """What Calibrated changed for one model and data set."""
 
-    chance: tuple[float, float]  # ACE of calibrated confidences, before and after
+    chance: tuple[float | None, float | None]  # ACE of calibrated confidences, before and after
     calibration: Mapping[str, Any]  # as in `analyses.calibrated`
 
     @property

@@ -88,15 +88,18 @@ def command(
     Without --calibration the confidence is the answer's share of the draws, which is no probability.
     Without --model the embedded Atlas model answers, with its own calibration.
     """
+    from semcal.pipeline.apply_calibration import equivalence_of
+
     single = _single(question, context)
     sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
     sampling |= {"measure": measure, "abstain_below": abstain_below}
     given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
-    chosen = _calibration(calibration, given, equivalence, atlas=model == opt.ATLAS, compare=compare)
+    beside = {"compare": compare or None, "context": context}
+    chosen = _calibration(calibration, given, beside, equivalence, atlas=model == opt.ATLAS)
     if chosen is not None:
-        if not force:
-            _say_promise(chosen)
-        equivalence = equivalence or chosen.equivalence
+        if chosen.threshold is not None and not force:
+            info(f"ask: {chosen.threshold.sentence}")
+        equivalence = equivalence or equivalence_of(chosen)
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
@@ -131,14 +134,19 @@ def command(
 
 
 def _calibration(
-    name: str | None, given: Mapping[str, Any], equivalence: str | None, *, atlas: bool, compare: bool
+    name: str | None,
+    given: Mapping[str, Any],
+    beside: Mapping[str, Any],
+    equivalence: str | None,
+    *,
+    atlas: bool,
 ) -> Calibration | None:
-    """The calibration that is named, or the embedded model's unless options say otherwise."""
+    """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
     from semcal.demo.paths import calibration_dir
     from semcal.pipeline.apply_calibration import check_beside, check_equivalence
 
     if name is not None:
-        if compare:
+        if beside["compare"]:
             raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
         found = opt.open_calibration(name)
         check_beside(found, {_option(key): value for key, value in given.items()})
@@ -147,8 +155,7 @@ def _calibration(
         return found
     if not atlas or not calibration_dir().is_dir():
         return None
-    others = [key for key, value in given.items() if value is not None and key != "abstain_below"]
-    others += ["compare"] if compare else []
+    others = [key for key, value in {**given, **beside, "abstain_below": None}.items() if value is not None]
     others += ["equivalence"] if equivalence not in (None, opt.ATLAS) else []
     if others:
         options = ", ".join(map(_option, others))
@@ -160,21 +167,6 @@ def _calibration(
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _say_promise(calibration: Calibration) -> None:
-    """Say on stderr what the threshold of a calibration promises."""
-    limit = calibration.threshold
-    if limit is not None and limit.threshold is None:
-        info(
-            f"ask: no threshold was found that holds a risk of {limit.risk_limit:.0%}, so every answer "
-            "abstains; calibrate with more labelled questions or a larger --risk"
-        )
-    elif limit is not None:
-        info(
-            f"ask: answers from {limit.threshold:.2f} on; at most {limit.risk_limit:.0%} of those are wrong, "
-            f"with {1 - limit.delta:.0%} confidence"
-        )
 
 
 def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[str, Any]], str]:
@@ -259,7 +251,7 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
-    calibrated = record["measure"] == "Calibrated"
+    calibrated = record["meanings"][0]["probability"] is not None
     kind = "probability" if calibrated else "share"
     wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
     known = "undefined" if record["confidence"] is None else f"{record['confidence']:.2f}"
