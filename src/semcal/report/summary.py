@@ -63,8 +63,8 @@ class Change:
     before: float | None
     after: float | None
     interval: tuple[float, float] | None = None  # of after − before over questions
-    measure: str | None = MEASURE  # None where one measure is not the matter
     floor: float | None = None  # what an error of calibration would be after it by chance alone
+    measure: str | None = MEASURE  # None where one measure is not the matter
 
     @property
     def verdict(self) -> str:

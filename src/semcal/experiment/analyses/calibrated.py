@@ -28,6 +28,7 @@ from semcal.experiment.analyses.grid_scores import (
     ScoreArrays,
     row_names,
 )
+from semcal.experiment.analyses.scores_by_method import scores_of
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, Grading
 from semcal.pipeline.sample_features import representative
@@ -88,9 +89,10 @@ def _answers(
 def calibrated(run: FinishedRun, pair: Pair, scores: PairScores) -> Rows:
     """Compare Calibrated with every method on the answers of E-SC, each in one wording.
 
-    {model, dataset, method, measure} and what `scores_by_method.confidence` has. Of Calibrated, the last, also
-    `against`: {method: {metric: {value, interval, p}}}, its value less that of the other for `METRICS`; and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the
-    last two being the shares of the test questions that are answered, and of these answers that are wrong.
+    {model, dataset, method, measure} and what `scores_by_method.confidence` has. The last row, that of
+    Calibrated, also has `against`: {method: {metric: {value, interval, p}}}, its value less that of the other
+    for `METRICS`; and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the last
+    two being the shares of the test questions that are answered, and of these answers that are wrong.
     """
     rows = [{**row_names(*pair, *key), **scores_of(scores, key)} for key in scores.arrays]
     against = {
