@@ -38,16 +38,55 @@ def test_an_answer_names_its_meanings_and_their_shares(model) -> None:
     same = FakeEquivalence([{"ana velis", "dr ana velis"}])
     answer = semcal.SemanticUQ(model, equivalence=same, m=200, measure="L-SC").ask("Who wrote it?")
     assert answer.text == "Ana Velis"
-    assert answer.confidence["E-SC"] == pytest.approx(0.8, abs=0.1)
+    assert answer.by_measure["E-SC"].confidence == pytest.approx(0.8, abs=0.1)
     assert [len(meaning.samples) for meaning in answer.meanings] == sorted(
         (len(meaning.samples) for meaning in answer.meanings), reverse=True
     )
-    for name, confidence in answer.confidence.items():
-        shares = [meaning.confidences[name] for meaning in answer.meanings]
-        assert sum(shares) == pytest.approx(1.0)
-        assert max(shares) == confidence
-    assert answer.abstains(below=0.99)
-    assert not answer.abstains(below=0.1)
+    shares = [meaning.share for meaning in answer.meanings]
+    assert sum(shares) == pytest.approx(1.0)
+    assert max(shares) == answer.confidence == answer.by_measure["L-SC"].confidence
+    assert answer.entropy == pytest.approx(-sum(p * math.log(p) for p in shares))
+    assert {meaning.probability for meaning in answer.meanings} == {None}
+
+
+def test_the_confidence_is_of_the_answer_that_is_given() -> None:
+    wordings = ["Ana", "Velis", "Ana V", "A Velis", "Dr Velis"]  # each unlikely, together the commonest
+    odd = FakeLanguageModel({"Who?": {**dict.fromkeys(wordings, 0.12), "Bo": 0.4}})
+    same = FakeEquivalence([{wording.lower() for wording in wordings} | {"velis"}])
+    answers = [
+        semcal.SemanticUQ(odd, m=20, equivalence=same, measure=name).ask("Who?") for name in ("E-SC", "B-SC")
+    ]
+    for answer in answers:
+        assert (answer.text, answer.confidence) == answer.by_measure[answer.measure]
+        assert (answer.text, answer.confidence) == (answer.meanings[0].text, answer.meanings[0].share)
+    assert answers[0].text in wordings
+    assert answers[1].text == "Bo"
+    assert answers[0].by_measure == answers[1].by_measure
+
+
+def test_an_answer_abstains_below_the_threshold_and_only_where_there_is_one(model) -> None:
+    answers = [
+        semcal.SemanticUQ(model, m=10, abstain_below=t).ask("Who sang it?") for t in (None, 0.0, 0.9, 1.0)
+    ]
+    assert [answer.threshold for answer in answers] == [None, 0.0, 0.9, 1.0]
+    assert answers[0].confidence == 0.9
+    assert [answer.abstained for answer in answers] == [None, False, False, True]
+    with pytest.raises(UsageError, match=r"abstain_below must be in \[0, 1\], got 70"):
+        semcal.SemanticUQ(model, abstain_below=70)
+
+
+def test_an_answer_is_shown_in_a_line(model) -> None:
+    answer = semcal.SemanticUQ(model, m=10, abstain_below=0.95).ask("Who sang it?")
+    assert repr(answer) == "Answer('Mira Oln', confidence=0.9, abstained=True)"
+    assert repr(answer.meanings[1]) == "Meaning('Bo Tarn', share=0.1, samples=1)"
+
+
+def test_one_draw_is_refused_and_few_are_warned_of(model) -> None:
+    with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says"):
+        semcal.SemanticUQ(model, m=1)
+    with pytest.warns(SemcalWarning, match=r"m = 4 is few: a share is a multiple of 0\.25"):
+        semcal.SemanticUQ(model, m=4)
+    semcal.SemanticUQ(model, m=5)
 
 
 def test_the_same_question_gets_the_same_answer_alone_or_among_others(model) -> None:
@@ -61,8 +100,8 @@ def test_a_fit_raises_the_temperature_of_a_model_that_is_sure_and_wrong(model) -
     assert isinstance(fitted, Fit)
     assert fitted.temperature > 1.2
     assert fitted.recalibrator.certificate_.loss < fitted.recalibrator.certificate_.loss_at_one
-    base = semcal.SemanticUQ(model, m=300).ask("Who sang it?").confidence["E-SC"]
-    cooled = semcal.SemanticUQ(model, recalibrator=fitted, m=300).ask("Who sang it?").confidence["E-SC"]
+    base = semcal.SemanticUQ(model, m=300).ask("Who sang it?").confidence
+    cooled = semcal.SemanticUQ(model, recalibrator=fitted, m=300).ask("Who sang it?").confidence
     assert cooled < base
 
 
@@ -87,8 +126,10 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
     semcal.SemanticUQ(model, recalibrator=again)
     with pytest.raises(UsageError, match="another prompt"):
         semcal.SemanticUQ(model, recalibrator=again, few_shot=[])
-    with pytest.raises(UsageError, match="fitted on fake"):
-        semcal.SemanticUQ(FakeLanguageModel({"Who?": {"Bo": 1.0}}), recalibrator=again)
+    other = FakeLanguageModel({"Who?": {"Bo": 1.0}})
+    with pytest.raises(UsageError, match="recalibrator was fitted on fake"):
+        semcal.SemanticUQ(other, recalibrator=again)
+    assert semcal.SemanticUQ(other, recalibrator=again, force=True).recalibrator is again.recalibrator
 
 
 def test_questions_to_fit_on_need_answers(model) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import LanguageModel
     from semcal.hub_names import Location
+    from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.grading import Grader
@@ -117,7 +118,7 @@ DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or floa
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Apply a recalibrator that was fitted on another model or prompt.")
+    bool, typer.Option("--force", help="Apply a fit that was made on another model or prompt.")
 ]
 MemoryOption = Annotated[
     str | None,
@@ -178,6 +179,14 @@ RecalibratorOption = Annotated[
         "--recalibrator",
         metavar="DIR",
         help="Written by semcal fit, or a hub id; atlas is the embedded model's.",
+    ),
+]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration",
+        metavar="DIR",
+        help="Written by semcal calibrate, or a hub id; atlas is the embedded model's.",
     ),
 ]
 TemperatureOption = Annotated[
@@ -290,6 +299,14 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
         return tuple(load_questions(path, answers_needed=True))
     except RowError as error:
         raise UsageError(f"the few-shot examples in {path}: {error}") from error
+
+
+def open_calibration(name: str) -> Calibration:
+    """Load a calibration."""
+    with loading():
+        from semcal.pipeline.calibrated import Calibration
+
+        return Calibration.from_pretrained(name)
 
 
 def open_recalibrator(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from semcal.registry import attribute
 
 if TYPE_CHECKING:
-    from semcal.pipeline.ask import Answer, Meaning, SemanticUQ
+    from semcal.pipeline.answer import Answer, Meaning
+    from semcal.pipeline.ask import SemanticUQ
     from semcal.pipeline.assess import fit_scores, recalibrate_rows
     from semcal.pipeline.cluster import cluster_rows
     from semcal.pipeline.fitting import Fit, fit
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     )
 
 _ADDRESSES = {
-    "Answer": "ask",
+    "Answer": "answer",
     "PromptConfig": "prompting",
     "EntailmentGrader": "grade",
     "Fit": "fitting",
-    "Meaning": "ask",
+    "Meaning": "answer",
     "Sampled": "sample",
     "SemanticUQ": "ask",
     "TemperatureGrid": "temperature_grid",

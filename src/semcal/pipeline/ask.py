@@ -1,8 +1,8 @@
-"""Answers with calibrated semantic confidence: `SemanticUQ`, and the rows of `semcal ask`."""
+"""Ask questions: sample, cluster, measure, and apply a calibration: `SemanticUQ`, and `semcal ask`."""
 
 from __future__ import annotations
 
-from collections import Counter
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,133 +13,29 @@ from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.engine.loading import load_equivalence
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, SemcalWarning, UsageError
+from semcal.pipeline.answer import Answer, answer_of
+from semcal.pipeline.apply_calibration import check_beside, check_equivalence, check_model
+from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import Fit
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
-from semcal.pipeline.sample import sample_mixed
+from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.sample_features import RowsAt
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.temperature import Base, solver_of, temperature_of
+from semcal.recalibration.temperature import Base
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["Answer", "AskJob", "AskedRows", "Meaning", "SemanticUQ", "representative"]
+__all__ = ["AskJob", "AskedRows", "SemanticUQ"]
 
-
-def representative(samples: Sequence[str], cluster: Sequence[int]) -> str:
-    """Return the commonest wording of a cluster; of equally common ones the first."""
-    return Counter(samples[i] for i in cluster).most_common(1)[0][0]
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """One meaning among the sampled answers.
-
-    Attributes
-    ----------
-    text : str
-        Its commonest wording.
-    samples : tuple of str
-        All wordings that were sampled, with repetitions.
-    confidences : mapping of str to float or None
-        Its share under each measure.
-    """
-
-    text: str
-    samples: tuple[str, ...]
-    confidences: Mapping[str, float | None]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came of one question.
-
-    Attributes
-    ----------
-    id, question : str
-        As asked.
-    measure : str
-        The measure that chose the answer.
-    text : str
-        The commonest wording of the most confident meaning under `measure`.
-    confidence : mapping of str to float or None
-        The largest share of a meaning, under each measure; `answer.confidence["L-SC"]`.
-    entropy : mapping of str to float or None
-        Semantic entropy (nats) under each measure.
-    meanings : tuple of Meaning
-        In order of confidence under `measure`.
-    row : mapping
-        Everything else, as `semcal sample | cluster | measure` would have written it.
-    """
-
-    id: str
-    question: str
-    measure: str
-    text: str
-    confidence: Mapping[str, float | None]
-    entropy: Mapping[str, float | None]
-    meanings: tuple[Meaning, ...]
-    row: Mapping[str, Any]
-
-    def abstains(self, below: float) -> bool:
-        """Whether the confidence under `measure` lies below `below` (or is undefined)."""
-        confidence = self.confidence[self.measure]
-        return confidence is None or confidence < below
-
-    def best_under(self, measure: str) -> str | None:
-        """The text of the most confident meaning under another measure, which may prefer another."""
-        rated = [(c, one.text) for one in self.meanings if (c := one.confidences[measure]) is not None]
-        return max(rated, key=lambda pair: pair[0])[1] if rated else None
-
-    def record(self, recalibrator: AnyRecalibrator, *, abstain_below: float | None = None) -> dict[str, Any]:
-        """The answer as `semcal ask` writes it."""
-        abstains = {} if abstain_below is None else {"abstains": self.abstains(abstain_below)}
-        return {
-            "id": self.id,
-            "question": self.question,
-            "method": recalibrator.method,
-            "temperature": temperature_of(recalibrator),
-            "solver": solver_of(recalibrator),
-            "answer": self.text,
-            **abstains,
-            "measure": self.measure,
-            "confidence": self.confidence,
-            "answers": {name: self.best_under(name) for name in self.confidence},
-            "semantic_entropy": self.entropy,
-            "meanings": [
-                {"answer": meaning.text, "samples": meaning.samples, "confidences": meaning.confidences}
-                for meaning in self.meanings
-            ],
-            **{key: self.row[key] for key in ("samples", "log_likelihoods", "clusters")},
-        }
-
-
-def _answer(row: Mapping[str, Any], measure: str) -> Answer:
-    names = list(row["confidences"])
-    meanings = [
-        Meaning(
-            representative(row["samples"], cluster),
-            tuple(row["samples"][i] for i in cluster),
-            {name: row["confidences"][name][k] if row["confidences"][name] else None for name in names},
-        )
-        for k, cluster in enumerate(row["clusters"])
-    ]
-    meanings.sort(key=lambda meaning: -(meaning.confidences[measure] or 0.0))
-    return Answer(
-        id=str(row["id"]),
-        question=row["question"],
-        measure=measure,
-        text=meanings[0].text,
-        confidence=row["confidence"],
-        entropy=row["semantic_entropy"],
-        meanings=tuple(meanings),
-        row=row,
-    )
+#: Fewer draws than this are refused, and fewer than that are warned about.
+FEWEST, FEW = 2, 5
 
 
 class SemanticUQ:
@@ -149,27 +45,34 @@ class SemanticUQ:
     ----------
     model : LanguageModel
         From `semcal.load_model`, or a fake.
+    calibration : Calibration, str or Path, optional
+        Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
+        recalibrator, temperatures, m, equivalence, linkage and threshold, which are refused beside it.
     recalibrator : Fit, Recalibrator or ATS, optional
         From `semcal.fit`; it brings its few-shot examples with it. The model's own distribution
         (T = 1) by default.
-    equivalence : Equivalence or str
-        Decides which answers mean the same: "exact", or an NLI model or its directory.
+    equivalence : Equivalence or str, optional
+        Decides which answers mean the same: "exact" (the default), or an NLI model or its directory.
     few_shot : sequence of Question, optional
         Answered examples before every question; by default those that the recalibrator was fitted with.
-    m : int
-        Draws per question.
+    m : int, optional
+        Draws per question, at least 2; 10 by default.
     seed : int
         Random seed.
     max_new_tokens : int, optional
         Limit of a generation: 10 without a passage and 32 with one, by default.
     truncation : Truncation, optional
         Top-k and top-p while sampling; none by default.
-    linkage : {"components", "greedy"}
-        How pairs become clusters.
-    measure : str
-        The measure that chooses the answer.
+    linkage : {"components", "greedy"}, optional
+        How pairs become clusters; "components" by default.
+    measure : str, optional
+        The measure that chooses the answer and is its confidence; "E-SC" by default.
+    abstain_below : float, optional
+        The threshold below which an answer abstains.
     t_alpha, g_alpha : float
         The parameter of T-SC and of G-SC.
+    force : bool
+        Apply a recalibrator or calibration that was made for another model or prompt.
 
     Attributes
     ----------
@@ -179,53 +82,92 @@ class SemanticUQ:
     Raises
     ------
     UsageError
-        If the recalibrator was fitted on another model or with another prompt.
+        If the recalibrator or calibration was made for another model or prompt, m is 1, or the calibration
+        sets what is given beside it.
+
+    Warns
+    -----
+    SemcalWarning
+        Below 5 draws; where a calibration of stored samples cannot be checked.
 
     Examples
     --------
-    >>> from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+    >>> from semcal.engine.fakes import FakeLanguageModel
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana Velis": 0.9, "Bo Tarn": 0.1}})
-    >>> answer = SemanticUQ(model, equivalence="exact").ask("Who wrote it?")
-    >>> answer.text, answer.confidence["E-SC"] >= 0.5
-    ('Ana Velis', True)
+    >>> answer = SemanticUQ(model, equivalence="exact", abstain_below=0.7).ask("Who wrote it?")
+    >>> answer
+    Answer('Ana Velis', confidence=0.9, abstained=False)
     """
 
     def __init__(
         self,
         model: LanguageModel,
         *,
+        calibration: Calibration | str | Path | None = None,
         recalibrator: Fit | AnyRecalibrator | None = None,
-        equivalence: Equivalence | str = "exact",
+        equivalence: Equivalence | str | None = None,
         few_shot: Sequence[Question] | None = None,
-        m: int = 10,
+        m: int | None = None,
         seed: int = 0,
         max_new_tokens: int | None = None,
         truncation: Truncation | None = None,
-        linkage: str = "components",
-        measure: str = "E-SC",
+        linkage: str | None = None,
+        measure: str | None = None,
+        abstain_below: float | None = None,
         t_alpha: float = 0.5,
         g_alpha: float = 0.5,
+        force: bool = False,
     ) -> None:
         if isinstance(model, str | Path):
             raise UsageError(f"the model is the path {str(model)!r}; load it first: semcal.load_model(path)")
-        fitted = recalibrator if isinstance(recalibrator, Fit) else None
+        own: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
+        if calibration is not None:
+            if not isinstance(calibration, Calibration):
+                calibration = Calibration.from_pretrained(calibration)
+            others = {"recalibrator": recalibrator, "truncation": truncation, "measure": measure}
+            check_beside(calibration, own | others | {"few_shot": few_shot, "abstain_below": abstain_below})
+            own = {name: getattr(calibration, name) for name in own}
+            if equivalence is not None:
+                check_equivalence(calibration, getattr(equivalence, "name", str(equivalence)))
+        inherited = "exact" if calibration is None else calibration.equivalence
+        chosen = inherited if equivalence is None else equivalence
         self.model = model
-        self.asking = fitted.asking if few_shot is None and fitted else PromptConfig(tuple(few_shot or ()))
-        if fitted:
-            fitted.provenance.check(
-                model=model.name, revision=model.revision, prompt_hash=self.asking.hash(model)
-            )
-        self.recalibrator: AnyRecalibrator = fitted.recalibrator if fitted else recalibrator or Base()  # type: ignore[assignment]
-        self.equivalence = load_equivalence(equivalence) if isinstance(equivalence, str) else equivalence
-        self.m = m
+        self.calibration = calibration
+        self.m = _checked_draws(10 if own["m"] is None else own["m"])
+        self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
+        self.equivalence = load_equivalence(chosen) if isinstance(chosen, str) else chosen
         self.seed = seed
-        self.max_new_tokens = max_new_tokens
+        self.max_new_tokens: int | None = own["max_new_tokens"]
         self.truncation = truncation
-        self.linkage = check_name(linkage, LINKAGES, what="linkage")
-        self.measure = check_name(measure, MEASURES, what="measure")
+        self.linkage = check_name(own["linkage"] or "components", LINKAGES, what="linkage")
+        self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
+        self.threshold = _checked_threshold(abstain_below)
         self.nli_calls = self.pairs = 0
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
+
+    def _distribution(
+        self, recalibrator: Fit | AnyRecalibrator | None, few_shot: Sequence[Question] | None, *, force: bool
+    ) -> tuple[PromptConfig, dict[float | None, AnyRecalibrator]]:
+        """The prompt, and what answers are sampled under: the first gives the answer."""
+        if self.calibration is not None:
+            asking = self.calibration.asking if few_shot is None else PromptConfig(tuple(few_shot))
+            if not force:
+                check_model(self.calibration, self.model)
+            return asking, self.calibration.recalibrators
+        if not isinstance(recalibrator, Fit):
+            return PromptConfig(tuple(few_shot or ())), {None: recalibrator or Base()}
+        asking = recalibrator.asking if few_shot is None else PromptConfig(tuple(few_shot))
+        if not force:
+            recalibrator.provenance.check(
+                model=self.model.name, revision=self.model.revision, prompt_hash=asking.hash(self.model)
+            )
+        return asking, {None: recalibrator.recalibrator}
+
+    @property
+    def recalibrator(self) -> AnyRecalibrator:
+        """What the answer is sampled under."""
+        return next(iter(self.recalibrators.values()))
 
     def ask(self, question: str, *, context: str | None = None) -> Answer:
         """Ask one question, with its passage if there is one.
@@ -242,10 +184,23 @@ class SemanticUQ:
         repeated = first_repeated([question.id for question in questions])
         if repeated is not None:
             raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
-        sampled = sample_mixed(
+        rows = self._rows(questions, progress)
+        own = next(iter(rows.values()))
+        if self.calibration is None or not own:
+            return [answer_of(row, self.measure, None, self.threshold) for row in own]
+        limit = self.calibration.threshold
+        threshold = self.threshold if limit is None else limit.threshold
+        return [
+            answer_of(row, self.measure, one, threshold)
+            for row, one in zip(own, self.calibration.apply(rows))
+        ]
+
+    def _rows(self, questions: Sequence[Question], progress: Callable[[int], None] | None) -> RowsAt:
+        """The questions sampled in one pass under each recalibrator, clustered apart, and measured."""
+        sampled = sample_mixed_at(
             self.model,
             questions,
-            recalibrator=self.recalibrator,
+            recalibrators=list(self.recalibrators.values()),
             asking=self.asking,
             m=self.m,
             seed=self.seed,
@@ -253,12 +208,38 @@ class SemanticUQ:
             truncation=self.truncation,
             progress=progress,
         )
-        rows = [{"id": q.id, "question": q.question, **s.fields()} for q, s in zip(questions, sampled)]
-        rows, calls = cluster_rows(rows, equivalence=self.equivalence, linkage=self.linkage)
+        drawn = [
+            {"id": question.id, "question": question.question, **one.fields()}
+            for of_one in sampled
+            for question, one in zip(questions, of_one)
+        ]
+        rows, calls = cluster_rows(drawn, equivalence=self.equivalence, linkage=self.linkage)
         self.nli_calls += calls
-        self.pairs += len(questions) * self.m * (self.m - 1)
+        self.pairs += len(rows) * self.m * (self.m - 1)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
-        return [_answer(row, self.measure) for row in rows]
+        n = len(questions)
+        return {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
+
+
+def _checked_draws(m: int) -> int:
+    if m < FEWEST:
+        raise UsageError(
+            f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
+        )
+    if m < FEW:
+        warnings.warn(
+            f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure; "
+            f"sample at least {FEW}, better 10",
+            SemcalWarning,
+            stacklevel=3,
+        )
+    return m
+
+
+def _checked_threshold(threshold: float | None) -> float | None:
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UsageError(f"abstain_below must be in [0, 1], got {threshold}")
+    return threshold
 
 
 @dataclass(frozen=True)
@@ -272,23 +253,16 @@ class AskedRows:
 
 @dataclass(frozen=True)
 class AskJob:
-    """Asks questions under each of several recalibrators; the rows of a question stand together."""
+    """Asks questions in some ways (options of `SemanticUQ`); the rows of a question stand together."""
 
     questions: tuple[Question, ...]
-    recalibrators: tuple[AnyRecalibrator, ...]
-    options: Mapping[str, Any]  # of SemanticUQ
-    abstain_below: float | None
+    ways: tuple[Mapping[str, Any], ...]
 
     def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
         """Ask."""
-        uqs = [
-            SemanticUQ(models.model, recalibrator=one, equivalence=models.equivalence, **self.options)
-            for one in self.recalibrators
-        ]
+        uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
         answered = [uq.ask_many(self.questions, progress=progress) for uq in uqs]
         records = [
-            answer.record(recalibrator, abstain_below=self.abstain_below)
-            for answers in zip(*answered)
-            for recalibrator, answer in zip(self.recalibrators, answers)
+            answer.record(uq.recalibrator) for answers in zip(*answered) for uq, answer in zip(uqs, answers)
         ]
         return AskedRows(records, sum(uq.nli_calls for uq in uqs), sum(uq.pairs for uq in uqs))

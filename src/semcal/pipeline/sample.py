@@ -25,7 +25,6 @@ __all__ = [
     "Sampled",
     "check_question",
     "default_max_new_tokens",
-    "sample_mixed",
     "sample_mixed_at",
     "sample_questions",
     "sample_runs",
@@ -237,14 +236,6 @@ def check_question(
         asking.prompts(model, [question]), recalibrators=recalibrators, m=m, max_new_tokens=steps
     ):
         raise error
-
-
-def sample_mixed(
-    model: LanguageModel, questions: Sequence[Question], *, recalibrator: AnyRecalibrator, **how: Any
-) -> list[Sampled]:
-    """As `sample_mixed_at`, under one recalibrator: ``[question]``."""
-    (sampled,) = sample_mixed_at(model, questions, recalibrators=[recalibrator], **how)
-    return sampled
 
 
 def sample_mixed_at(

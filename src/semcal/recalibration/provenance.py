@@ -31,7 +31,7 @@ __all__ = [
 
 #: Fewer labelled questions are refused; fewer than FEW raise a warning.
 FEWEST, FEW = 5, 50
-_ADVICE = "fit it again here, or use --force to apply it all the same"
+_ADVICE = "make it again here, or use --force to apply it all the same"
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,18 @@ class Provenance:
     #: The validation scores by which it was chosen; empty if there was no choice.
     validation: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self, *, model: str, revision: str, prompt_hash: str | None = None) -> None:
+    def check(
+        self, *, model: str, revision: str, prompt_hash: str | None = None, what: str = "recalibrator"
+    ) -> None:
         """Raise UsageError unless it was fitted on these weights (and with this prompt, if given)."""
         if self.revision != revision:
             raise UsageError(
-                f"the recalibrator was fitted on {self.model} (revision {self.revision[:12]}), "
+                f"the {what} was fitted on {self.model} (revision {self.revision[:12]}), "
                 f"not on {model} (revision {revision[:12]}); {_ADVICE}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
-                "the recalibrator was fitted with another prompt (system message, few-shot examples "
+                f"the {what} was fitted with another prompt (system message, few-shot examples "
                 f"or template); {_ADVICE}"
             )
 

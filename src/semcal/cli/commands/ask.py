@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
     from semcal.pipeline.ask import AskedRows, AskJob
+    from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -36,24 +38,33 @@ QuestionArgument = Annotated[
 ]
 ContextOption = Annotated[str | None, typer.Option(help="The passage to answer from (open book).")]
 CompareOption = Annotated[bool, typer.Option("--compare", help="Show T = 0.5 beside the fitted T.")]
-MeasureOption = Annotated[str, typer.Option(help="The measure that chooses the answer.")]
-AbstainOption = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Abstain when the confidence is lower than this.")
+MeasureOption = Annotated[
+    str | None,
+    typer.Option(help="The measure that chooses the answer and is its confidence: E-SC by default."),
 ]
+AbstainOption = Annotated[
+    float | None, typer.Option(min=0, max=1, help="The threshold: abstain when the confidence is lower.")
+]
+SamplesOption = Annotated[
+    int | None,
+    typer.Option("--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."),
+]
+LinkageOption = Annotated[str | None, typer.Option(help="components (by default) or greedy.")]
 
 
 def command(
     question: QuestionArgument,
     context: ContextOption = None,
     model: opt.ModelOption = opt.ATLAS,
+    calibration: opt.CalibrationOption = None,
     recalibrator: opt.RecalibratorOption = None,
     temperature: opt.TemperatureOption = None,
     equivalence: opt.EquivalenceOption = None,
-    linkage: opt.LinkageOption = "components",
+    linkage: LinkageOption = None,
     compare: CompareOption = False,
-    measure: MeasureOption = "E-SC",
+    measure: MeasureOption = None,
     abstain_below: AbstainOption = None,
-    m: opt.SamplesOption = 10,
+    m: SamplesOption = None,
     seed: opt.SeedOption = 0,
     max_new_tokens: opt.MaxNewTokensOption = None,
     few_shot: opt.FewShotOption = None,
@@ -72,12 +83,19 @@ def command(
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
 ) -> int:
-    """Answer a question, with a confidence under each measure, the entropy, and the other meanings.
+    """Answer a question, or abstain, with the probability that the answer is right.
 
-    Without --model the embedded Atlas model answers, with the temperature that was fitted for it.
+    Without --calibration the confidence is the answer's share of the draws, which is no probability.
+    Without --model the embedded Atlas model answers, with its own calibration.
     """
     single = _single(question, context)
-    if model == opt.ATLAS:
+    sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
+    sampling |= {"measure": measure, "abstain_below": abstain_below}
+    given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
+    chosen = _calibration(calibration, given, equivalence, atlas=model == opt.ATLAS, compare=compare)
+    if chosen is not None:
+        equivalence = equivalence or chosen.equivalence
+    elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
     questions, blocks = peeked(_read(single, question, columns), BLOCK, limit)
@@ -86,31 +104,86 @@ def command(
     load = partial(opt.open_models, model, equivalence or "exact", **how)
     with open_executor(plan, load) as (executor, state):
         models, cost = state(), NLICost()
-        method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
-        options = {"linkage": linkage, "measure": measure, "m": m, "seed": seed}
-        options |= {"max_new_tokens": max_new_tokens, "few_shot": asking.few_shot}
-        check, methods = _checker(models, method, options), _methods(method, compare=compare)
-        job_of = partial(_job, methods, options, abstain_below)
+        if chosen is None:
+            method, asking = opt.open_recalibrator(
+                models.model, recalibrator, temperature, few_shot, force=force
+            )
+            distinct: list[dict[str, Any]] = [
+                {"recalibrator": one, "few_shot": asking.few_shot}
+                for one in _methods(method, compare=compare)
+            ]
+        else:
+            distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
+        ways = tuple({"seed": seed, **sampling, **one} for one in distinct)
+        check = _checker(models, ways[-1])
+        job_of = partial(_job, ways)
         work = RowBlocks(executor, job_of, stage="ask", then=partial(_counted, cost), inputs=Question.row)
-        render = dumps if json or out or not sys.stdout.isatty() else _page
         if single:
-            return _write_one(work, single, out, render)
+            return _write_one(work, single, out, _render(json, out, titled=False))
         read = checked(questions, check)
+        render = _render(json, out, titled=True)
         code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
         if models.equivalence.name != "exact":
             info(f"ask: {cost.text(models.equivalence.name)}")
         return code
 
 
-def _job(
-    methods: Sequence[AnyRecalibrator],
-    options: Mapping[str, Any],
-    abstain_below: float | None,
-    block: Sequence[Question],
-) -> AskJob:
+def _calibration(
+    name: str | None, given: Mapping[str, Any], equivalence: str | None, *, atlas: bool, compare: bool
+) -> Calibration | None:
+    """The calibration that is named, or the embedded model's unless options say otherwise."""
+    from semcal.demo.paths import calibration_dir
+    from semcal.pipeline.apply_calibration import check_beside, check_equivalence
+
+    if name is not None:
+        if compare:
+            raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
+        found = opt.open_calibration(name)
+        check_beside(found, {_option(key): value for key, value in given.items()})
+        if equivalence is not None:
+            check_equivalence(found, equivalence)
+        return _with_note(found)
+    if not atlas or not calibration_dir().is_dir():
+        return None
+    others = [key for key, value in given.items() if value is not None and key != "abstain_below"]
+    others += ["compare"] if compare else []
+    others += ["equivalence"] if equivalence not in (None, opt.ATLAS) else []
+    if others:
+        options = ", ".join(map(_option, others))
+        info(f"ask: the embedded calibration does not hold with {options}; the confidence is a share")
+        return None
+    found = opt.open_calibration(opt.ATLAS)
+    return _with_note(found if given["abstain_below"] is None else replace(found, threshold=None))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _with_note(calibration: Calibration) -> Calibration:
+    """The calibration; what its threshold promises is said on stderr."""
+    limit = calibration.threshold
+    if limit is not None and limit.threshold is None:
+        info(
+            f"ask: no threshold was found that holds a risk of {limit.risk_limit:.0%}, so every answer "
+            "abstains; calibrate with more labelled questions or a larger --risk"
+        )
+    elif limit is not None:
+        info(
+            f"ask: answers from {limit.threshold:.2f} on; at most {limit.risk_limit:.0%} of those are wrong, "
+            f"with {1 - limit.delta:.0%} confidence"
+        )
+    return calibration
+
+
+def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[str, Any]], str]:
+    return dumps if json or out or not sys.stdout.isatty() else partial(_page, titled=titled)
+
+
+def _job(ways: tuple[Mapping[str, Any], ...], block: Sequence[Question]) -> AskJob:
     from semcal.pipeline.ask import AskJob
 
-    return AskJob(tuple(block), tuple(methods), options, abstain_below)
+    return AskJob(tuple(block), ways)
 
 
 def _read(
@@ -171,54 +244,60 @@ def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator
     return (*usual, method)
 
 
-def _checker(
-    models: WorkerState, method: AnyRecalibrator, options: Mapping[str, Any]
-) -> Callable[[Question], None]:
+def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
     from semcal.pipeline.ask import SemanticUQ
-    from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.sample import check_question
 
-    if models.equivalence.name == "exact":
+    if models.equivalence.name == "exact" and "calibration" not in way:
         info("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
-    SemanticUQ(models.model, equivalence=models.equivalence, **options)
-    how = {key: options[key] for key in ("m", "max_new_tokens")}
-    return partial(
-        check_question, models.model, recalibrators=[method], asking=PromptConfig(options["few_shot"]), **how
+    uq = SemanticUQ(models.model, equivalence=models.equivalence, **way)
+    how: Any = {"asking": uq.asking, "m": uq.m, "max_new_tokens": uq.max_new_tokens}
+    return partial(check_question, uq.model, recalibrators=list(uq.recalibrators.values()), **how)
+
+
+def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
+    """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
+    calibrated = record["measure"] == "Calibrated"
+    kind = "probability" if calibrated else "share"
+    wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
+    known = "undefined" if record["confidence"] is None else f"{record['confidence']:.2f}"
+    told = (
+        f"right with probability {known}"
+        if calibrated
+        else f"share {known} ({record['measure']}, not calibrated)"
     )
-
-
-def _page(record: Mapping[str, Any]) -> str:
-    """One answer as a person reads it: the answer, then a line for each meaning."""
-    names = list(record["confidence"])
-    wide = max(len("entropy (nats)"), *(len(meaning["answer"]) for meaning in record["meanings"]))
-    wide = min(wide, 48)
-
-    def line(label: str, count: str, values: Sequence[float | None]) -> str:
-        cells = "".join(f"{'–' if value is None else f'{value:.2f}':>7}" for value in values)
-        return f"  {label[:wide]:<{wide}} {count:>5}{cells}"
-
-    confidence = record["confidence"][record["measure"]]
-    shown = "undefined" if confidence is None else f"{confidence:.2f}"
-    verdict = "abstains, " if record.get("abstains") else ""
-    by = " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
-    temperature = by + ("" if record["temperature"] is None else f", T = {record['temperature']:.2f}")
+    method = "" if record["method"] == "T" else f", {record['method']}"
+    method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
+    method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
+    entropy = "undefined" if record["entropy"] is None else f"{record['entropy']:.2f} nats"
     return "\n".join(
         [
-            f"{record['question']}",
-            f"{record['answer'] or '(empty answer)'}   [{verdict}{record['measure']} {shown}; "
-            f"{record['method']}{temperature}]",
+            *([record["question"]] if titled else []),
+            f"{record['answer'] or '(empty answer)'}   {told}",
+            *_verdict(record),
             "",
-            f"  {'meaning':<{wide}} {'drawn':>5}" + "".join(f"{name:>7}" for name in names),
+            f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
             *(
-                line(
-                    meaning["answer"] or "(empty answer)",
-                    str(len(meaning["samples"])),
-                    [meaning["confidences"][name] for name in names],
-                )
+                f"  {(meaning['text'] or '(empty answer)')[:wide]:<{wide}} {len(meaning['samples']):>5} "
+                f"{'–' if meaning[kind] is None else format(meaning[kind], '.2f'):>11}"
                 for meaning in record["meanings"]
             ),
-            line("entropy (nats)", "", [record["semantic_entropy"][name] for name in names]),
+            "",
+            f"  {len(record['samples'])} draws{method}; semantic entropy {entropy}",
             "",
         ]
     )
+
+
+def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the answer is given, where there is a threshold."""
+    p, threshold = record["confidence"], record["threshold"]
+    if record["abstained"] and threshold is None:
+        yield "abstained: no threshold was found that holds the risk"
+    elif record["abstained"] and p is None:
+        yield "abstained: the confidence is undefined"
+    elif record["abstained"] is not None:
+        digits = next((n for n in (2, 3, 4) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 6)
+        verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
+        yield f"{verdict[0]}: {p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"

@@ -1,0 +1,157 @@
+"""The answer to one question, with one confidence: what `SemanticUQ` returns and `semcal ask` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from semcal.pipeline.calibrated import CalibratedAnswer
+from semcal.pipeline.sample_features import representative
+from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.temperature import solver_of, temperature_of
+
+__all__ = ["CALIBRATED", "Answer", "Meaning", "MeasureAnswer", "answer_of"]
+
+#: What `measure` says of a calibrated probability.
+CALIBRATED = "Calibrated"
+
+
+@dataclass(frozen=True, repr=False)
+class Meaning:
+    """One meaning among the sampled answers.
+
+    Attributes
+    ----------
+    text : str
+        Its commonest wording.
+    share : float or None
+        Its share under the measure that chose the answer (with a calibration E-SC).
+    probability : float or None
+        That it is right; None without a calibration.
+    samples : tuple of str
+        All wordings that were sampled, with repetitions.
+    """
+
+    text: str
+    share: float | None
+    probability: float | None
+    samples: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        p = "" if self.probability is None else f", probability={_rounded(self.probability)}"
+        return f"Meaning({self.text!r}, share={_rounded(self.share)}{p}, samples={len(self.samples)})"
+
+
+class MeasureAnswer(NamedTuple):
+    """The answer that one measure prefers, and its share; both None where the measure is undefined."""
+
+    answer: str | None
+    confidence: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """What came of one question.
+
+    Attributes
+    ----------
+    id, question : str
+        As asked.
+    text : str
+        The commonest wording of the meaning that is answered.
+    confidence : float or None
+        Of that answer: with a calibration the probability that it is right, else its share under `measure`.
+        None where the measure is undefined.
+    measure : str
+        What `confidence` is: a measure, or "Calibrated".
+    abstained : bool or None
+        Whether `confidence` lies below `threshold`, or is undefined; None without a threshold. True as well
+        where the calibration was asked for a threshold and none could be shown to hold.
+    threshold : float or None
+    entropy : float or None
+        Semantic entropy (nats) under the measure that chose the answer (with a calibration E-SC).
+    meanings : tuple of Meaning
+        The answer's first, then by share.
+    by_measure : mapping of str to MeasureAnswer
+        For each measure its own answer, and the confidence in that.
+    row : mapping
+        Everything else, as `semcal sample | cluster | measure` would have written it.
+    """
+
+    id: str
+    question: str
+    text: str
+    confidence: float | None
+    measure: str
+    abstained: bool | None
+    threshold: float | None
+    entropy: float | None
+    meanings: tuple[Meaning, ...]
+    by_measure: Mapping[str, MeasureAnswer]
+    row: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        abstained = "" if self.abstained is None else f", abstained={self.abstained}"
+        return f"Answer({self.text!r}, confidence={_rounded(self.confidence)}{abstained})"
+
+    def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
+        """The answer as `semcal ask` writes it."""
+        return {
+            "id": self.id,
+            "question": self.question,
+            "method": recalibrator.method,
+            "temperature": temperature_of(recalibrator),
+            "solver": solver_of(recalibrator),
+            "answer": self.text,
+            "confidence": self.confidence,
+            "measure": self.measure,
+            "abstained": self.abstained,
+            "threshold": self.threshold,
+            "entropy": self.entropy,
+            "meanings": [vars(meaning) for meaning in self.meanings],
+            "by_measure": {name: one._asdict() for name, one in self.by_measure.items()},
+            **{key: self.row[key] for key in ("samples", "log_likelihoods", "clusters")},
+        }
+
+
+def _rounded(value: float | None) -> str:
+    return "None" if value is None else f"{value:.3g}"
+
+
+def answer_of(
+    row: Mapping[str, Any], measure: str, calibrated: CalibratedAnswer | None, threshold: float | None
+) -> Answer:
+    """Return the answer of a measured row under a measure, with its probability if that is known."""
+    texts = [representative(row["samples"], cluster) for cluster in row["clusters"]]
+    shares = row["confidences"][measure] or [None] * len(texts)
+    found = [
+        Meaning(
+            text,
+            share,
+            None if calibrated is None else calibrated.probabilities[k],
+            tuple(row["samples"][i] for i in row["clusters"][k]),
+        )
+        for k, (text, share) in enumerate(zip(texts, shares))
+    ]
+    top = calibrated.meaning if calibrated else row["top_cluster"][measure] or 0
+    confidence = calibrated.probability if calibrated else row["confidence"][measure]
+    abstained = calibrated.abstained if calibrated else None
+    if threshold is not None:
+        abstained = confidence is None or confidence < threshold
+    return Answer(
+        id=str(row["id"]),
+        question=row["question"],
+        text=texts[top],
+        confidence=confidence,
+        measure=CALIBRATED if calibrated else measure,
+        abstained=abstained,
+        threshold=threshold,
+        entropy=row["semantic_entropy"][measure],
+        meanings=(found[top], *sorted(found[:top] + found[top + 1 :], key=lambda one: -(one.share or 0.0))),
+        by_measure={
+            name: MeasureAnswer(None if k is None else texts[k], row["confidence"][name])
+            for name, k in row["top_cluster"].items()
+        },
+        row=row,
+    )
