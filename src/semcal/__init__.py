@@ -14,8 +14,12 @@ from semcal.registry import attribute
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.engine.loading import load_equivalence, load_model
+    from semcal.pipeline.answer import Answer
     from semcal.pipeline.ask import SemanticUQ
+    from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.fitting import Fit, fit
+    from semcal.pipeline.public import ask_many, calibrate, score
+    from semcal.pipeline.results import Results
     from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
@@ -23,9 +27,14 @@ __version__ = "0.1.0"
 
 #: Name → the module that holds it, imported when the name is first used.
 _ADDRESSES = {
+    "Answer": "pipeline.answer",
+    "Calibration": "pipeline.calibrated",
     "Fit": "pipeline.fitting",
     "Question": "qa.questions",
+    "Results": "pipeline.results",
     "SemanticUQ": "pipeline.ask",
+    "ask_many": "pipeline.public",
+    "calibrate": "pipeline.public",
     "confidence": "semantics",
     "confidences": "semantics",
     "errors": "",
@@ -34,22 +43,10 @@ _ADDRESSES = {
     "load_model": "engine.loading",
     "metrics": "",
     "recalibration": "",
+    "score": "pipeline.public",
 }
 
-__all__ = [
-    "Fit",
-    "Question",
-    "SemanticUQ",
-    "__version__",
-    "confidence",
-    "confidences",
-    "errors",
-    "fit",
-    "load_equivalence",
-    "load_model",
-    "metrics",
-    "recalibration",
-]
+__all__ = [*_ADDRESSES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from semcal.pipeline.calibrated import CalibratedAnswer
+from semcal.pipeline.assess import CALIBRATED
 from semcal.pipeline.sample_features import representative
-from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.temperature import solver_of, temperature_of
 
-__all__ = ["CALIBRATED", "Answer", "Meaning", "MeasureAnswer", "answer_of"]
+if TYPE_CHECKING:
+    from semcal.pipeline.calibrated import CalibratedAnswer
+    from semcal.recalibration.attentive import AnyRecalibrator
 
-#: What `measure` says of a calibrated probability.
-CALIBRATED = "Calibrated"
+__all__ = ["Answer", "Meaning", "MeasureAnswer", "answer_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +96,8 @@ class Answer:
 
     def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
         """The answer as `semcal ask` writes it."""
+        from semcal.recalibration.temperature import solver_of, temperature_of
+
         return {
             "id": self.id,
             "question": self.question,

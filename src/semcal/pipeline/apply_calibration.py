@@ -12,7 +12,19 @@ from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL
 from semcal.pipeline.calibrated import Calibration
 
-__all__ = ["check_beside", "check_equivalence", "check_model"]
+__all__ = ["as_calibration", "check_beside", "check_equivalence", "check_model"]
+
+
+def as_calibration(given: Any) -> Calibration:
+    """Return a calibration: as it is, or loaded from its directory, id or name."""
+    if isinstance(given, str | Path):
+        return Calibration.from_pretrained(given)
+    if isinstance(given, Calibration):
+        return given
+    raise UsageError(
+        f"the calibration is {shown(given)}; give what semcal.calibrate returns, or the directory that it "
+        "was saved in"
+    )
 
 
 def check_beside(calibration: Calibration, given: Mapping[str, Any]) -> None:

@@ -90,6 +90,10 @@ class Fit:
             raise UsageError(f"{self.recalibrator.method} has no single temperature")
         return temperature
 
+    def check(self, model: LanguageModel, asking: PromptConfig) -> None:
+        """Raise UsageError unless it was fitted on these weights and this prompt."""
+        self.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
+
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path."""
         return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
