@@ -36,7 +36,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from semcal.demo import texts
-from semcal.demo.paths import language_model_dir, nli_model_dir, recalibrator_dir
+from semcal.demo.paths import calibration_dir, language_model_dir, nli_model_dir, recalibrator_dir
 from semcal.demo.questions import load_set, reading_stream
 from semcal.demo.world import RIVALS, Fact, Value, World, build_world, small_world
 from semcal.engine import load_model
@@ -356,6 +356,28 @@ def fit_recalibrator() -> None:
     )
 
 
+def calibrate_embedded() -> None:
+    """Calibrate the embedded model, as `semcal ask` uses it: 500 questions of each closed-book set."""
+    from semcal.engine import load_equivalence
+    from semcal.experiment.environment import versions
+    from semcal.pipeline.calibrate import calibrate
+    from semcal.pipeline.prompting import PromptConfig
+
+    trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
+    found = calibrate(
+        load_model(language_model_dir()),
+        [*trivia.calibration_train[:500], *rare.calibration_train[:500]],
+        equivalence=load_equivalence("atlas"),
+        asking=PromptConfig(trivia.few_shot),
+        max_new_tokens=24,  # the small vocabulary spells a date in words in many tokens
+        risk=0.2,
+        data="atlas-trivia and atlas-rare, calibration-train",
+        versions=versions(),
+    )
+    log.info("calibration: %s", found.report.why)
+    found.save_pretrained(calibration_dir())
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and make the models: all of them, or only the language model in --out."""
     parser = argparse.ArgumentParser(description="Make the models of Atlas.")
@@ -381,6 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if out is None:
         train_nli(nli_model_dir(), seed=settings.seed, log=log.info)
         fit_recalibrator()
+        calibrate_embedded()
 
 
 if __name__ == "__main__":

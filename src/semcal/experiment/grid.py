@@ -74,6 +74,8 @@ class Grid:
         Is told of each problem as it is found.
     on_remade : callable
         Is told what has to be made again because it was not kept.
+    while_starting : callable
+        Is called while the first job waits for its worker.
     """
 
     settings: GridSettings
@@ -84,6 +86,7 @@ class Grid:
     on_problem: Callable[[Problem], None] = lambda _: None
     clock: Clock = field(default_factory=Clock)
     on_remade: Callable[[str], None] = lambda _: None
+    while_starting: Callable[[], object] = lambda: None
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
@@ -182,7 +185,9 @@ class Grid:
             {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
         )
         job = BlockJob(identify, model, self.settings.equivalence)
-        (line,) = self.executor.submit(job, stage="identify").result()
+        identified = self.executor.submit(job, stage="identify")
+        self.while_starting()
+        (line,) = identified.result()
         known: dict[str, Any] = json.loads(line)
         cells = [
             Cell(self.settings, model, parts, known, blocks, self._scratch, priority)

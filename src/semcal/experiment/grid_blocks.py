@@ -8,6 +8,7 @@ from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
@@ -99,7 +100,7 @@ class Shard:
 
 @dataclass
 class GridBlocks:
-    """The blocks of a run folder, and what is missing of them."""
+    """The blocks of a run folder, and what is missing of them; several threads may ask at a time."""
 
     store: Store
     executor: Executor[Any]
@@ -108,6 +109,7 @@ class GridBlocks:
     missing: Counter[str] = field(default_factory=Counter)  # blocks of other shards, by stage
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
     on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of both counts
 
     def rows(
         self,
@@ -141,8 +143,12 @@ class GridBlocks:
             block = blocks[i]
             assert block is not None
             found[i] = self._find(block)
-            self.missing[block.job.stage] += found[i] is None
+            self._add(self.missing, block.job.stage, int(found[i] is None))
         return found
+
+    def _add(self, counts: Counter[str], name: str, more: int) -> None:
+        with self._lock:
+            counts[name] += more
 
     def has(self, block: PlannedBlock) -> bool:
         """Whether a block is there, as far as can be told without reading it."""
@@ -167,7 +173,7 @@ class GridBlocks:
 
     def _keep(self, block: PlannedBlock, lines: Lines) -> Lines:
         self.step(block.job.stage)
-        self.made[block.cost] += len(lines)
+        self._add(self.made, block.cost, len(lines))
         return self.store.keep_lines(block.job.stage, block.key, lines, block.label)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_option
 from semcal.errors import InputError
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, Labels, Runs, as_groups, check_bins, frequency_table
 from semcal.metrics.intervals import Contrast, Interval, PairedTest, interval_of
 from semcal.metrics.overview import METRICS, metric_named
@@ -127,6 +128,7 @@ def joint_bootstrap(
     return _bootstrapped(runs, names, groups, *options, seed)
 
 
+@both_names
 def bootstrap(
     confidence: ArrayLike,
     correct: ArrayLike,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import dct, idct
 
 from semcal.arrays import as_option
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
 
 __all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
@@ -19,6 +20,7 @@ __all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
 ABOVE_EDGE = 1e-6
 
 
+@both_names
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Expected calibration error over bins of equal width.
 
@@ -59,6 +61,7 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ece_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
+@both_names
 def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Adaptive calibration error: bins of equal mass.
 
@@ -90,6 +93,7 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ace_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
+@both_names
 def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""ACE as the paper's authors compute it: ties stay in the order of the rows, and bins are not weighted.
 
@@ -114,6 +118,7 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
     return float(np.mean([abs(part.mean()) for part in cut]))
 
 
+@both_names
 def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float = 0.5) -> float:
     r"""Smooth calibration error: the residuals smoothed by a Gaussian kernel that chooses its own width.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_option
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import equal_width_bin
 from semcal.metrics.frequencies import Floats, FrequencyTable, check_bins, probability_table
 
@@ -78,6 +79,7 @@ class ReliabilityDiagram:
     level: float
 
 
+@both_names
 def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Brier score, the mean squared error of the confidence.
 
@@ -98,6 +100,7 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(brier_of(probability_table(confidence, correct))[0])
 
 
+@both_names
 def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Gain, accuracy less Brier score: what confidences are worth to a user who may abstain.
 
@@ -135,6 +138,7 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(gain_of(probability_table(confidence, correct))[0])
 
 
+@both_names
 def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
     r"""Reliability, resolution and uncertainty over the unique confidence values.
 
@@ -166,6 +170,7 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
     return BrierDecomposition(float(brier_of(t)[0]), *(float(part[0]) for part in brier_parts(t)))
 
 
+@both_names
 def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     r"""CORP decomposition of the Brier score: miscalibration, discrimination, uncertainty.
 
@@ -192,6 +197,7 @@ def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     return Corp(float(brier_of(t)[0]), *(float(part[0]) for part in corp_parts(t)))
 
 
+@both_names
 def reliability_diagram(
     confidence: ArrayLike,
     correct: ArrayLike,

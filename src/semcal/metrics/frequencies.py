@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import currentframe
 from typing import Any, Self
 
 import numpy as np
@@ -276,8 +277,11 @@ def _vector(values: ArrayLike, what: str) -> Floats:
 
 
 def warn_undefined(message: str) -> None:
-    """Warn, at the caller of the public function, that something is NaN."""
-    warnings.warn(message, UndefinedWarning, stacklevel=3)
+    """Warn, at the line that called into this package, that something is NaN."""
+    frame, level = currentframe(), 1
+    while frame is not None and frame.f_globals["__name__"].startswith("semcal.metrics"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UndefinedWarning, stacklevel=level)
 
 
 def check_bins(bins: int) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_option
 from semcal.errors import UsageError
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, Labels, as_groups, as_pairs, as_probabilities, check_bins
 from semcal.metrics.resamples import CALIBRATED, ResampledRun, Resamples
 
@@ -36,6 +37,7 @@ class NoiseFloor:
     draws: int
 
 
+@both_names
 def noise_floor(
     confidence: ArrayLike,
     correct: ArrayLike | None = None,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError, UsageError
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import ace_of, ece_of, smooth_ece_of
 from semcal.metrics.decompositions import brier_of, brier_parts, corp_parts, gain_of
 from semcal.metrics.frequencies import (
@@ -78,6 +79,7 @@ def metric_named(name: str) -> Metric:
     return METRICS[name]
 
 
+@both_names
 def summary(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -137,6 +139,7 @@ def summary(
     return numbers
 
 
+@both_names
 def summaries(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15, draws: int = 0, seed: int = 0
 ) -> dict[str, Floats]:

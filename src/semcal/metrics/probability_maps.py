@@ -218,6 +218,7 @@ def choose_map(
     *,
     groups: Groups | None = None,
     seed: int = 0,
+    repeats: int = REPEATS,
 ) -> MapChoice:
     """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
 
@@ -235,15 +236,17 @@ def choose_map(
         Questions of one group stay in one fold.
     seed : int
         Of the folds.
+    repeats : int
+        Cross-validations with other folds.
 
     Notes
     -----
-    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over 4 cross-validations of 5
-    folds. Ties go to the candidate given first.
+    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over `repeats`
+    cross-validations of 5 folds. Ties go to the candidate given first.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
-    scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed))
+    scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed), repeats)
     return MapChoice(_best(scores, groups).fit(features, correct), scores)
 
 
@@ -268,6 +271,7 @@ def predict_out_of_fold(
             candidates,
             groups=None if groups is None else groups[kept],
             seed=seed + number,
+            repeats=1,
         )
         p[held_out] = chosen.map.predict(part_of(features, held_out))
     return p
@@ -301,17 +305,18 @@ def _scores(
     candidates: Sequence[MapCandidate],
     groups: Groups | None,
     rng: np.random.Generator,
+    repeats: int,
 ) -> tuple[MapScore, ...]:
     """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
     if min(correct.sum(), (1 - correct).sum()) < FOLDS:
         candidates = candidates[:1]
     gains = np.zeros((len(candidates), len(correct)))
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):
             part, labels, rest = part_of(features, ~held_out), correct[~held_out], part_of(features, held_out)
             for gain, candidate in zip(gains, candidates):
                 p = candidate.fit(part, labels).predict(rest)
-                gain[held_out] += p * (2 * correct[held_out] - p) / REPEATS
+                gain[held_out] += p * (2 * correct[held_out] - p) / repeats
     return tuple(
         MapScore(candidate, float(gain.mean()), *_difference(gain, gains[0], groups), gain)
         for candidate, gain in zip(candidates, gains)

@@ -15,11 +15,13 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, FrequencyTable, score_table, warn_undefined
 
 __all__ = ["Correlations", "RankVolatility", "aurac", "auroc", "correlations", "prr", "rank_volatility"]
 
 
+@both_names
 def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     r"""Area under the ROC curve: the chance that a right answer scores above a wrong one, ties counted half.
 
@@ -58,6 +60,7 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     return value
 
 
+@both_names
 def aurac(score: ArrayLike, correct: ArrayLike) -> float:
     r"""Area under the rejection-accuracy curve.
 
@@ -80,6 +83,7 @@ def aurac(score: ArrayLike, correct: ArrayLike) -> float:
     return float(aurac_of(score_table(score, correct))[0])
 
 
+@both_names
 def prr(score: ArrayLike, correct: ArrayLike) -> float:
     r"""Prediction rejection ratio.
 

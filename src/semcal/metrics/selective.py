@@ -15,6 +15,7 @@ from scipy.special import betaincinv, nbdtrik
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
+from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import running_sum_at
 from semcal.metrics.frequencies import (
     Floats,
@@ -46,6 +47,7 @@ class SelectiveAccuracy:
     accuracy: Floats
 
 
+@both_names
 def selective_accuracy(
     score: ArrayLike,
     correct: ArrayLike,
@@ -155,6 +157,7 @@ class RiskControlledThreshold:
         )
 
 
+@both_names
 def risk_controlled_threshold(
     confidence: ArrayLike,
     correct: ArrayLike,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,12 +41,14 @@ from semcal.qa.splits import question_key
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 
-__all__ = ["calibrate_rows"]
+__all__ = ["calibrate_rows", "kept_apart"]
 
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4
 #: Of the learning curve: shares of the labels, random subsets of each, and the fewest labels that are tried.
 SHARES, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: Between answers that were written into one cell.
+LISTED = re.compile(r"\S\s*[;|]\s*\S")
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
@@ -106,7 +110,7 @@ def calibrate_rows(
     features = features_of(rows)
     correct = _graded(features, own, grader or RuleGrader())
     groups = several(map(_ties, own))
-    apart = _kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
+    apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
     learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
     calibration = Calibration(
         map=learnt.map,
@@ -117,7 +121,7 @@ def calibrate_rows(
         equivalence=equivalence,
         linkage=linkage,
         threshold=None,
-        report=learnt.report(apart=int(apart.sum())),
+        report=learnt.report(apart=int(apart.sum()), problems=_problems(own)),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         recalibrator=recalibrator,
@@ -126,6 +130,23 @@ def calibrate_rows(
         return calibration
     p = learnt.map.predict(part_of(features.values, apart))
     return replace(calibration, threshold=_threshold(p, correct[apart], risk, delta))
+
+
+def _problems(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What looks wrong with the labelled rows."""
+    keys = Counter(tie for row in rows for tie in _ties(row) if tie[0] == "question")
+    repeated = sum(count for count in keys.values() if count > 1)
+    if repeated:
+        yield (
+            f"{repeated} of {len(rows)} labelled questions are asked more than once: they count as fewer; "
+            "take the copies out"
+        )
+    lists = [row for row in rows if len(answers := answers_of(row)) == 1 and LISTED.search(answers[0])]
+    if lists:
+        yield (
+            f"{len(lists)} reference answers look like several in one ({answers_of(lists[0])[0]!r}, id "
+            f"{identity(lists[0])!r}): write them as a list, or right answers are graded as wrong"
+        )
 
 
 def _ties(row: Mapping[str, Any]) -> Ties:
@@ -151,7 +172,7 @@ def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader:
     )
 
 
-def _kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
+def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
     """Two in five of the questions, whole groups of them."""
     label = np.arange(n) if groups is None else groups
     order = np.random.default_rng([seed, 2]).permutation(int(label.max()) + 1)
@@ -222,7 +243,7 @@ class _Learnt:
             above = []
             for _ in range(SUBSETS):
                 part = rng.permutation(len(labels)) < size
-                few = choose_map(part_of(values, part), labels[part], candidates, seed=seed)
+                few = choose_map(part_of(values, part), labels[part], candidates, seed=seed, repeats=1)
                 rest = part_of(values, ~part)
                 above.append(_above(few.map.predict(rest), rest["E-SC"], labels[~part]))
             curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
@@ -230,8 +251,8 @@ class _Learnt:
         curve.append({"labels": len(labels), "gain_above_base": whole})
         return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, tuple(curve))
 
-    def report(self, *, apart: int) -> CalibrationReport:
-        """Figures beside those of Base, and what to be wary of."""
+    def report(self, *, apart: int, problems: Iterable[str]) -> CalibrationReport:
+        """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
         found = CalibrationReport(
             n=len(self.correct),
             apart=apart,
@@ -248,7 +269,7 @@ class _Learnt:
             base=_figures(self.share, self.correct),
             calibrated=_figures(self.out_of_fold, self.correct),
             learning_curve=self.curve,
-            warnings=tuple(self._problems()),
+            warnings=(*problems, *self._problems()),
         )
         for problem in found.warnings:
             warnings.warn(problem, SemcalWarning, stacklevel=4)

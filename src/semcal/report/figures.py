@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
-from fontTools import subset
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -243,6 +242,8 @@ def write_figure(figure: Figure, path: Path) -> Path:
 @contextmanager
 def _plain_fonts() -> Iterator[None]:
     """Leave OpenType's layout tables out of PDF fonts: unused there, and two thirds of the writing time."""
+    from fontTools import subset  # slow to import, and the page needs none of it
+
     before = getattr(subset.Options, "_drop_tables_default", None)
     if before is None:  # it is not public: without it, figures take longer and look the same
         yield

@@ -78,13 +78,14 @@ class PlannedFigure:
     draw: Callable[[], Figure | None]  # None where there is nothing to draw
 
     def drawn(self) -> GridFigure | None:
-        """Draw it and lay it out, once for all its files."""
+        """Draw it, and lay it out once for all its files where places have to be found."""
         figure = self.draw()
         if figure is None:
             return None
-        with style():
-            figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        if figure.get_layout_engine() is not None:
+            with style():
+                figure.draw_without_rendering()
+            figure.set_layout_engine("none")
         return GridFigure(self.number, self.name, self.of, figure)
 
 

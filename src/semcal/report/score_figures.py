@@ -43,21 +43,23 @@ def scatter_figure(
 ) -> Figure:
     """ACE (x) against AUROC (y): a row a data set, a column a model, colour = method, marker = measure.
 
-    Closer to the top left is better. The panels of a data set share their scales. Bars: standard error over
-    runs, or with `error` "sd" standard deviation (figure 7).
+    Of one model, up to four data sets stand side by side. Closer to the top left is better. The panels of a
+    data set share their scales. Bars: standard error over runs, or with `error` "sd" standard deviation
+    (figure 7).
     """
-    rows, columns = len(datasets), len(models)
+    side_by_side = len(models) == 1 < len(datasets) <= 4
+    rows, columns = (1, len(datasets)) if side_by_side else (len(datasets), len(models))
     lines = {1: 4, 2: 2}.get(columns, 1)
     figure, grid = panels(
         rows,
         columns,
-        panel=(1.95, 1.35),
-        gaps=(0.14, 0.42),
+        panel=(1.8 if side_by_side else 1.95, 1.35),
+        gaps=(0.42 if side_by_side else 0.14, 0.42),
         margins=(0.58, 0.1, 0.24, 0.48 + 0.19 * lines),
-        sharex="row",
-        sharey="row",
+        sharex=False if side_by_side else "row",
+        sharey=False if side_by_side else "row",
     )
-    for row, dataset in zip(grid, datasets):
+    for row, dataset in zip(grid.T if side_by_side else grid, datasets):
         own = [point for point in points if point["dataset"] == dataset]
         for axes, model in zip(row, models):
             _draw_points(axes, [point for point in own if point["model"] == model], error)
@@ -65,7 +67,8 @@ def scatter_figure(
         _scale(row[0], own, error)
         row[0].xaxis.set_major_locator(MaxNLocator(4))
         row[0].yaxis.set_major_locator(MaxNLocator(4))
-        row[0].set_ylabel("AUROC (better →)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("AUROC (better →)")
     for axes in grid[-1]:
         axes.set_xlabel("ACE (← better)")
     handles = _key_handles(_names(points, "method"), _names(points, "measure"), lines)

@@ -1,0 +1,155 @@
+"""What calibration gains: Base, TS and Calibrated on the embedded models, and on stored samples of others.
+
+    python -m benchmarks.calibrate [LABELS]
+
+Nine cells: three models and three sets of the embedded world. LABELS questions of calibration-train (250) are
+labelled; TS is fitted to them, and the calibration made with them. The 500 test questions are asked once, at
+T = 1 and at the fitted T. Base and Calibrated give the same answer, in one wording. Intervals are 95 %; those
+of the differences are paired over questions. With SEMCAL_DATA also LLaMA-13B's and GPT-3.5's samples, without
+a model: out of fold, five folds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semcal import fit, load_equivalence, load_model, metrics
+from semcal.demo.questions import load_set
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import LanguageModel
+from semcal.errors import SemcalWarning
+from semcal.pipeline.calibrate import calibrate, calibrate_samples
+from semcal.pipeline.fit_and_select import sample_candidates
+from semcal.pipeline.grade import grade_row
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.prompting import PromptConfig
+from semcal.qa.grading import RuleGrader
+from semcal.qa.questions import Question
+from semcal.recalibration.temperature import Temperature
+
+MODELS = ("atlas", "atlas-mistral", "atlas-qwen2")
+SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
+LABELS, M, LONGEST = 250, 10, 24
+FILES = {
+    "LLaMA-13B, TriviaQA": "uqnlg_triviaqa_llama13b_a.jsonl.gz",
+    "GPT-3.5, HotpotQA and NQ": "sac3_gpt35_samples_a.jsonl.gz",
+}
+SHOWN = ("accuracy", "mean_confidence", "ace", "ace_floor", "brier", "auroc", "gain")
+
+
+def results(labels: int = LABELS) -> list[dict[str, Any]]:
+    warnings.simplefilter("ignore", SemcalWarning)
+    equivalence = load_equivalence("atlas")
+    rows = []
+    for model in MODELS:
+        loaded = load_model(model)
+        for name in SETS:
+            print(f"{model}, {name}", file=sys.stderr, flush=True)
+            rows += cell(loaded, equivalence, f"{model.removeprefix('atlas-')}, {name}", name, labels)
+    folder = os.environ.get("SEMCAL_DATA")
+    for name, file in FILES.items() if folder else ():
+        rows += stored(name, Path(folder or "") / file)
+    return rows
+
+
+def cell(
+    model: LanguageModel, equivalence: Equivalence, name: str, data: str, labels: int
+) -> Iterator[dict[str, Any]]:
+    """Base, TS and Calibrated on the test questions of one set."""
+    one = load_set(data)
+    asking = PromptConfig(one.few_shot)
+    labelled = one.calibration_train[:labels]
+    found = calibrate(model, labelled, equivalence=equivalence, asking=asking, m=M, max_new_tokens=LONGEST)
+    fitted = fit(model, labelled, few_shot=one.few_shot).temperature
+    under = {1.0, fitted, *found.temperatures}
+    sampled = sample_candidates(
+        model,
+        one.test,
+        {t: Temperature(t) for t in under},
+        asking=asking,
+        equivalence=equivalence,
+        m=M,
+        max_new_tokens=LONGEST,
+    )
+    rows = {t: measure_rows(of_one) for t, of_one in sampled.items()}
+    answers = found.apply({t: rows[t] for t in (1.0, *found.temperatures)})
+    base = np.array([len(row["clusters"][a.meaning]) / M for row, a in zip(rows[1.0], answers)])
+    right = graded(one.test, [answer.text for answer in answers])
+    cooled = [grade_row(row, grader=RuleGrader()) for row in rows[fitted]]
+    share = np.array([row["confidence"]["E-SC"] for row in cooled])
+    ts_right = np.array([row["correct"]["E-SC"] for row in cooled], dtype=float)
+    probability = np.array([answer.probability for answer in answers])
+    yield row_of(name, "Base", base, right, base, right)
+    yield row_of(name, f"TS, T = {fitted:.2f}", share, ts_right, base, right)
+    yield row_of(
+        name, f"Calibrated, {found.report.chosen.partition('(')[0]}", probability, right, base, right
+    )
+
+
+def graded(questions: Sequence[Question], texts: Sequence[str]) -> np.ndarray:
+    grader = RuleGrader()
+    return np.array(
+        [float(grader.grade(q.question, [text], q.answers).correct) for q, text in zip(questions, texts)]
+    )
+
+
+def row_of(
+    name: str, method: str, p: np.ndarray, right: np.ndarray, base: np.ndarray, base_right: np.ndarray
+) -> dict[str, Any]:
+    """Figures of one method, and its gain above Base's with a 95 % interval."""
+    numbers = metrics.summary(p, right)
+    above = (right - (p - right) ** 2) - (base_right - (base - base_right) ** 2)
+    error = 1.96 * above.std(ddof=1) / len(above) ** 0.5
+    return {
+        "cell": name,
+        "method": method,
+        **{key: numbers[key] for key in SHOWN if key in numbers},
+        "gain above Base": f"{above.mean():+.3f} [{above.mean() - error:+.3f}, {above.mean() + error:+.3f}]",
+    }
+
+
+def stored(name: str, file: Path) -> Iterator[dict[str, Any]]:
+    """Base and Calibrated on stored samples, out of fold."""
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    usable = [
+        {**row, "id": str(n)} for n, row in enumerate(rows) if row.get("answers") and row.get("samples")
+    ]
+    most = max({len(row["samples"]) for row in usable}, key=[len(row["samples"]) for row in usable].count)
+    usable = [
+        {key: row[key] for key in ("id", "question", "samples", "answers")}
+        for row in usable
+        if len(row["samples"]) == most
+    ]
+    found = calibrate_samples(usable, equivalence=load_equivalence("exact"))
+    for method, figures in (("Base", found.report.base), ("Calibrated", found.report.calibrated)):
+        yield {
+            "cell": f"{name} ({len(usable)} questions, {most} samples)",
+            "method": method if method == "Base" else f"{method}, {found.report.chosen.partition('(')[0]}",
+            **{key: figures[key] for key in SHOWN if key in figures},
+            "gain above Base": above_base(found.report.base, figures),
+        }
+
+
+def above_base(base: Mapping[str, float | None], figures: Mapping[str, float | None]) -> str:
+    return f"{(base['brier'] or 0.0) - (figures['brier'] or 0.0):+.3f}"
+
+
+def main() -> int:
+    from benchmarks.__main__ import table
+
+    print(table(results(int(sys.argv[1]) if len(sys.argv) > 1 else LABELS)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""`semcal calibrate`: what it writes and prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from invoking import semcal, write
+
+from semcal.demo.questions import load_set
+
+
+def stored(n: int) -> Iterator[dict[str, Any]]:
+    """Samples of a system that is right less often than its answers agree."""
+    rng = np.random.default_rng(0)
+    for number in range(n):
+        sure = rng.beta(4, 1.2)
+        drawn = ["Ana" if rng.random() < sure else f"Bo {rng.integers(4)}" for _ in range(10)]
+        right = "Ana" if rng.random() < 0.7 * sure else "Nobody"
+        yield {
+            "id": f"q{number}",
+            "question": f"Who built mill {number}?",
+            "samples": drawn,
+            "answers": [right],
+        }
+
+
+def test_stored_samples_give_a_calibration_whose_probability_is_nearer_the_truth(tmp_path: Path) -> None:
+    file = write(tmp_path / "samples.jsonl", list(stored(200)))
+    code, (result,), err = semcal("calibrate", file, "--out", tmp_path / "c", "--risk", 0.5)
+    assert code == 0, err
+    assert result["n"] + result["apart"] == 200
+    assert result["calibrated"]["accuracy"] == result["base"]["accuracy"]
+    assert result["calibrated"]["brier"] < result["base"]["brier"]
+    assert result["threshold"]["n"] == result["apart"]
+    contents = json.loads((tmp_path / "c" / "calibration.json").read_text())
+    assert contents["kind"] == "calibration"
+    assert contents["provenance"] is None
+
+
+def test_a_model_is_asked_and_the_same_call_again_is_refused_until_overwrite(tmp_path: Path) -> None:
+    one = load_set("atlas-reading")
+    file = write(tmp_path / "q.jsonl", [question.row() for question in one.calibration_train[:20]])
+    call = ["calibrate", file, "--model", "atlas", "--m", 4, "--max-new-tokens", 6, "--out", tmp_path / "c"]
+    code, (result,), err = semcal(*call)
+    assert code == 0, err
+    assert result["m"] == 4
+    first = (tmp_path / "c" / "calibration.json").read_bytes()
+    assert not (tmp_path / "c.unfinished").exists()
+    code, _, err = semcal(*call)
+    assert code == 2
+    assert "holds a calibration already" in err
+    assert semcal(*call, "--overwrite")[0] == 0
+    assert (tmp_path / "c" / "calibration.json").read_bytes() == first
+
+
+def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> None:
+    rows = [*stored(60)]
+    rows[3]["samples"] = "Ana"
+    rows[9]["answers"] = []
+    code, (result,), err = semcal("calibrate", write(tmp_path / "s.jsonl", rows), "--out", tmp_path / "c")
+    assert code == 1
+    assert result["n"] == 58
+    assert "'samples' must be a list of strings" in err
+    assert "'answers' is empty" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--risk", 0], "--risk is a share between 0 and 1"),
+        (["--risk", 0.1, "--delta", 1], "--delta is a share between 0 and 1"),
+        (["--temperatures", 0.5], "--temperatures is for a model that is asked"),
+        (["--recalibrator", "atlas"], "--recalibrator is for a model that is asked"),
+        (["--model", "atlas", "--m", 1], "2 draws or more"),
+        (["--model", "atlas", "--temperatures", 0], "temperature"),
+    ],
+)
+def test_wrong_usage_is_one_error_that_names_the_option(
+    tmp_path: Path, options: list[Any], message: str
+) -> None:
+    file = write(tmp_path / "s.jsonl", list(stored(30)))
+    code, _, err = semcal("calibrate", file, "--out", tmp_path / "c", *options)
+    assert code == 2, err
+    assert message in err
+    assert not (tmp_path / "c").exists() or not any((tmp_path / "c").iterdir())
+
+
+def test_questions_without_samples_need_a_model(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", [{"id": "1", "question": "Who?", "answers": ["Ana"]}])
+    code, _, err = semcal("calibrate", file, "--out", tmp_path / "c")
+    assert code == 1
+    assert "give it with --model" in err
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path / "s.jsonl", list(stored(30)))
+    code, rows, err = semcal("calibrate", file, "--out", tmp_path / "c", "--dry-run")
+    assert (code, rows) == (0, [])
+    assert "would calibrate on the samples of 30 questions" in err
+    assert not (tmp_path / "c").exists()

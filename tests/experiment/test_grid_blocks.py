@@ -1,0 +1,79 @@
+"""The blocks of a grid are asked for by a thread for each data set at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import mill_grid as mills
+import pytest
+
+from semcal.experiment.grid import Grid
+from semcal.experiment.grid_blocks import GridBlocks, PlannedBlock, Shard
+from semcal.experiment.grid_settings import Model
+from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline.store import Store
+
+THREADS, BLOCKS = 8, 6
+
+
+class Slow(Counter[str]):
+    """Takes its time between reading a count and writing it."""
+
+    def __getitem__(self, name: str) -> int:
+        found = super().__getitem__(name)
+        time.sleep(0.001)
+        return found
+
+
+@dataclass(frozen=True)
+class CountJob:
+    stage: ClassVar[str] = "sample"
+    name: str
+
+    def key(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def __call__(self, state: Any, progress: Any, /) -> list[dict[str, Any]]:
+        return [{"name": self.name}]
+
+
+def planned(thread: int) -> list[PlannedBlock]:
+    model = Model(name="one", path="one")
+    return [PlannedBlock(CountJob(f"{thread} {number}"), {}, {}, model, "exact") for number in range(BLOCKS)]
+
+
+def test_no_thread_loses_a_block_that_another_shard_makes(tmp_path: Path) -> None:
+    blocks = GridBlocks(Store(tmp_path), SerialExecutor(None), Shard(1, BLOCKS), missing=Slow())
+
+    def ask(thread: int) -> None:
+        blocks.rows([None, *planned(thread)[1:]], 0)
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(ask, range(THREADS)))
+    assert blocks.missing == {"sample": THREADS * (BLOCKS - 1)}
+
+
+def test_no_thread_loses_a_row_that_was_made(tmp_path: Path) -> None:
+    blocks = GridBlocks(Store(tmp_path), SerialExecutor(None), made=Slow())
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(
+            threads.map(lambda thread: [blocks._keep(one, ["{}"]) for one in planned(thread)], range(THREADS))
+        )
+    assert blocks.made == {"sample": THREADS * BLOCKS}
+
+
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_what_can_be_done_while_the_first_job_of_a_model_starts_is_done_then(tmp_path: Path) -> None:
+    told: list[str] = []
+    executor = SerialExecutor(mills.state_of(tmp_path / "run"))
+    settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[]")
+    grid = Grid(
+        settings, tmp_path / "run", executor, mills.silent, while_starting=lambda: told.append("called")
+    )
+    assert grid.run().complete
+    assert told == ["called"] * len(settings.models)

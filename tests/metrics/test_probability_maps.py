@@ -1,0 +1,184 @@
+"""Maps from features to probabilities: fits against independent sources, the choice, and what is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from semcal.errors import InputError, UsageError
+from semcal.metrics.probability_maps import (
+    MapCandidate,
+    ProbabilityMap,
+    choose_map,
+    part_of,
+    predict_out_of_fold,
+)
+
+NONE = MapCandidate("none", ("share",))
+BETA = MapCandidate("beta", ("share",))
+BOTH = MapCandidate("logistic", ("share", "depth"), ("share",))
+
+
+def overconfident(n: int = 400, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Shares of ten draws whose answers are right less often than they say, and a feature that helps."""
+    rng = np.random.default_rng(seed)
+    share = np.ceil(10 * rng.beta(4, 1.2, n)) / 10
+    depth = rng.normal(size=n)
+    right = rng.random(n) < 1 / (1 + np.exp(-(3 * share - 2.5 + depth)))
+    return {"share": share, "depth": depth}, right.astype(float)
+
+
+def test_logistic_is_scikit_learns_with_the_same_penalty_on_standardised_features() -> None:
+    features, right = overconfident()
+    found = BOTH.fit(features, right)
+    squeezed = 0.01 + 0.98 * features["share"]
+    columns = np.stack([np.log(squeezed) - np.log1p(-squeezed), features["depth"]], axis=1)
+    z = (columns - columns.mean(0)) / columns.std(0)
+    theirs = LogisticRegression(C=1 / 3, tol=1e-10, max_iter=1000).fit(z, right)
+    assert found.predict(features) == pytest.approx(theirs.predict_proba(z)[:, 1], abs=1e-5)
+
+
+def test_isotonic_is_scikit_learns() -> None:
+    features, right = overconfident()
+    found = MapCandidate("isotonic", ("share",)).fit(features, right)
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(features["share"], right)
+    assert found.predict(features) == pytest.approx(theirs.predict(features["share"]))
+
+
+def test_without_a_map_the_probability_is_the_share() -> None:
+    features, right = overconfident()
+    assert NONE.fit(features, right).predict(features) == pytest.approx(features["share"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), step=st.floats(0.01, 0.5))
+def test_the_probability_does_not_fall_when_a_rising_feature_rises(seed: int, step: float) -> None:
+    features, right = overconfident(60, seed)
+    rising = MapCandidate("logistic", ("share", "depth"), ("share",), rising=("share", "depth"))
+    found = rising.fit({**features, "depth": -features["depth"]}, right)  # the labels want it to fall
+    before = found.predict(features)
+    for name in features:
+        after = found.predict(
+            {**features, name: np.minimum(features[name] + step, 1.0 if name == "share" else 9)}
+        )
+        assert (after >= before - 1e-12).all()
+
+
+def test_a_map_is_chosen_where_shares_are_overconfident_and_declined_where_they_are_calibrated() -> None:
+    features, right = overconfident()
+    assert choose_map(features, right, [NONE, BETA, BOTH]).map.candidate == BOTH
+    rng = np.random.default_rng(1)
+    declined = 0
+    for seed in range(20):
+        share = rng.integers(1, 11, 200) / 10
+        calibrated = (rng.random(200) < share).astype(float)
+        noise = {"share": share, "depth": rng.normal(size=200)}
+        declined += choose_map(noise, calibrated, [NONE, BETA, BOTH], seed=seed).map.candidate == NONE
+    assert declined >= 15  # one standard error is beaten by chance in about one of six
+
+
+def test_a_map_that_costs_draws_must_pay_for_them() -> None:
+    features, right = overconfident()
+    copy = {**features, "copy": features["depth"]}
+    dear = MapCandidate("logistic", ("share", "depth", "copy"), ("share",), costs_draws=True)
+    assert choose_map(copy, right, [NONE, BOTH, dear]).map.candidate == BOTH
+    cheap = MapCandidate("logistic", ("share",), ("share",))
+    assert choose_map(copy, right, [NONE, cheap, dear]).map.candidate == dear
+
+
+@pytest.mark.parametrize("rights", [0, 4, 396, 400])
+def test_fewer_than_five_right_or_wrong_answers_leave_the_share_as_it_is(rights: int) -> None:
+    features, _ = overconfident()
+    right = (np.arange(400) < rights).astype(float)
+    found = choose_map(features, right, [NONE, BETA, BOTH])
+    assert found.map.candidate == NONE
+    assert [one.candidate for one in found.scores] == [NONE]
+
+
+def test_the_score_is_the_gain_above_no_map_on_answers_that_were_left_out() -> None:
+    features, right = overconfident()
+    scores = choose_map(features, right, [NONE, BOTH]).scores
+    share = features["share"]
+    assert scores[0].gain == pytest.approx(np.mean(2 * share * right - share**2))
+    new, truth = overconfident(20_000, seed=9)
+    p = BOTH.fit(features, right).predict(new)
+    far = np.mean(2 * p * truth - p**2) - np.mean(2 * new["share"] * truth - new["share"] ** 2)
+    assert abs(scores[1].above - far) < 2.5 * scores[1].standard_error
+
+
+def test_groups_stay_in_one_fold() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 4)
+    right = np.repeat(rng.integers(0, 2, 60), 4).astype(float)
+    secret = np.repeat(rng.normal(size=60), 4)  # tells the group and nothing else
+    features = {"share": np.full(240, 0.5), "secret": secret}
+    steps = MapCandidate("isotonic", ("secret",))
+    told = choose_map({**features, "secret": rng.permutation(60)[groups] / 60}, right, [NONE, steps])
+    kept = choose_map(
+        {**features, "secret": rng.permutation(60)[groups] / 60}, right, [NONE, steps], groups=groups
+    )
+    assert told.scores[1].gain > kept.scores[1].gain
+
+
+def test_out_of_fold_probabilities_do_not_know_their_own_answer() -> None:
+    features, right = overconfident(200)
+    first = predict_out_of_fold(features, right, [NONE, BETA, BOTH])
+    flipped = right.copy()
+    flipped[7] = 1 - flipped[7]
+    folds_may_move = predict_out_of_fold(features, flipped, [NONE, BETA, BOTH])
+    assert first[7] == pytest.approx(folds_may_move[7], abs=0.1)
+    noise = np.random.default_rng(3).integers(0, 2, 200).astype(float)
+    p = predict_out_of_fold(
+        {"share": features["share"], "depth": features["depth"]}, noise, [NONE, BETA, BOTH]
+    )
+    assert np.corrcoef(p, noise)[0, 1] < 0.2
+
+
+def test_an_unknown_feature_counts_as_its_mean_in_the_fit() -> None:
+    features, right = overconfident()
+    found = BOTH.fit(features, right)
+    mean = found.predict({"share": np.array([0.7]), "depth": np.array([features["depth"].mean()])})
+    assert found.predict({"share": np.array([0.7]), "depth": np.array([np.nan])}) == pytest.approx(mean)
+
+
+def test_a_constant_feature_has_no_say() -> None:
+    features, right = overconfident()
+    found = BOTH.fit({**features, "depth": np.full(400, 3.0)}, right)
+    assert found.parameters["slopes"][1] == 0
+
+
+def test_the_same_seed_gives_the_same_choice_and_part_of_keeps_the_order() -> None:
+    features, right = overconfident()
+    one, other = (choose_map(features, right, [NONE, BETA, BOTH], seed=4) for _ in range(2))
+    assert one.map == other.map
+    assert part_of(features, np.arange(400) < 3)["depth"].tolist() == features["depth"][:3].tolist()
+
+
+@pytest.mark.parametrize(
+    ("candidate", "parameters", "unknown"),
+    [
+        (MapCandidate("spline", ("share",)), {}, (0.0,)),
+        (BETA, {"a": (1.0,), "b": (1.0,)}, (0.0,)),
+        (BETA, {"a": (1.0, 2.0), "b": (1.0,), "c": (0.0,)}, (0.0,)),
+        (BOTH, {"slopes": (1.0,), "intercept": (0.0,)}, (0.0, 0.0)),
+        (BOTH, {"slopes": (1.0, 1.0), "intercept": (0.0,)}, (0.0,)),
+        (MapCandidate("isotonic", ("share",)), {"thresholds": (), "values": ()}, (0.0,)),
+        (MapCandidate("isotonic", ("share",)), {"thresholds": (0.1, 0.2), "values": (0.5,)}, (0.0,)),
+        (MapCandidate("none", ("share", "depth")), {}, (0.0, 0.0)),
+    ],
+)
+def test_a_map_with_other_parameters_than_its_kind_has_is_refused(
+    candidate: MapCandidate, parameters: dict[str, tuple[float, ...]], unknown: tuple[float, ...]
+) -> None:
+    with pytest.raises(InputError):
+        ProbabilityMap(candidate, parameters, unknown)
+
+
+def test_the_first_candidate_must_be_no_map() -> None:
+    features, right = overconfident()
+    with pytest.raises(UsageError, match="without a map"):
+        choose_map(features, right, [BETA])

@@ -1,0 +1,279 @@
+"""Calibrations: learnt from rows, a model or stored samples; applied, stored, and refused where they must."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from semcal.engine import load_equivalence
+from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
+from semcal.pipeline.calibrate import calibrate, calibrate_samples
+from semcal.pipeline.calibrate_rows import calibrate_rows
+from semcal.pipeline.calibrated import Calibration
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.sample_features import features_of, rows_by_temperature
+from semcal.qa.questions import Question
+from semcal.recalibration import TemperatureScaling
+
+EXACT = load_equivalence("exact")
+
+
+def samples(n: int, seed: int = 0, m: int = 10, likelihoods: bool = True) -> list[dict[str, Any]]:
+    """Rows of an overconfident system: the more often an answer is drawn, the likelier it is right."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(n):
+        sure = rng.beta(4, 1.2)
+        drawn = ["Ana" if rng.random() < sure else f"Bo {rng.integers(4)}" for _ in range(m)]
+        right = rng.random() < 0.7 * sure
+        row = {"id": f"q{number}", "question": f"Who built mill {number}?", "samples": drawn}
+        row["answers"] = ["Ana"] if right else ["Nobody"]
+        if likelihoods:
+            row["log_likelihoods"] = [float(-rng.exponential()) for _ in drawn]
+        rows.append(row)
+    return rows
+
+
+def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return measure_rows(cluster_rows(rows, equivalence=EXACT)[0])
+
+
+def test_the_answer_is_the_commonest_wording_of_the_commonest_meaning_ties_to_the_first() -> None:
+    rows = [
+        {"id": "1", "question": "Who?", "samples": ["Bo", "ana", "Ana", "Bo", "ANA", "Ana"]},
+        {"id": "2", "question": "Who?", "samples": ["Bo", "Ana", "Ana", "Bo"]},
+    ]
+    found = features_of({1.0: measured(rows)})
+    assert found.answers == ("Ana", "Bo")
+    assert found.values["E-SC"] == pytest.approx([4 / 6, 1 / 2])
+
+
+def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> None:
+    found = calibrate_samples(samples(400), equivalence=EXACT)
+    assert found.report.chosen != "none(E-SC)"
+    assert found.report.calibrated["gain"] > found.report.base["gain"]  # type: ignore[operator]
+    assert found.report.calibrated["accuracy"] == found.report.base["accuracy"]
+    new = measured(samples(3000, seed=1))
+    answers = found.apply({None: new})
+    right = np.array([answer.text in row["answers"] for answer, row in zip(answers, new)])
+    p = np.array([answer.probability for answer in answers])
+    share = np.array([max(map(len, row["clusters"])) / 10 for row in new])
+    assert abs(p.mean() - right.mean()) < 0.1 < abs(share.mean() - right.mean())
+
+
+def test_accuracy_and_answers_are_those_of_base_whatever_the_map() -> None:
+    rows = samples(200)
+    found = calibrate_samples(rows, equivalence=EXACT)
+    for answer, row in zip(found.apply({None: measured(rows)}), measured(rows)):
+        assert answer.meaning == max(range(len(row["clusters"])), key=lambda k: len(row["clusters"][k]))
+
+
+def test_probabilities_of_all_meanings_add_up_to_at_most_one() -> None:
+    rows = measured(samples(200))
+    for answer in calibrate_samples(samples(200), equivalence=EXACT).apply({None: rows}):
+        assert answer.probabilities[answer.meaning] == answer.probability
+        assert min(answer.probabilities) >= 0
+        assert sum(answer.probabilities) <= 1 + 1e-12
+
+
+def test_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on() -> None:
+    rows = samples(500)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert found.report.n + found.report.apart == 500
+    assert found.threshold.n == found.report.apart == 200
+    flipped = [
+        {**row, "answers": ["Nobody"]} if index in _apart(rows) else row for index, row in enumerate(rows)
+    ]
+    again = calibrate_samples(flipped, equivalence=EXACT, risk=0.55)
+    assert again.map == found.map  # what is kept apart has no say in the map
+    assert again.threshold != found.threshold
+    assert again.threshold is not None
+    assert again.threshold.threshold is None
+    assert "no threshold" in again.threshold.sentence
+
+
+def _apart(rows: list[dict[str, Any]]) -> set[int]:
+    from semcal.pipeline.calibrate_rows import kept_apart
+
+    return set(np.flatnonzero(kept_apart(len(rows), None, 0)).tolist())
+
+
+def test_below_the_threshold_it_abstains() -> None:
+    rows = samples(500)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert found.threshold.threshold is not None
+    answers = found.apply({None: measured(rows)})
+    assert [a.abstained for a in answers] == [a.probability < found.threshold.threshold for a in answers]
+    assert {a.abstained for a in answers} == {True, False}
+
+
+def test_questions_of_one_passage_or_asked_twice_are_kept_apart_together() -> None:
+    from semcal.pipeline.calibrate_rows import kept_apart
+
+    groups = np.repeat(np.arange(30), 5)
+    apart = kept_apart(150, groups, 0)
+    assert all(len(set(apart[groups == group])) == 1 for group in range(30))
+    assert 0.3 <= apart.mean() <= 0.4
+
+
+def test_what_was_saved_is_loaded_and_gives_the_same_probabilities(tmp_path: Path) -> None:
+    rows = samples(150)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    found.save_pretrained(tmp_path)
+    again = Calibration.from_pretrained(tmp_path)
+    assert again == found
+    assert again.apply({None: measured(rows)}) == found.apply({None: measured(rows)})
+    assert json.loads((tmp_path / "calibration.json").read_text())["kind"] == "calibration"
+
+
+def test_a_recalibrator_is_no_calibration_and_the_other_way_round(tmp_path: Path) -> None:
+    from semcal.recalibration import from_pretrained
+
+    calibrate_samples(samples(60), equivalence=EXACT).save_pretrained(tmp_path / "c")
+    with pytest.raises(UsageError, match="holds a calibration, not a recalibrator"):
+        from_pretrained(tmp_path / "c")
+    with pytest.raises(UsageError, match="holds a recalibrator, not a calibration"):
+        Calibration.from_pretrained("src/semcal/demo/recalibrator")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("m", "ten"),
+        ("map", {}),
+        ("map", {"candidate": {"kind": "magic", "features": ["E-SC"]}, "parameters": {}, "unknown": [0.0]}),
+        ("threshold", {"threshold": "high"}),
+        ("further", None),
+        ("report", 3),
+    ],
+)
+def test_a_wrong_value_with_a_right_checksum_is_one_error(tmp_path: Path, key: str, value: Any) -> None:
+    from semcal.hub_names import CALIBRATION
+    from semcal.recalibration.saving import write_contents
+
+    calibrate_samples(samples(60), equivalence=EXACT).save_pretrained(tmp_path)
+    contents = json.loads((tmp_path / "calibration.json").read_text())
+    for gone in ("sha256", "schema", "kind"):
+        del contents[gone]
+    write_contents(tmp_path, CALIBRATION, {**contents, key: value})
+    with pytest.raises(StoreError, match="calibrate again"):
+        Calibration.from_pretrained(tmp_path)
+
+
+def test_another_number_of_draws_is_refused_by_name() -> None:
+    found = calibrate_samples(samples(60), equivalence=EXACT)
+    with pytest.raises(InputError, match=r"'q0' has 5 draws.*with 10"):
+        found.apply({None: measured(samples(3, m=5))})
+    mixed = [*samples(30), {**samples(1, m=9)[0], "id": "odd"}]
+    with pytest.raises(InputError, match=r"'odd' has 9 draws and others have 10"):
+        calibrate_samples(mixed, equivalence=EXACT)
+
+
+def test_without_likelihoods_only_what_can_be_counted_is_a_feature() -> None:
+    found = features_of({None: measured(samples(5, likelihoods=False))})
+    assert set(found.values) == {"E-SC", "entropy", "meanings"}
+
+
+def test_a_row_without_likelihoods_is_given_the_mean_of_the_fit() -> None:
+    rows = samples(300)
+    found = calibrate_samples(rows, equivalence=EXACT)
+    one = {**rows[0], "log_likelihoods": None}
+    (answer,) = found.apply({None: measured([one])})
+    assert 0 < answer.probability < 1
+
+
+def test_draws_at_several_temperatures_are_split_with_those_at_one_first() -> None:
+    row = {
+        "id": "1",
+        "samples": ["a", "b", "c", "d"],
+        "log_likelihoods": [-1.0, -2.0, -3.0, -4.0],
+        "temperatures": [0.5, 1, 0.5, 1],
+        "clusters": [[0, 3], [1], [2]],
+    }
+    split = rows_by_temperature([row])
+    assert list(split) == [1.0, 0.5]
+    assert split[1.0][0]["samples"] == ["b", "d"]
+    assert split[1.0][0]["clusters"] == [[0], [1]]
+    assert split[0.5][0]["log_likelihoods"] == [-1.0, -3.0]
+    with pytest.raises(InputError, match=r"no sample at T = 0\.5"):
+        rows_by_temperature([row, {**row, "id": "2", "temperatures": [1, 1, 1, 1]}])
+    with pytest.raises(InputError, match="positive numbers"):
+        rows_by_temperature([{**row, "temperatures": [1, 1, 1, 0]}])
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_labels_of_one_kind_leave_the_share_and_say_so(right: bool) -> None:
+    rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]
+    with pytest.warns(SemcalWarning, match="share is left as it is"):
+        found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.report.chosen == "none(E-SC)"
+    assert found.report.calibrated["auroc"] is None
+
+
+def test_too_few_labels_are_refused_and_few_are_warned_about() -> None:
+    with pytest.raises(FitError, match="at least 5"):
+        calibrate_samples(samples(4), equivalence=EXACT)
+    with pytest.warns(SemcalWarning, match="only 30 labelled questions"):
+        calibrate_samples(samples(30), equivalence=EXACT)
+
+
+def test_an_id_that_occurs_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="'q0' occurs twice"):
+        calibrate_rows({None: measured([*samples(20), samples(1)[0]])}, equivalence="exact")
+
+
+def questions(n: int) -> tuple[FakeLanguageModel, list[Question]]:
+    table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(n)}
+    return FakeLanguageModel(table), [
+        Question(text, text, ("Ana" if i % 3 else "Bo",)) for i, text in enumerate(table)
+    ]
+
+
+def test_a_model_is_asked_at_one_and_a_half_and_the_record_says_which_model() -> None:
+    model, labelled = questions(80)
+    found = calibrate(model, labelled, equivalence=FakeEquivalence())
+    assert found.temperature == 1.0
+    assert set(found.temperatures) <= {0.5}
+    assert found.provenance is not None
+    assert found.provenance.revision == model.revision
+    assert list(found.recalibrators) == [1.0, *found.temperatures]
+
+
+def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the_map(tmp_path: Path) -> None:
+    from semcal.pipeline.fitting import fit
+
+    model, labelled = questions(80)
+    fitted = fit(model, labelled).recalibrator
+    found = calibrate(model, labelled, equivalence=FakeEquivalence(), recalibrator=fitted)
+    assert found.temperature is None
+    found.save_pretrained(tmp_path)
+    again = Calibration.from_pretrained(tmp_path)
+    first = next(iter(again.recalibrators.values()))
+    assert isinstance(first, TemperatureScaling)
+    assert first.temperature_ == fitted.temperature_
+
+
+def test_one_draw_is_refused() -> None:
+    model, labelled = questions(20)
+    with pytest.raises(UsageError, match="2 draws or more"):
+        calibrate(model, labelled, equivalence=FakeEquivalence(), m=1)
+
+
+def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> None:
+    rows = samples(60)
+    rows[5]["question"] = rows[4]["question"].upper()
+    rows[7]["answers"] = ["Ana; Anna"]
+    with pytest.warns(SemcalWarning) as caught:
+        found = calibrate_samples(rows, equivalence=EXACT)
+    text = " ".join(str(one.message) for one in caught)
+    assert "2 of 60 labelled questions are asked more than once" in text
+    assert "'Ana; Anna', id 'q7'" in text
+    assert len(found.report.warnings) == 2
