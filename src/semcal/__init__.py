@@ -46,7 +46,26 @@ _ADDRESSES = {
     "score": "pipeline.public",
 }
 
-__all__ = [*_ADDRESSES, "__version__"]
+__all__ = [
+    "Answer",
+    "Calibration",
+    "Fit",
+    "Question",
+    "Results",
+    "SemanticUQ",
+    "__version__",
+    "ask_many",
+    "calibrate",
+    "confidence",
+    "confidences",
+    "errors",
+    "fit",
+    "load_equivalence",
+    "load_model",
+    "metrics",
+    "recalibration",
+    "score",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import UsageError
 from semcal.pipeline.calibrate_rows import calibrate_rows
@@ -119,7 +119,7 @@ def calibrate(
     )
     return calibrate_rows(
         {t: measure_rows(rows) for t, rows in sampled.items()},
-        equivalence=equivalence.name,
+        equivalence=address_of(equivalence),
         linkage=linkage,
         grader=grader,
         risk=risk,
@@ -171,4 +171,4 @@ def calibrate_samples(
         new = [row for row in split if "clusters" not in row]
         clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage)[0])
         measured[temperature] = measure_rows([row if "clusters" in row else next(clustered) for row in split])
-    return calibrate_rows(measured, equivalence=equivalence.name, linkage=linkage, **how)
+    return calibrate_rows(measured, equivalence=address_of(equivalence), linkage=linkage, **how)

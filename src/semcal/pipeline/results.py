@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 from semcal import metrics
+from semcal.engine.equivalence import address_of
 from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError
 from semcal.pipeline.answer import Answer
 from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
@@ -41,7 +42,7 @@ PLOTS = ("reliability", "selective")
 class Results(Sequence[Answer]):
     """The answers to many questions, each a `semcal.Answer`; graded where reference answers are known.
 
-    What `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return; a notebook shows the first answers
+    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return it; a notebook shows the first answers
     and their metrics.
 
     Attributes
@@ -99,7 +100,11 @@ class Results(Sequence[Answer]):
         if answer.measure == CALIBRATED:
             row |= {"answer": answer.text, "probability": answer.confidence}
             row |= {"threshold": answer.threshold, "abstained": answer.abstained}
-        return grade_row(row, grader=self._grader, seed=self._seed) if row.get("answers") else row
+        if not row.get("answers"):
+            return row
+        if "answer" in row:
+            row["answer_correct"] = self._grader.grade(answer.question, [answer.text], row["answers"]).correct
+        return grade_row(row, grader=self._grader, seed=self._seed)
 
     def records(self) -> list[dict[str, Any]]:
         """Return a short dict of each answer, the rows of `to_df`."""
@@ -225,7 +230,7 @@ class Results(Sequence[Answer]):
         kept = [i for i, row in enumerate(self.rows) if "correct" in row]
         return calibrate_rows(
             {t: [rows[i] for i in kept] for t, rows in self._rows_at.items()},
-            equivalence=self._equivalence.name,
+            equivalence=address_of(self._equivalence),
             linkage=self._linkage,
             grader=self._grader,
             risk=risk,

@@ -199,9 +199,9 @@ def fit_grid(
     >>> found.temperatures, found.at_edge
     ({'E-SC': 4.0}, ('E-SC',))
     """
-    questions = as_questions(questions, labelled=True)
+    model, questions = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(questions), of="to choose a temperature by")
     how: dict[str, Any] = {"equivalence": as_equivalence(equivalence), **sampling}
     with shown_progress(progress, "fit", len(questions)) as update:
-        rows = rows_at_temperatures(as_model(model), questions, temperatures, progress=update, **how)
+        rows = rows_at_temperatures(model, questions, temperatures, progress=update, **how)
     return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)
