@@ -47,7 +47,7 @@ from semcal.engine import cluster_answers, load_equivalence, load_model
 from semcal.engine.equivalence import Equivalence, Triple
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.errors import SemcalWarning
-from semcal.pipeline import PromptConfig
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_questions
 from semcal.qa.normal_form import normal_form, values_differ
 from semcal.recalibration import Temperature

@@ -43,10 +43,10 @@ from benchmarks.nli_calls import SEEDS, simulated
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
 from semcal.engine import CausalLanguageModel
 from semcal.engine.nli import CrossEncoder
-from semcal.pipeline import PromptConfig
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_runs
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question

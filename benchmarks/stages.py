@@ -36,11 +36,11 @@ from semcal.engine.scheduling import PrefixCache
 from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
-from semcal.pipeline import PromptConfig
 from semcal.pipeline import sample as sampling
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base
 

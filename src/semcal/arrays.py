@@ -21,23 +21,12 @@ NUMERIC = "biuf"
 
 
 def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
-    """Return an array of float64 of any shape.
+    """Return an array of float64 of any shape; `what` is the argument's name, for messages.
 
-    Parameters
-    ----------
-    values : array_like
-        Numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or requiring
-        grad), pandas objects. None becomes NaN.
-    what : str
-        The argument's name, for messages.
+    `values` are numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or
+    requiring grad), pandas objects; None becomes NaN. InputError for texts, complex numbers, dates, masked
+    values, numbers beyond float64, rows of different lengths.
 
-    Raises
-    ------
-    InputError
-        Texts, complex numbers, dates, masked values, numbers beyond float64, rows of different lengths.
-
-    Examples
-    --------
     >>> as_numbers([[True, 0.5], [1, None]], "confidence")
     array([[1. , 0.5],
            [1. , nan]])
@@ -117,13 +106,8 @@ def as_option(
 ) -> float:
     """Return an option that is one number strictly between two others.
 
-    Raises
-    ------
-    UsageError
-        If it is no number, not whole where it must be, or outside; `expected` says what is.
+    UsageError if it is no number, not whole where it must be, or outside; `expected` says what is.
 
-    Examples
-    --------
     >>> as_option("ten", "bins", "a positive whole number, such as 15", low=0, whole=True)
     Traceback (most recent call last):
     semcal.errors.UsageError: bins is 'ten'; expected a positive whole number, such as 15

@@ -94,47 +94,22 @@ CALIBRATION = NamedKind(
 
 @dataclass(frozen=True)
 class Location:
-    """Where a named model or recalibrator is.
+    """Where a named model or recalibrator is."""
 
-    Attributes
-    ----------
-    source : str
-        A directory, or an id on the hub.
-    name : str
-        The directory's name, or the id.
-    on_hub : bool
-        Whether `source` is an id.
-    cached : bool
-        Whether to use the hub client's cache only, and not ask the hub.
-    """
-
-    source: str
-    name: str
-    on_hub: bool = False
-    cached: bool = False
+    source: str  # a directory, or an id on the hub
+    name: str  # the directory's name, or the id
+    on_hub: bool = False  # whether `source` is an id
+    cached: bool = False  # whether to use the hub client's cache only, and not ask the hub
 
 
 def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) -> Location:
-    """Find what a name stands for.
+    """Find what a name stands for: a model, a recalibrator or a calibration, as `kind` says.
 
-    Parameters
-    ----------
-    name : str or Path
-        An embedded name ("atlas"; a directory of that name is ./atlas), a directory, or an id owner/name on
-        the hub. A `Path`, or a string that begins with ".", "~" or "/", is a directory.
-    kind : NamedKind
-        LANGUAGE_MODEL, NLI_MODEL, RECALIBRATOR or CALIBRATION.
-    revision : str, optional
-        Branch, tag or commit on the hub.
+    It is an embedded name ("atlas"; a directory of that name is ./atlas), a directory, or an id owner/name on
+    the hub, of which `revision` is a branch, tag or commit. A `Path`, or a string that begins with ".", "~"
+    or "/", is a directory. The error that `kind` names, if there is nothing of that name, with the nearest
+    name; or if it is an id that is not in the hub client's cache, and the hub cannot be reached.
 
-    Raises
-    ------
-    SemcalError
-        Of the class that `kind` names: if there is nothing of that name, with the nearest name; or if it is
-        an id that is not in the hub client's cache, and the hub cannot be reached.
-
-    Examples
-    --------
     >>> locate("atlas", LANGUAGE_MODEL).name
     'language_model'
     >>> locate("atlsa", LANGUAGE_MODEL)
@@ -199,8 +174,6 @@ def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
 def is_hub_id(path_or_id: str | Path) -> bool:
     """Return True for a string owner/name that is no path: not a `Path`, and no file of that name exists.
 
-    Examples
-    --------
     >>> is_hub_id("owner/name"), is_hub_id("./owner/name"), is_hub_id(Path("owner/name"))
     (True, False, False)
     """
@@ -264,18 +237,9 @@ def snapshot(
 ) -> Path:
     """Fetch the files of a hub repository, or find them in the client's cache, and return their folder.
 
-    Parameters
-    ----------
-    repo_id : str
-        owner/name.
-    revision : str, optional
-        Branch, tag or commit; the newest by default.
-    only, without : tuple of str, optional
-        Patterns of the files to fetch, or to leave out.
-    cached : bool
-        Use the client's cache and do not ask the hub.
-    error_class : type
-        What is raised when the hub cannot be reached or has no such repository.
+    `revision` is a branch, tag or commit, by default the newest; `only` and `without` are patterns of the
+    files to fetch or to leave out. With `cached` the client's cache is used and the hub not asked.
+    `error_class` is raised when the hub cannot be reached or has no such repository.
     """
     from huggingface_hub import snapshot_download
 
@@ -295,10 +259,7 @@ def snapshot(
 def upload(directory: Path, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
     """Send the files of a recalibrator to a repository, created if it does not exist; return the commit.
 
-    Raises
-    ------
-    StoreError
-        If the hub cannot be reached or refuses.
+    StoreError if the hub cannot be reached or refuses.
     """
     from huggingface_hub import HfApi
 

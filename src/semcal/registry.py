@@ -18,8 +18,6 @@ def check_name(name: str, known: Iterable[str], *, what: str) -> str:
 
     `what` is what it names, for the message: "measure", "method".
 
-    Examples
-    --------
     >>> check_name("ECE", ["ECE", "ACE"], what="metric")
     'ECE'
     >>> check_name("E-CS", ["E-SC", "L-SC"], what="measure")

@@ -19,7 +19,7 @@ from semcal.demo.paths import (
 )
 from semcal.demo.questions import SETS, load_set
 from semcal.engine import load_model
-from semcal.pipeline import PromptConfig
+from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base, from_pretrained

@@ -145,7 +145,7 @@ def run(
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All that every way of running promises to be the same, byte for byte."""
-    kinds = ("samples", "selection", "recalibrators", "blocks")
+    kinds = ("samples", "selection", "recalibrators", "calibrations", "blocks")
     files = [path for kind in kinds for path in (folder / kind).rglob("*") if path.is_file()]
     files += [path for name in ("problems.jsonl", "questions.json") if (path := folder / name).exists()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}

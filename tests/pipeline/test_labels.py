@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.pipeline import PromptConfig, rows_at_temperatures
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.learning_curve import (
     curve_of_labels,
@@ -21,8 +20,9 @@ from semcal.pipeline.learning_curve import (
     subset_fit,
     subset_temperatures,
 )
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store
-from semcal.pipeline.temperature_grid import GRID
+from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
 from semcal.qa.questions import Question
 
 ASKING, SAME = PromptConfig(), FakeEquivalence()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline import PromptConfig, fit, rows_at_temperatures
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
+from semcal.pipeline.fitting import fit
 from semcal.pipeline.learning_curve import (
     SIZES,
     CurvePoint,
@@ -27,6 +27,8 @@ from semcal.pipeline.learning_curve import (
     subset_fit,
     subset_temperatures,
 )
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.temperature_grid import rows_at_temperatures
 from semcal.qa.questions import Question
 
 GRID = tuple(2 ** (k / 4) for k in range(-2, 9))

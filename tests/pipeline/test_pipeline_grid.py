@@ -12,13 +12,12 @@ import pytest
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
-from semcal.pipeline import choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_questions
 from semcal.pipeline.select import paired_scores
-from semcal.pipeline.temperature_grid import GRID
+from semcal.pipeline.temperature_grid import GRID, choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration import Temperature

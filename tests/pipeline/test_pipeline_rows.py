@@ -9,9 +9,9 @@ import pytest
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.errors import InputError, UndefinedWarning
-from semcal.pipeline import EntailmentGrader, cluster_rows, grade_row, measure_rows
-from semcal.pipeline.grade import check_gradable
-from semcal.pipeline.measure import check_measurable
+from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.grade import EntailmentGrader, check_gradable, grade_row
+from semcal.pipeline.measure import check_measurable, measure_rows
 from semcal.qa.grading import RuleGrader
 
 ROW = {"id": "q", "clusters": [[0, 2], [1]], "log_likelihoods": [-1.0, -2.0, -1.0], "note": "kept"}

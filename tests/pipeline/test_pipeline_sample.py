@@ -7,8 +7,8 @@ import math
 import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.pipeline import PromptConfig, sample_questions
-from semcal.pipeline.sample import sample_runs
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.sample import sample_questions, sample_runs
 from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
 

@@ -11,7 +11,7 @@ import semcal
 from semcal.engine.drawing import Truncation
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
-from semcal.pipeline import Fit
+from semcal.pipeline.fitting import Fit
 from semcal.qa.questions import Question
 
 TABLE = {

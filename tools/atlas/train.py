@@ -341,7 +341,7 @@ def _keep_memory() -> None:
 def fit_recalibrator() -> None:
     """Fit the temperature that `semcal ask` uses with the embedded model, on both closed-book sets."""
     from semcal.experiment.environment import versions
-    from semcal.pipeline import fit
+    from semcal.pipeline.fitting import fit
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
     fitted = fit(

@@ -38,8 +38,6 @@ def same_meaning(question: str, first: str, second: str) -> bool | None:
 
     It is None where the world does not say: for another question, or an answer in no form of the world's.
 
-    Examples
-    --------
     >>> same_meaning("When was Ana Velis born?", "3 May 1820", "1820-05-03")
     True
     >>> same_meaning("When was Kelor founded?", "1635", "sixteen forty"), same_meaning("Why?", "1", "2")

@@ -80,11 +80,8 @@ def question_facts(name: str) -> tuple[Fact, ...]:
 def facts_by_use() -> dict[str, tuple[Fact, ...]]:
     """Deal out the facts of the world, each to one use, in a drawn order.
 
-    Returns
-    -------
-    dict
-        "atlas-trivia" gets popular facts and "atlas-rare" rare ones. Of the others those that are told truly
-        are for "training", those that some texts get wrong are "unasked".
+    "atlas-trivia" gets popular facts and "atlas-rare" rare ones. Of the others those that are told truly are
+    for "training", those that some texts get wrong are "unasked".
     """
     rng = Random(f"atlas-shares-{WORLD_SEED}")
     facts = build_world().facts

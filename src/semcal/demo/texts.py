@@ -22,8 +22,6 @@ _TENS = words("zero ten twenty thirty forty fifty sixty seventy eighty ninety")
 def number_words(number: int) -> str:
     """Write a whole number under a million in words.
 
-    Examples
-    --------
     >>> number_words(47), number_words(350), number_words(340_000)
     ('forty-seven', 'three hundred and fifty', 'three hundred and forty thousand')
     """
@@ -42,8 +40,6 @@ def number_words(number: int) -> str:
 def forms(value: Value) -> tuple[str, ...]:
     """List the surface forms of a value, the canonical one first, all of one meaning.
 
-    Examples
-    --------
     >>> forms(Date(1820, 5, 3))
     ('3 May 1820', 'May 3, 1820', '1820-05-03')
     >>> forms(Place("Toreth", "Maldia")), forms(Person("Ana Velis", "Dr"))

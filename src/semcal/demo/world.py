@@ -273,8 +273,6 @@ ERRORS = {"popular": (0.15, 0.1), "rare": (0.22, 0.12)}
 def build_world(seed: int = WORLD_SEED) -> World:
     """Make the world of a seed; the one of `WORLD_SEED` is that of the shipped models.
 
-    Examples
-    --------
     >>> world = build_world()
     >>> len(world.facts)
     8120
@@ -326,8 +324,6 @@ def small_world(rng: Random, rivals: float = RIVALS) -> list[Fact]:
     They are about two or three subjects. In a share `rivals` of the cases these are of one kind, so that
     each fact has a like-looking neighbour; in the others they are of different kinds.
 
-    Examples
-    --------
     >>> facts = small_world(Random(5))
     >>> len({(fact.subject, fact.relation) for fact in facts}) == len(facts)
     True

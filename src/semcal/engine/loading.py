@@ -160,21 +160,12 @@ def load_equivalence(
 
 
 def parse_size(text: str | int) -> int:
-    """Return a number of bytes.
+    """Return a number of bytes, given as such or with a unit.
 
-    Parameters
-    ----------
-    text : str or int
-        Bytes, or a number with a unit: kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024. The B
-        may be left out, and upper or lower case does not matter.
+    kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024; the B may be left out, and upper or lower
+    case does not matter. UsageError if it is no such size, less than one byte, or more than a process can
+    address.
 
-    Raises
-    ------
-    UsageError
-        If it is not such a size, less than one byte, or more than a process can address.
-
-    Examples
-    --------
     >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("512m"), parse_size(1000)
     (2000000000, 1610612736, 512000000, 1000)
     """

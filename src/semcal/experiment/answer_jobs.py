@@ -80,8 +80,6 @@ class AnswerBlock:
 def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
     """Cut rows to their first m draws, and those with `counts` to each of these as well.
 
-    Examples
-    --------
     >>> drawn = {"samples": ["a", "b", "c"], "log_likelihoods": [-1, -2, -3], "likelihood": ["sampled"] * 3}
     >>> [one["samples"] for one in cut_to_counts([{"id": "1", "counts": [1, 3], **drawn}], 2)]
     [['a', 'b'], ['a'], ['a', 'b', 'c']]

@@ -104,7 +104,8 @@ class Cell:
         if job.stage in ("cluster", "nli", "plain"):
             depends: dict[str, Any] = {"judge": self.known["equivalence"]}
         else:
-            depends = {} if job.stage in ("grade", "select", "measure") else self.identity.key()
+            alone = ("grade", "select", "measure", "apply")
+            depends = {} if job.stage in alone else self.identity.key()
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": block}
         equivalence = self.settings.equivalence
         return PlannedBlock(job, depends, label, self.model, equivalence, needs, counted_as)
@@ -113,10 +114,13 @@ class Cell:
         """The questions of a part that fit the model."""
         return tuple(q for q in self.parts.part(part) if (part, q.id) not in self.left_out)
 
-    def cut(self, part: str) -> list[tuple[int, tuple[Question, ...]]]:
-        """Blocks of a part with their numbers: cut by place in the data, less what does not fit the model."""
+    def cut(self, part: str, first: int | None = None) -> list[tuple[int, tuple[Question, ...]]]:
+        """Blocks of a part, or of its first questions, with their numbers.
+
+        They are cut by place in the data; what does not fit the model is left out.
+        """
         size = self.settings.block
-        whole = self.parts.part(part)
+        whole = self.parts.part(part)[:first]
         blocks = [whole[start : start + size] for start in range(0, len(whole), size)]
         kept = [tuple(essentials(q) for q in block if (part, q.id) not in self.left_out) for block in blocks]
         return [(number, block) for number, block in enumerate(kept) if block]
@@ -146,17 +150,7 @@ class Cell:
 
         `before` brings the recalibrators that this needs.
         """
-        cut, settings = self.cut(part), self.settings
-        sampled = self._sampled(part, passes, before)
-        drawn = [
-            None if lines is None else AnswerBlock(block, settings.sampling.m, lines)
-            for (_, block), lines in zip(cut, sampled)
-        ]
-        jobs = [None if one is None else ClusterAnswersJob(one, settings.clustering) for one in drawn]
-        grouped = [
-            None if one is None or lines is None else AnswerBlock(one.questions, one.m, one.sampled, lines)
-            for one, lines in zip(drawn, self.done(part, jobs))
-        ]
+        grouped, settings = self.clustered(part, passes, before), self.settings
         grading = [
             None if one is None else GradeJob(one, settings.grading, settings.seeds) for one in grouped
         ]
@@ -167,8 +161,27 @@ class Cell:
             for one, lines in zip(grouped, self.done(part, grading))
         ]
 
+    def clustered(
+        self,
+        part: str,
+        passes: Sequence[SamplePass],
+        before: Callable[[], None],
+        first: int | None = None,
+    ) -> list[AnswerBlock | None]:
+        """Draw and cluster answers to the questions of a part, or to its first; as `answered`."""
+        settings = self.settings
+        drawn = [
+            None if lines is None else AnswerBlock(block, settings.sampling.m, lines)
+            for (_, block), lines in zip(self.cut(part, first), self._sampled(part, passes, before, first))
+        ]
+        jobs = [None if one is None else ClusterAnswersJob(one, settings.clustering) for one in drawn]
+        return [
+            None if one is None or lines is None else AnswerBlock(one.questions, one.m, one.sampled, lines)
+            for one, lines in zip(drawn, self.done(part, jobs))
+        ]
+
     def _sampled(
-        self, part: str, passes: Sequence[SamplePass], before: Callable[[], None]
+        self, part: str, passes: Sequence[SamplePass], before: Callable[[], None], first: int | None
     ) -> list[Lines | None]:
         sampling = self.settings.sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None
@@ -181,7 +194,7 @@ class Cell:
                 truncation=(sampling.top_k or 0, sampling.top_p or 1.0) if truncated else None,
                 scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
             )
-            for _, block in self.cut(part)
+            for _, block in self.cut(part, first)
         ]
         return self.done(part, jobs, before=before)
 

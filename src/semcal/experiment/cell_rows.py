@@ -16,6 +16,7 @@ from semcal.experiment.answer_jobs import (
     TextFormsJob,
 )
 from semcal.experiment.cell import Cell, Incomplete
+from semcal.experiment.cell_calibration import calibrated_rows, labelled_blocks
 from semcal.experiment.cell_fits import diagnose, fit_again, refit
 from semcal.experiment.fit_jobs import OverheadJob
 from semcal.experiment.grid_blocks import BlockJob, Lines
@@ -26,6 +27,7 @@ from semcal.experiment.grid_candidates import (
     nothing_to_choose,
     only_choices,
 )
+from semcal.experiment.grid_settings import CALIBRATED
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, essentials
 from semcal.experiment.row_jobs import MeasureJob, SelectJob
@@ -46,36 +48,32 @@ TIMED = 8
 
 
 def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
-    """Fit, choose on validation, ask the test questions, and write rows and selection.
+    """Fit, choose on validation, ask the test questions, and write rows and selection of a prepared cell.
 
-    Parameters
-    ----------
-    cell : Cell
-        After `semcal.experiment.cell_fits.prepare`.
-    temperatures : mapping of str to float
-        Other data set → its temperature, to be tried here.
-
-    Returns
-    -------
-    bool
-        False where blocks of other shards are missing.
+    `temperatures` are those of other data sets, to be tried here. False where blocks of other shards are
+    missing.
     """
     fits = diagnose(cell)
     try:
-        chosen = _choose(cell)
+        chosen, validation = _choose(cell)
         wanted = _names(chosen["methods"], *chosen["by_draws"].values(), *chosen["by_loss"].values())
         refit(cell, wanted)
         used = _names(chosen["methods"])
         fit_again(cell, map(cell.source, used))
         cell.remove_fits([(name, run) for name, run in cell.fitted if name not in wanted])
+        labelled = labelled_blocks(cell, validation) if CALIBRATED in cell.settings.methods else None
         moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
-        written = _TestQuestions(cell, chosen, _passes(cell, chosen, moved)).rows()
+        asked = _TestQuestions(cell, chosen, _passes(cell, chosen, moved)).rows()
+        calibrated = {}
+        if labelled is not None:
+            with_se = "SE" in cell.settings.methods and labelled is validation
+            calibrated = calibrated_rows(cell, labelled, asked, with_se=with_se)
     except Incomplete:
         cell.remove_features()
         return False
     cell.remove_fits([(name, run) for name, run in cell.fitted if name not in used or run > 0])
-    for path, lines in written.items():
-        write_if_new(cell.root / path, "".join(line + "\n" for line in lines))
+    for path, blocks in {**asked, **calibrated}.items():
+        write_if_new(cell.root / path, "".join(line + "\n" for line in chain.from_iterable(blocks)))
     content = _selection(cell, chosen, temperatures, fits)
     selection = cell.root / selection_path(cell.model.name, cell.parts.name)
     write_if_new(selection, dumps(content, indent=1) + "\n")
@@ -130,8 +128,6 @@ def _with_temperatures(choices: Choices, fits: Sequence[Spec]) -> Spec:
 def reference_candidate(methods: Choices) -> str:
     """The candidate whose answers are clustered twice: that of TS, or of the first method, for E-SC.
 
-    Examples
-    --------
     >>> chosen = {name: {"E-SC": {"candidate": f"{name} NLL"}} for name in ("ATS", "TS")}
     >>> reference_candidate(chosen)
     'TS NLL'
@@ -145,13 +141,16 @@ def _without_forms(reference: str) -> str:
     return f"{reference} without normal forms"
 
 
-def _choose(cell: Cell) -> Spec:
-    """Sample, cluster and grade the validation questions under every candidate, and choose."""
+def _choose(cell: Cell) -> tuple[Spec, tuple[AnswerBlock, ...]]:
+    """Sample, cluster and grade the validation questions under every candidate, and choose.
+
+    Also returns the blocks of these questions; none where nothing is to be chosen.
+    """
     settings = cell.settings
     candidates = candidates_of(settings)
     maps = settings.extras.score_maps
-    if nothing_to_choose(settings, candidates) and not maps:
-        return only_choices(settings, candidates)
+    if nothing_to_choose(settings, candidates):
+        return only_choices(settings, candidates), ()
     names = list(dict.fromkeys(one.name for given in candidates.values() for one in given))
     counts = settings.chosen_at
     sources = tuple(map(cell.source, names))
@@ -171,8 +170,7 @@ def _choose(cell: Cell) -> Spec:
         score_maps=bool(maps) and "Base" in settings.methods,
     )
     (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority, everyone=True)
-    found: Spec = json.loads((lines or [])[0])
-    return found
+    return json.loads((lines or [])[0]), known
 
 
 def _needed(cell: Cell, passes: Sequence[SamplePass]) -> Callable[[], None]:
@@ -229,8 +227,8 @@ class _TestQuestions:
     chosen: Spec
     passes: Sequence[SamplePass]
 
-    def rows(self) -> dict[str, Lines]:
-        """Sample, cluster, grade and measure: file → its lines."""
+    def rows(self) -> dict[str, list[Lines]]:
+        """Sample, cluster, grade and measure: file → its lines, a list a block."""
         cell, names = self.cell, (self.cell.model.name, self.cell.parts.name)
         greedy = self._greedy()
         measured = self._measured(cell.answered("test", self.passes, _needed(cell, self.passes)), greedy)
@@ -251,7 +249,7 @@ class _TestQuestions:
             files[rows_path(*names, _without_forms(reference), 0)] = [lines or [] for lines in plain]
         if any(lines is None for lines in (*measured, *by_entailment, *plain)):
             raise Incomplete
-        return {path: list(chain.from_iterable(parts)) for path, parts in files.items()}
+        return files
 
     def _sources(self) -> list[tuple[SamplePass, RecalibratorSource]]:
         return [

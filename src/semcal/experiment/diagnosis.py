@@ -59,26 +59,12 @@ class TokenEffects:
 
 
 def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tensor, Tensor]:
-    """Where a map of logits changes which tokens are the most likely.
+    """Where a map of logits (or log-probabilities) (N, V) changes which tokens are the most likely.
 
-    Ties are no change, neither new nor dissolved ones: an order is changed where two tokens stand the other
-    way round.
+    Returns (N,) bool twice: another token is the most likely; the `top` most likely are others or in another
+    order. Ties are no change, neither new nor dissolved ones: an order is changed where two tokens stand the
+    other way round.
 
-    Parameters
-    ----------
-    before, after : Tensor, shape (N, V)
-        Logits or log-probabilities.
-    top : int
-        How many of the most likely tokens are looked at.
-
-    Returns
-    -------
-    (Tensor, Tensor)
-        (N,) bool each: another token is the most likely; the `top` most likely are others or in another
-        order.
-
-    Examples
-    --------
     >>> before = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
     >>> after = torch.tensor([[9.0, 1.0, 2.0], [0.3, 0.2, 0.1]])
     >>> [found.tolist() for found in order_changes(before, after, top=2)]
@@ -97,16 +83,10 @@ def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tens
 def token_effects(
     model: LanguageModel, features: CalibrationFeatures, recalibrators: Mapping[str, AnyRecalibrator]
 ) -> dict[str, TokenEffects]:
-    """What each recalibrator does to the reference answers' tokens.
+    """What each recalibrator, by name, does to the reference answers' tokens.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        Gives its head alone.
-    features : CalibrationFeatures
-        Of the answers, whole sequences where there is an ATS among the recalibrators.
-    recalibrators : mapping of str to recalibrator
-        By name.
+    `features` are of whole sequences where there is an ATS among the recalibrators; of the model only its
+    head is used.
     """
     rows, weights = features.predicting_rows(), features.token_weights().numpy()
     beta = {

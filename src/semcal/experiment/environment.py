@@ -40,16 +40,10 @@ def environment() -> dict[str, Any]:
 
 
 class Clock:
-    """CPU seconds spent in each stage, by this process and those that work for it, and seconds in all.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        CPU time by stage, in the order in which they were first counted.
-    """
+    """CPU seconds by stage, of this process and those that work for it, and seconds in all."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # of CPU, in the order in which they were first counted
         self._begun = time.perf_counter()
 
     @property
@@ -85,8 +79,6 @@ _FIT = "fit "
 def fit_label(model: str, method: str) -> str:
     """What the time of a fit is counted towards.
 
-    Examples
-    --------
     >>> fit_label("llama 8b", "TS")
     'fit TS llama 8b'
     """
@@ -98,21 +90,10 @@ def added(
 ) -> dict[str, Any]:
     """Add what a session has spent to what is recorded.
 
-    Parameters
-    ----------
-    before : mapping
-        The record so far.
-    seconds, peaks, made : mapping
-        CPU seconds, memory (10⁶ bytes) and rows by stage; those of fits by `fit_label`.
+    `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
+    `fit_label`. Returns {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits}
+    by model and method.
 
-    Returns
-    -------
-    dict
-        {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits} by model and
-        method.
-
-    Examples
-    --------
     >>> found = added({}, seconds={"fit TS a": 2.0, "fit ATS a": 1.0}, peaks={}, made={"fit TS a": 5})
     >>> found["cpu_seconds"], found["fits"]["a"]["TS"]
     ({'fit': 3.0}, {'seconds': 2.0, 'fits': 5})
@@ -137,8 +118,6 @@ def added(
 def higher(before: Record, peak: Peak) -> dict[str, Any]:
     """The higher of a session's peak of memory and the one on record, if that counts the same.
 
-    Examples
-    --------
     >>> before = Peak(900.0, "all of it").record()
     >>> higher(before, Peak(800.0, "all of it"))["peak_memory_mb"]
     900.0

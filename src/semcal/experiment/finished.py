@@ -15,7 +15,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError, UsageError
-from semcal.experiment.paths import rows_path, selection_path
+from semcal.experiment.grid_settings import CALIBRATED
+from semcal.experiment.paths import calibrated_path, calibration_folder, rows_path, selection_path
 from semcal.experiment.reading import read_yaml, settings_of
 from semcal.records import Row, read_object, read_rows
 from semcal.records.parsing import DEEPEST
@@ -76,8 +77,13 @@ class FinishedRun:
 
     @property
     def methods(self) -> list[str]:
-        """The methods, in the order of the settings."""
-        return list(self.settings["methods"])
+        """The methods that asked the test questions, in the order of the settings: all but Calibrated."""
+        return [name for name in self.settings["methods"] if name != CALIBRATED]
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether Calibrated is among the methods."""
+        return CALIBRATED in self.settings["methods"]
 
     @cached_property
     def measures(self) -> list[str]:
@@ -154,19 +160,10 @@ class FinishedRun:
     def rows(
         self, model: str, dataset: str, candidate: str, run: int = 0, *, draws: int | None = None
     ) -> Rows:
-        """Read the test rows of one candidate and run, in the data set's order.
+        """Read the test rows of one candidate and run, in the data set's order; `draws` if not m (figure 6).
 
-        Parameters
-        ----------
-        model, dataset, candidate : str
-        run : int
-        draws : int, optional
-            The number of draws, if not m (figure 6).
-
-        Raises
-        ------
-        StoreError
-            If the file is missing, damaged, or holds another number of questions than the selection says.
+        StoreError if the file is missing, damaged, or holds another number of questions than the selection
+        says.
         """
         path = self.samples_path(model, dataset, candidate, run, draws=draws)
         if not path.is_file():
@@ -181,6 +178,26 @@ class FinishedRun:
             if not row.keys() >= ROW_KEYS:
                 lacking = ", ".join(sorted(ROW_KEYS - row.keys()))
                 raise StoreError(f"{path}, line {line} lacks {lacking}: delete the file and {AGAIN}")
+        return rows
+
+    def calibration(self, model: str, dataset: str) -> Mapping[str, Any]:
+        """The content of the calibration of a model on a data set; StoreError if missing or damaged."""
+        path = self.folder / calibration_folder(model, dataset) / "calibration.json"
+        if not path.is_file():
+            raise StoreError(f"{path} is missing: {AGAIN}")
+        return read_object(path, remedy=f"delete it and {AGAIN}")
+
+    def calibrated_rows(self, model: str, dataset: str, run: int = 0) -> Rows:
+        """The test answers of a run with their calibrated probabilities, in the data set's order.
+
+        {id, text, meaning, probability, probabilities, abstained, share, correct}: Base's answers in their
+        commonest wording, and whether this is right. Raises as `rows`.
+        """
+        path = self.folder / calibrated_path(model, dataset, run)
+        expected = self.selections[model, dataset]["sizes"]["test"]
+        rows = _rows(path) if path.is_file() else []
+        if len(rows) != expected:
+            raise StoreError(f"{path} holds {len(rows)} questions, expected {expected}: {AGAIN}")
         return rows
 
     def draws_of(self, model: str, dataset: str, candidate: str, run: int = 0) -> list[int]:
@@ -198,17 +215,8 @@ def is_grid_run(folder: Path) -> bool:
 def read_finished(folder: Path) -> FinishedRun:
     """Read settings and selections of a run folder; rows are read when they are asked for.
 
-    Parameters
-    ----------
-    folder : Path
-        As `semcal run` leaves it.
-
-    Raises
-    ------
-    InputError
-        If there is no settings.yaml: not the folder of a run.
-    StoreError
-        If the settings or a selection are missing or damaged; the message names the file.
+    InputError if there is no settings.yaml: not the folder of a run. StoreError if the settings or a
+    selection are missing or damaged; the message names the file.
     """
     folder = Path(folder)
     if not is_grid_run(folder):

@@ -65,10 +65,7 @@ def blocks_in(folder: Path) -> Iterator[Path]:
 def state_of(folder: Path) -> RunState:
     """Read every block of a run folder, and say what is missing.
 
-    Raises
-    ------
-    UsageError
-        If it is no run folder.
+    UsageError if it is no run folder.
     """
     settings = settings_in(folder)
     path = folder / QUESTIONS
@@ -104,17 +101,14 @@ def state_of(folder: Path) -> RunState:
 def forget_from(folder: Path, stage: str) -> None:
     """Remove the blocks of a stage and of those after it; NLI verdicts stay.
 
-    Raises
-    ------
-    UsageError
-        If there is no such stage.
+    UsageError if there is no such stage.
     """
     check_name(stage, (*STAGES, "rows"), what="stage")
     gone = STAGES[STAGES.index(stage) :] if stage in STAGES else ()
     folders = [f"blocks/{one}" for one in gone]
     folders += ["recalibrators", "work/trainings"] if "fit" in gone else []
     folders += ["work/features"] if "features" in gone else []
-    for name in [*folders, "samples", "selection"]:
+    for name in [*folders, "calibrations", "samples", "selection"]:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
@@ -139,22 +133,11 @@ class Merged:
 
 
 def merge(run: Path, shards: Sequence[Path]) -> Merged:
-    """Bring the blocks, recalibrators and NLI verdicts of shards into a run folder.
+    """Bring the blocks, recalibrators and NLI verdicts of shards into a run folder, made if it is not there.
 
-    Parameters
-    ----------
-    run : Path
-        Made if it is not there; one of the shards may be it.
-    shards : sequence of Path
-        Run folders with the same settings and questions. What is refused of them is named, the rest is
-        brought in.
-
-    Raises
-    ------
-    UsageError
-        If one is no run folder, or has other settings.
-    StoreError
-        If one was begun with other questions, or their verdicts contradict each other.
+    One of the shards may be it. What is refused of them is named, the rest is brought in. UsageError if one
+    is no run folder, or has other settings. StoreError if one was begun with other questions, or their
+    verdicts contradict each other.
     """
     others = [shard for shard in shards if not (run.exists() and shard.samefile(run))]
     for shard in others:
@@ -163,7 +146,7 @@ def merge(run: Path, shards: Sequence[Path]) -> Merged:
     counts = [0, 0]
     refused: list[str] = []
     for shard in others:
-        for path in [*_sound(shard, refused), *_recalibrators(shard)]:
+        for path in [*_sound(shard, refused), *_recalibrators(shard), *_calibrations(shard)]:
             target = run / path.relative_to(shard)
             if not target.exists():
                 _copy(path, target)
@@ -208,6 +191,10 @@ def _recalibrators(shard: Path) -> list[Path]:
     """The files of all recalibrators, weights before the files that vouch for them."""
     files = [path for path in (shard / "recalibrators").rglob("*") if path.is_file()]
     return sorted(files, key=lambda path: (path.suffix == ".json", path))
+
+
+def _calibrations(shard: Path) -> list[Path]:
+    return sorted((shard / "calibrations").rglob("calibration.json"))
 
 
 def _copy(path: Path, target: Path) -> None:

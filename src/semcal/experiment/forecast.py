@@ -76,20 +76,10 @@ class Forecast:
 
 
 def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
-    """Estimate what a grid takes.
+    """Estimate what a grid takes, if its models run on `device`.
 
-    Parameters
-    ----------
-    settings : GridSettings
-        Resolved. Questions of data sets that are here are counted; of others a calibration-train part without
-        a size counts as 60 000.
-    device : str, optional
-        Where the models would run here.
-
-    Raises
-    ------
-    InputError
-        If a data set that is here has too few questions.
+    Questions of data sets that are here are counted; of others a calibration-train part without a size counts
+    as 60 000. InputError if a data set that is here has too few questions.
     """
     here = this_machine(device)
     parts = [parts_here(dataset) for dataset in settings.datasets]

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from semcal.errors import SemcalError
 from semcal.experiment.grid_blocks import expected_blocks
-from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
-from semcal.experiment.grid_settings import DataSet, GridSettings, Model
+from semcal.experiment.grid_candidates import (
+    FITTED,
+    candidates_of,
+    fits_of,
+    labelled_beside,
+    nothing_to_choose,
+)
+from semcal.experiment.grid_settings import CALIBRATED, DataSet, GridSettings, Model
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 from semcal.pipeline.worker_plan import cores, has_gpu, on_disk
@@ -150,20 +156,30 @@ class CellForecast:
         settings, sampling = self.settings, self.settings.sampling
         candidates = candidates_of(settings)
         tried = len({one.name for given in candidates.values() for one in given})
-        if nothing_to_choose(settings, candidates) and not settings.extras.score_maps:
+        if nothing_to_choose(settings, candidates):
             tried = 0
         more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
         test = self._chosen() * (settings.runs.count * sampling.m + more)
         return {
             "validation": self.size("validation") * tried * max([sampling.m, *settings.chosen_at]),
+            "labelled": self._labelled() * sampling.m,
             "test": self.size("test") * test,
         }
+
+    def _labelled(self) -> int:
+        """Questions of calibration-train that Calibrated has asked."""
+        settings = self.settings
+        if CALIBRATED not in settings.methods:
+            return 0
+        unasked = nothing_to_choose(settings, candidates_of(settings))
+        further = labelled_beside(settings, 0 if unasked else self.size("validation"))
+        return min(further, self.size("calibration_train"))
 
     def read(self) -> Counter[str]:
         fitted = bool(set(self.settings.methods) & set(FITTED))
         calibration = self.size("calibration_train") * (self.own + self.references * ASSUMED.answer)
         twice = self.removes and "TS" in self.settings.methods and self.dataset != self.settings.datasets[0]
-        asked = (self.size("validation") + 2 * self.size("test")) * self.own
+        asked = (self.size("validation") + self._labelled() + 2 * self.size("test")) * self.own
         return Counter({"features": round(calibration) * fitted * (1 + twice), "prompts": asked})
 
     def drawn(self) -> Counter[str]:

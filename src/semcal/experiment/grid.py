@@ -20,8 +20,8 @@ from semcal.experiment.cell_rows import answer, overhead_job
 from semcal.experiment.environment import Clock, added, environment, higher, versions
 from semcal.experiment.fit_jobs import IdentifyJob
 from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
-from semcal.experiment.grid_candidates import FITTED
-from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.grid_candidates import FITTED, candidates_of, nothing_to_choose
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
@@ -56,49 +56,25 @@ class Outcome:
 
 @dataclass
 class Grid:
-    """One run folder in the making.
+    """One run folder in the making; finished blocks in it are used again."""
 
-    Parameters
-    ----------
-    settings : GridSettings
-        Resolved.
-    folder : Path
-        The run folder; finished blocks in it are used again.
-    executor : Executor
-        Its workers hold a `GridState` of this folder.
-    progress : callable
-        (label, total) → a context manager that yields a function of the number of blocks done.
-    shard : Shard, optional
-        The share of the blocks that is done here; all by default.
-    on_problem : callable
-        Is told of each problem as it is found.
-    on_remade : callable
-        Is told what has to be made again because it was not kept.
-    while_starting : callable
-        Is called while the first job waits for its worker.
-    """
-
-    settings: GridSettings
+    settings: GridSettings  # resolved
     folder: Path
-    executor: Executor[GridState]
-    progress: ProgressFactory
-    shard: Shard | None = None
-    on_problem: Callable[[Problem], None] = lambda _: None
+    executor: Executor[GridState]  # its workers hold a `GridState` of the folder
+    progress: ProgressFactory  # (label, total) → context manager of a function of the number of blocks done
+    shard: Shard | None = None  # the share of the blocks that is done here; all by default
+    on_problem: Callable[[Problem], None] = lambda _: None  # is told of each problem as it is found
     clock: Clock = field(default_factory=Clock)
-    on_remade: Callable[[str], None] = lambda _: None
-    while_starting: Callable[[], object] = lambda: None
+    on_remade: Callable[[str], None] = lambda _: None  # is told what is made again as it was not kept
+    while_starting: Callable[[], object] = lambda: None  # is called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
         """Do what is not done yet.
 
-        Raises
-        ------
-        UsageError
-            If the folder holds a run with other settings.
-        StoreError
-            If a block is damaged, or the data are not those that the folder was begun with.
+        UsageError if the folder holds a run with other settings. StoreError if a block is damaged, or the
+        data are not those that the folder was begun with.
         """
         claim_folder(self.folder, self.settings)
         self._check_versions()
@@ -128,6 +104,12 @@ class Grid:
         """Refuse too few questions to fit to before a model is loaded, and warn of few."""
         for parts in sets if set(FITTED) & set(self.settings.methods) else ():
             count, of = len(parts.calibration_train), f"to fit to in {parts.name} (calibration_train)"
+            check_enough(count, of=of)
+            warn_if_few(count, of=of)
+        for parts in sets if CALIBRATED in self.settings.methods else ():
+            unasked = nothing_to_choose(self.settings, candidates_of(self.settings))
+            known = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
+            count, of = min(self.settings.calibrated.questions, known), f"to calibrate on in {parts.name}"
             check_enough(count, of=of)
             warn_if_few(count, of=of)
 

@@ -11,8 +11,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from semcal.experiment.grid_candidates import FITTED, candidates_of, fits_of, nothing_to_choose
-from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.grid_candidates import (
+    FITTED,
+    candidates_of,
+    fits_of,
+    labelled_beside,
+    nothing_to_choose,
+)
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
@@ -25,7 +31,7 @@ __all__ = ["STAGES", "BlockJob", "GridBlocks", "PlannedBlock", "Shard", "block_c
 #: In the order in which each builds on those before it.
 STAGES = (
     *("check", "features", "fit", "diagnose", "sample", "greedy"),
-    *("cluster", "grade", "select", "measure", "nli", "plain"),
+    *("cluster", "grade", "select", "measure", "nli", "plain", "calibrate", "apply"),
 )
 Lines = list[str]
 
@@ -180,8 +186,6 @@ class GridBlocks:
 def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter[str]:
     """Blocks by stage of one model on a data set whose parts have these sizes.
 
-    Examples
-    --------
     >>> from semcal.experiment.reading import settings_of
     >>> settings = settings_of({"models": [{"name": "a", "path": "atlas"}], "equivalence": "exact",
     ...                         "datasets": [{"name": "d", "source": "d.jsonl"}], "methods": ["Base", "TS"]})
@@ -191,7 +195,7 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
     """
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
     extras = settings.extras
-    chosen = nothing_to_choose(settings, candidates_of(settings)) and not extras.score_maps
+    chosen = nothing_to_choose(settings, candidates_of(settings))
     asked = test if chosen else validation + test
     found = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
     found += Counter(dict.fromkeys(("sample", "cluster", "grade"), asked))
@@ -199,6 +203,10 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
         fits = len(fits_of(settings, FITTED))
         found += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
     found["plain"] = test * extras.without_normal_forms
+    if CALIBRATED in settings.methods:
+        further = labelled_beside(settings, 0 if chosen else sizes["validation"])
+        labelled = block_count(settings, min(further, sizes["calibration_train"]))
+        found += Counter({"sample": labelled, "cluster": labelled, "calibrate": 1, "apply": test})
     found["nli"] = test * extras.entailment * ("Base" in settings.methods)
     return +found
 

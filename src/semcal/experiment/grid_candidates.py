@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings
 from semcal.pipeline.select import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.semantics import MEASURES
 
@@ -16,6 +16,7 @@ __all__ = [
     "fits_of",
     "grid_temperatures",
     "known_temperatures",
+    "labelled_beside",
     "nothing_to_choose",
     "only_choices",
     "refits_of",
@@ -38,8 +39,8 @@ def known_temperatures() -> Mapping[str, float]:
 
 
 def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
-    """Method → its candidates, in the order in which they are tried."""
-    return {method: _candidates(method, settings) for method in settings.methods}
+    """Method → its candidates, in the order in which they are tried; Calibrated has none."""
+    return {method: _candidates(method, settings) for method in settings.methods if method != CALIBRATED}
 
 
 def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
@@ -51,10 +52,9 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
 
 
 def nothing_to_choose(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
-    """Whether each method has one candidate, so that no validation question need be asked."""
-    return len(settings.selection.measure_alphas) == 1 and all(
-        len(given) == 1 for given in candidates.values()
-    )
+    """Whether each method has one candidate, and nothing else is learnt on validation: none is asked then."""
+    one_each = all(len(given) == 1 for given in candidates.values())
+    return one_each and len(settings.selection.measure_alphas) == 1 and not settings.extras.score_maps
 
 
 def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, Any]:
@@ -73,6 +73,11 @@ def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candi
     }
     by_draws = {str(count): methods for count in settings.chosen_at}
     return {"methods": methods, "by_loss": {}, "by_draws": by_draws, "table": []}
+
+
+def labelled_beside(settings: GridSettings, validation: int) -> int:
+    """How many questions of calibration-train Calibrated is learnt from, beside those of validation."""
+    return max(0, settings.calibrated.questions - validation)
 
 
 def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[CandidateFit]:

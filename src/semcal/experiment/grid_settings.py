@@ -18,7 +18,9 @@ from semcal.experiment.paths import check_slugs
 from semcal.qa.grading import RuleGrader, Thresholds
 
 __all__ = [
+    "CALIBRATED",
     "METHODS",
+    "Calibrating",
     "Clustering",
     "DataSet",
     "Evaluation",
@@ -36,7 +38,9 @@ __all__ = [
 
 #: The paper's.
 LEARNING_RATE = 1e-5
-Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt"]
+Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt", "Calibrated"]
+#: The method that asks no test question: it maps the confidence in Base's answers.
+CALIBRATED: Method = "Calibrated"
 METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
 Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
 Size = Annotated[int, Field(ge=1, lt=2**31)]
@@ -168,6 +172,17 @@ class Selecting(SettingsGroup):
     accuracy_within: Annotated[float, Field(ge=0)] | None = None
 
 
+class Calibrating(SettingsGroup):
+    """What the method Calibrated learns from, and whether it sets a threshold."""
+
+    #: Labelled questions: of validation, where these are asked anyway, then of calibration-train.
+    questions: Annotated[int, Field(ge=5, lt=2**31)] = 250
+    #: The share of the answers from the threshold on that may be wrong; None sets no threshold. Two in five
+    #: of the labelled questions are then kept apart for it.
+    risk: Annotated[float, Field(gt=0, lt=1)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05  # allowed probability that it is larger after all
+
+
 class Clustering(SettingsGroup):
     """How pairs become meanings."""
 
@@ -235,6 +250,7 @@ class GridSettings(SettingsGroup):
     sampling: Sampling = Sampling()
     fitting: Fitting = Fitting()
     selection: Selecting = Selecting()
+    calibrated: Calibrating = Calibrating()
     clustering: Clustering = Clustering()
     grading: Grading = Grading()
     evaluation: Evaluation = Evaluation()
@@ -267,6 +283,11 @@ class GridSettings(SettingsGroup):
                 f"sampling.counts_runs is {self.sampling.counts_runs}, more than the {self.runs.count} runs "
                 "that there are"
             )
+        if CALIBRATED in self.methods and ("Base" not in self.methods or self.sampling.m < 2):
+            raise ValueError(
+                "Calibrated maps the share of Base's answers among 2 draws or more; add Base to methods, and "
+                "draw as many"
+            )
         return self
 
     def max_new_tokens(self, *, open_book: bool) -> int:
@@ -296,14 +317,14 @@ class GridSettings(SettingsGroup):
             del tree["extras"]
         if self.fitting.as_many_as is None:
             del tree["fitting"]["as_many_as"]
+        if self.calibrated == Calibrating():
+            del tree["calibrated"]
         return tree
 
 
 def run_seed(seed: int, run: int) -> int:
     """The seed of a run: the first 32 bits of BLAKE2b over "seed/run", so that no two grids share a run.
 
-    Examples
-    --------
     >>> run_seed(0, 0), run_seed(0, 1), run_seed(1, 0)
     (1735201683, 3278692055, 2238400176)
     """

@@ -35,14 +35,8 @@ class Calibration:
 class GridState(WorkerState):
     """One language model at a time, and one set of features; a job says by `choose` which model it needs.
 
-    Parameters
-    ----------
-    folder : Path
-        The run folder, from which recalibrators and calibration questions are read.
-    load_model : callable
-        Gives the language model of a `Model`.
-    load_equivalence : callable
-        Gives the equivalence of a name.
+    Recalibrators and calibration questions are read from the run folder `folder`; `load_model` and
+    `load_equivalence` give the language model of a `Model` and the equivalence of a name.
     """
 
     def __init__(
@@ -136,14 +130,7 @@ def open_grid_state(
 ) -> GridState:
     """A state that loads models by their names; NLI verdicts are shared through a file in the run folder.
 
-    Parameters
-    ----------
-    folder : str or Path
-        The run folder.
-    device, nli_device : str, optional
-        Where the language model and the NLI model run.
-    memory : str or int, optional
-        What keys and values of a batch may take, such as "2GB".
+    `memory` is what keys and values of a batch may take, such as "2GB".
     """
 
     def load(model: Model) -> LanguageModel:

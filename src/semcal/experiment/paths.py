@@ -8,7 +8,16 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = ["QUESTIONS", "check_slugs", "recalibrator_folder", "rows_path", "selection_path", "slug"]
+__all__ = [
+    "QUESTIONS",
+    "calibrated_path",
+    "calibration_folder",
+    "check_slugs",
+    "recalibrator_folder",
+    "rows_path",
+    "selection_path",
+    "slug",
+]
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
@@ -19,8 +28,6 @@ LONGEST = 80
 def slug(name: str) -> str:
     """A name as a folder: what is no letter, digit, dot, hyphen or underscore of ASCII becomes "_".
 
-    Examples
-    --------
     >>> slug("ATS SS 0.25"), slug("meta-llama/Llama-3.1")
     ('ATS_SS_0.25', 'meta-llama_Llama-3.1')
     """
@@ -49,13 +56,21 @@ def check_slugs(names: Sequence[str], *, what: str) -> None:
 def recalibrator_folder(model: str, dataset: str, candidate: str, run: int = 0) -> str:
     """Where a recalibrator lies; refits of further runs lie inside that of the first.
 
-    Examples
-    --------
     >>> recalibrator_folder("llama", "trivia", "TS NLL")
     'recalibrators/llama/trivia/TS_NLL'
     """
     base = f"recalibrators/{slug(model)}/{slug(dataset)}/{slug(candidate)}"
     return base if run == 0 else f"{base}/run{run}"
+
+
+def calibration_folder(model: str, dataset: str) -> str:
+    """Where the calibration of one model and data set lies, as `semcal ask --calibration` takes it."""
+    return f"calibrations/{slug(model)}/{slug(dataset)}"
+
+
+def calibrated_path(model: str, dataset: str, run: int) -> str:
+    """Where the test answers of a run with their calibrated probabilities lie."""
+    return f"{calibration_folder(model, dataset)}/run{run}.jsonl"
 
 
 def selection_path(model: str, dataset: str) -> str:
@@ -66,8 +81,6 @@ def selection_path(model: str, dataset: str) -> str:
 def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | None = None) -> str:
     """Where the rows of a candidate lie: at m draws, or at another number of them.
 
-    Examples
-    --------
     >>> rows_path("llama", "trivia", "TS SS 0.1", 2, 25)
     'samples/llama/trivia/TS_SS_0.1/run2.n25.jsonl'
     """

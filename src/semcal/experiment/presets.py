@@ -60,19 +60,10 @@ def deviations(settings: GridSettings, sizes: Sizes) -> list[Deviation]:
 
 
 def against_paper(settings: GridSettings, sizes: Sizes) -> list[Deviation]:
-    """Set a run beside the paper, setting by setting.
+    """Set a run beside the paper, setting by setting, in the order of the table of presets.
 
-    Parameters
-    ----------
-    settings : GridSettings
-        Resolved.
-    sizes : mapping of str to mapping of str to int
-        Data set → calibration_train, validation, test → how many questions there were.
-
-    Returns
-    -------
-    list of Deviation
-        In the order of the table of presets; `here` equals `paper` where there is no difference.
+    `settings` are resolved; `sizes` are how many questions each part of each data set had. `here` equals
+    `paper` where there is no difference.
     """
     sampling, fitting, grading, evaluation = (
         settings.sampling,

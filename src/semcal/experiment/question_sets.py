@@ -91,10 +91,7 @@ def sizes_of_built_in(source: str) -> Mapping[str, int] | None:
 def load_parts(dataset: DataSet) -> Parts:
     """Read a data set and cut it into parts.
 
-    Raises
-    ------
-    InputError
-        If the source cannot be read, or has fewer questions than are asked for.
+    InputError if the source cannot be read, or has fewer questions than are asked for.
     """
     if dataset.source in _SETS.names():
         return _built_in(dataset)

@@ -49,25 +49,10 @@ def do(load: Callable[[], Any], directory: str, job: Job) -> JobOutcome:
 
 
 class RayExecutor(ThreadedExecutor[State]):
-    """The processes of a Ray cluster.
+    """The processes of a Ray cluster at an address: "local", "auto" (this machine's cluster) or another.
 
-    Parameters
-    ----------
-    address : str
-        "local", or that of a cluster ("auto" for the one of this machine).
-    load : callable
-        Gives what every job of a process is given; it can be pickled.
-    n_workers : int, optional
-        Tasks at a time; as many as there are processors by default.
-    device : str, optional
-        Where models run: a task on "cuda" takes a GPU.
-
-    Raises
-    ------
-    MissingExtraError
-        If Ray is not installed.
-    UsageError
-        If there is no cluster at the address.
+    `load` and `n_workers` are as for processes; on the device "cuda" a task takes a GPU. MissingExtraError if
+    Ray is not installed, UsageError if there is no cluster at the address.
     """
 
     def __init__(

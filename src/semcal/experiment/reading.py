@@ -38,21 +38,11 @@ NAMED = 10
 
 
 def read_settings(path: Path, overrides: Sequence[str] = (), *, limit: int | None = None) -> GridSettings:
-    """Read a file of settings, and resolve everything that it leaves out.
+    """Read a YAML file of settings, and resolve everything that it leaves out.
 
-    Parameters
-    ----------
-    path : Path
-        YAML.
-    overrides : sequence of str
-        "a.b=c" as for `--set`: a path of keys (a number in a list), and a YAML value.
-    limit : int, optional
-        No part of a data set has more questions.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, it is no YAML, or a key or value is wrong: all of them are named.
+    `overrides` are "a.b=c" as for `--set`: a path of keys (a number in a list), and a YAML value. No part of
+    a data set has more than `limit` questions. UsageError if there is no such file, it is no YAML, or a key
+    or value is wrong: all of them are named.
     """
     if not path.is_file():
         raise UsageError(f"no settings there: {path}; give a YAML file such as configs/atlas.yaml")
@@ -185,10 +175,7 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
 
     What is kept (`keep`) may change from one session to the next: no result depends on it.
 
-    Raises
-    ------
-    UsageError
-        With the settings that differ.
+    UsageError with the settings that differ.
     """
     path = folder / FILE
     text = settings_text(settings)
@@ -223,22 +210,11 @@ _WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def parse_yaml(text: str, *, what: str) -> Any:
-    """Return what a YAML text says.
+    """Return what a YAML text says; `what` says where it comes from, the beginning of a message.
 
-    Parameters
-    ----------
-    text : str
-    what : str
-        Where it comes from: the beginning of a message.
+    UsageError if it is no YAML, gives a key twice, is longer or nested deeper than settings can be (aliases
+    written out), or holds a value that is none; with the line and column.
 
-    Raises
-    ------
-    UsageError
-        If it is no YAML, gives a key twice, is longer or nested deeper than settings can be (aliases
-        written out), or holds a value that is none; with the line and column.
-
-    Examples
-    --------
     >>> parse_yaml("{m: 10, seed: 0}", what="--set")
     {'m': 10, 'seed': 0}
     >>> parse_yaml("{m: 10, m: 5}", what="--set")

@@ -15,7 +15,7 @@ from semcal.pipeline.select import Candidate, Selection, select_graded, under_al
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import GROUP, Question
 
-__all__ = ["MeasureJob", "SelectJob"]
+__all__ = ["MeasureJob", "SelectJob", "passage_and_group"]
 
 Rows = list[dict[str, Any]]
 Graded = dict[str, list[list[dict[str, Any]]]]
@@ -163,7 +163,7 @@ class MeasureJob:
         for row, grades in zip(self.block.rows(), self.block.grades(), strict=True):
             key = (row["candidate"], row["run"], row["m"])
             groups.setdefault(key, []).append({**row, "grades": grades})
-        shared = {question.id: _passage_and_group(question) for question in self.block.questions}
+        shared = {question.id: passage_and_group(question) for question in self.block.questions}
         answers = {
             (row["kind"], row["candidate"], row["run"], row["id"]): row
             for row in map(json.loads, self.greedy)
@@ -212,5 +212,6 @@ class MeasureJob:
         }
 
 
-def _passage_and_group(question: Question) -> dict[str, Any]:
+def passage_and_group(question: Question) -> dict[str, Any]:
+    """The fields of a question that say which others share something with it."""
     return {key: value for key, value in question.row().items() if key in ("context", GROUP)}

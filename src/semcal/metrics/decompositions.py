@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,9 @@ from semcal.arrays import as_generator, as_option
 from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import equal_width_bin
 from semcal.metrics.frequencies import Floats, FrequencyTable, check_bins, probability_table
+
+if TYPE_CHECKING:
+    from semcal.metrics.plots import Axes
 
 __all__ = [
     "BrierDecomposition",
@@ -77,6 +81,12 @@ class ReliabilityDiagram:
     band_low: Floats
     band_high: Floats
     level: float
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw bins, isotonic fit and band on a matplotlib Axes, a new one by default, and return it."""
+        from semcal.metrics.plots import plot_reliability
+
+        return plot_reliability(self, ax)
 
 
 @both_names

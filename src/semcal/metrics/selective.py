@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +28,9 @@ from semcal.metrics.frequencies import (
     warn_undefined,
 )
 
+if TYPE_CHECKING:
+    from semcal.metrics.plots import Axes
+
 __all__ = ["RiskControlledThreshold", "SelectiveAccuracy", "risk_controlled_threshold", "selective_accuracy"]
 
 #: Thresholds tried when none are given: fixed before any label is seen.
@@ -39,12 +43,19 @@ LARGEST_ERRORS = 1000
 class SelectiveAccuracy:
     """The share of questions answered and the accuracy among them, at P thresholds or rejection rates.
 
-    Arrays of shape (P,); `points` are the thresholds or rates, and accuracy is NaN where none is answered.
+    Arrays of shape (P,); `points` are what `by` says, and accuracy is NaN where none is answered.
     """
 
     points: Floats
     coverage: Floats
     accuracy: Floats
+    by: Literal["threshold", "rejection"]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw accuracy, by threshold with the share answered, on a matplotlib Axes, a new one by default."""
+        from semcal.metrics.plots import plot_selective
+
+        return plot_selective(self, ax)
 
 
 @both_names
@@ -112,7 +123,8 @@ def selective_accuracy(
             "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
         )
     accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
-    return SelectiveAccuracy(points, answered / t.n, accuracy)
+    by: Literal["threshold", "rejection"] = "rejection" if threshold is None else "threshold"
+    return SelectiveAccuracy(points, answered / t.n, accuracy, by)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,18 +36,9 @@ def cluster_rows(
 ) -> tuple[list[dict[str, Any]], int]:
     """Add `normal_forms` and `clusters` to rows, and return them with the number of NLI calls made.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        With `question` and `samples`; texts are taken as they are and never cut.
-    equivalence : Equivalence
-        Decides whether one answer entails another.
-    linkage : {"components", "greedy"}
-        How pairs become clusters.
-    merge_refusals : bool
-        Count all refusals to answer as one meaning.
-    progress : callable, optional
-        Called with the number of questions that are settled.
+    Rows have `question` and `samples`, whose texts are taken as they are and never cut. `linkage`
+    ("components" or "greedy") makes clusters of pairs; with `merge_refusals` all refusals to answer are one
+    meaning. `progress` gets the number of questions that are settled.
     """
     forms = [[normal_form(text) for text in samples_of(row)] for row in rows]
     clustering = cluster_answers(

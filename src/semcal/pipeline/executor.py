@@ -169,8 +169,6 @@ class Executor(ABC, Generic[State]):
     ) -> Iterator[Result]:
         """Begin `function` of every item now; the results come in order. All of them can be pickled.
 
-        Examples
-        --------
         >>> list(SerialExecutor(None).map(abs, [-1, 2], stage="work"))
         [1, 2]
         """
@@ -245,15 +243,8 @@ class Executor(ABC, Generic[State]):
 
 
 class SerialExecutor(Executor[State]):
-    """Does each job in this process when it is submitted.
+    """Does each job in this process when it is submitted; each is given the same `state`.
 
-    Parameters
-    ----------
-    state : object
-        What every job is given.
-
-    Examples
-    --------
     >>> executor = SerialExecutor(10)
     >>> futures = [executor.submit(lambda state, progress, n=n: state + n) for n in range(3)]
     >>> [future.result() for future in futures]
@@ -277,10 +268,7 @@ class SerialExecutor(Executor[State]):
 class ThreadedExecutor(Executor[State]):
     """Threads that take tasks by priority, do each by `_run`, and settle it.
 
-    Parameters
-    ----------
-    lanes : sequence of int
-        For each queue of tasks the number of threads that take from it; `_lane` says where a task belongs.
+    `lanes` says for each queue of tasks how many threads take from it; `_lane` where a task belongs.
     """
 
     def __init__(self, lanes: Sequence[int]) -> None:
@@ -359,20 +347,11 @@ class _GivenUp(BaseException):
 
 
 class TwoDeviceExecutor(ThreadedExecutor[State]):
-    """This process with a thread for the jobs of some stages, whose model has a device of its own.
+    """This process with a thread for the jobs of some `stages`, whose model has a device of its own.
 
-    So answers are clustered on one device while the next are sampled on the other. The seconds of a stage are
-    those of its thread.
+    So answers are clustered on one device while the next are sampled on the other; the jobs of all other
+    stages share another thread. The seconds of a stage are those of its thread.
 
-    Parameters
-    ----------
-    state : object
-        What every job is given.
-    stages : collection of str
-        Those with a thread of their own; the jobs of all others share another.
-
-    Examples
-    --------
     >>> with TwoDeviceExecutor(10, ["cluster"]) as executor:
     ...     futures = [executor.submit(lambda state, _: state + 1, stage=s) for s in ("sample", "cluster")]
     ...     [future.result() for future in futures]

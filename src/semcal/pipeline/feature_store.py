@@ -94,19 +94,9 @@ class Manifest:
 
 
 class FeatureStore:
-    """The features of one calibration set under one model and prompt.
+    """The features of one calibration set under one model and prompt, in a folder made if it is not there.
 
-    Parameters
-    ----------
-    folder : Path
-        Made if it is not there.
-    manifest : Manifest
-        What is wanted.
-
-    Raises
-    ------
-    StoreError
-        If the folder holds the features of something else, or a damaged manifest.
+    StoreError if the folder holds the features of something else than `manifest` says, or a damaged manifest.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -129,14 +119,8 @@ class FeatureStore:
     ) -> CalibrationFeatures:
         """Let the model read what is missing; return all features, mapped from the file.
 
-        Raises
-        ------
-        StoreError
-            If the file is damaged.
-        UsageError
-            If another process is at it.
-        QuestionError
-            For a question that does not fit the model, before any is run.
+        StoreError if the file is damaged. UsageError if another process is at it. QuestionError for a
+        question that does not fit the model, before any is run.
         """
         if len(self._finished()) == len(list(_blocks(len(prompts)))):
             return self._filled(model, prompts, answers, progress)

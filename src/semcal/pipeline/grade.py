@@ -27,13 +27,8 @@ __all__ = ["EntailmentGrader", "as_grader", "check_gradable", "grade_clusters", 
 class EntailmentGrader:
     """A prediction is right when it and a reference entail each other (spec section 7, `nli`).
 
-    Parameters
-    ----------
-    equivalence : Equivalence
-        Decides entailment; equal normal forms always agree, different values never.
+    Equal normal forms always agree, different values never; the equivalence decides the rest.
 
-    Examples
-    --------
     >>> from semcal.engine import load_equivalence
     >>> EntailmentGrader(load_equivalence("exact")).grade("How many?", ["Twenty."], ["20"])
     Grade(correct=True, rule='nli')
@@ -89,18 +84,9 @@ def grade_clusters(
 ) -> list[Grade]:
     """Grade each cluster of a row by some of its members, of which one right one is enough.
 
-    Parameters
-    ----------
-    row : mapping
-        With `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` where the likeliest is wanted.
-    grader : Grader
-        What decides whether a text is a right answer.
-    seed : int
-        Draws the members.
-    limit : int
-        How many at most.
-    likeliest : bool
-        Whether the most likely member is among them in any case; of several the first.
+    The row has `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` where the likeliest is wanted.
+    `seed` draws at most `limit` members; with `likeliest` the most likely, of several the first, is among
+    them.
     """
     samples, references = samples_of(row), answers_of(row)
     clusters = clusters_of(row, len(samples))
@@ -127,30 +113,12 @@ def grade_clusters(
 def grade_row(
     row: Mapping[str, Any], *, grader: Grader, seed: int = 0, limit: int = 4, likeliest: bool = False
 ) -> dict[str, Any]:
-    """Add `correct` and `rule` to a row.
+    """Add `correct` and `rule` to a row with `answers`; InputError if a field is missing or malformed.
 
-    Parameters
-    ----------
-    row : mapping
-        With `answers` and either `prediction`, or `samples`, `clusters` and `top_cluster`.
-    grader : Grader
-        What decides whether a text is a right answer.
-    seed : int
-        Chooses the members of a cluster that are looked at; the choice depends on the seed, the
-        question's id and the cluster alone.
-    limit, likeliest
-        As for `grade_clusters`.
-
-    Returns
-    -------
-    dict
-        For predictions `correct: bool` and `rule: str`. For clusters `correct` and `rule` by measure
-        (null where the measure is), and `cluster_correct`, a bool for each cluster.
-
-    Raises
-    ------
-    InputError
-        If a field is missing or malformed.
+    A row with a `prediction` gets a bool and a text. One with `samples`, `clusters` and `top_cluster` gets
+    both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster. `seed`,
+    `limit` and `likeliest` are those of `grade_clusters`: which members are looked at depends on the seed,
+    the question's id and the cluster alone.
     """
     question = str(row.get("question", ""))
     references = answers_of(row)

@@ -91,33 +91,12 @@ def sample_questions(
     truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Sampled]]:
-    """Sample m answers to each question under each recalibrator, with their likelihoods.
+    """Sample m answers to each question under each recalibrator: ``[recalibrator][question]``.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        What answers.
-    questions : sequence of Question
-        With distinct ids: the random numbers of a question are derived from its id.
-    recalibrators : sequence of Recalibrator or ATS
-        All share one pass over the prompts and the same random numbers.
-    asking : PromptConfig, optional
-        Few-shot examples; none by default.
-    m : int
-        Draws per question.
-    seed : int
-        Random seed.
-    max_new_tokens : int
-        Limit of a generation; what reaches it is scored with an end of turn behind it.
-    truncation : Truncation, optional
-        Top-k and top-p while sampling; likelihoods are those of the whole vocabulary all the same.
-    progress : callable, optional
-        Called with the number of questions that are finished.
-
-    Returns
-    -------
-    list of list of Sampled
-        ``[recalibrator][question]``.
+    Ids are distinct: the random numbers of a question are derived from `seed` and its id. All recalibrators
+    share one pass over the prompts and the same random numbers. A generation that reaches `max_new_tokens` is
+    scored with an end of turn behind it. `truncation` is top-k and top-p while sampling; likelihoods are
+    those of the whole vocabulary all the same. `progress` gets the number of finished questions.
     """
     (run,) = sample_runs(
         model,

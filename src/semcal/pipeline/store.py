@@ -81,10 +81,7 @@ class Stage:
     def rows(self, inputs: Sequence[Data], compute: Callable[[], Sequence[Data]]) -> Rows:
         """Return the rows made of some inputs, computing and keeping them if they are not there yet.
 
-        Raises
-        ------
-        StoreError
-            If the block is there but damaged.
+        StoreError if the block is there but damaged.
         """
         found = self.find(inputs)
         return self.keep(inputs, compute()) if found is None else found
@@ -106,24 +103,9 @@ class Stage:
 class UnfinishedWork:
     """What a long command has finished, kept in a folder beside its --out until that is whole.
 
-    Parameters
-    ----------
-    folder : Path or None
-        None keeps nothing.
-    settings : mapping
-        Everything but the inputs that results depend on.
-    fresh : bool
-        Forget what an earlier call has left.
-
-    Attributes
-    ----------
-    resumed : bool
-        Whether an earlier call with these settings has left something.
-
-    Raises
-    ------
-    UsageError
-        If the folder holds unfinished work of a call with other settings.
+    Without a folder nothing is kept. `settings` are everything but the inputs that results depend on;
+    UsageError if the folder holds unfinished work with others. `fresh` forgets what an earlier call has left,
+    and `resumed` says whether one with these settings has left something.
     """
 
     def __init__(self, folder: Path | None, settings: Data, *, fresh: bool) -> None:
@@ -190,10 +172,7 @@ class Block:
 def read_block(path: Path) -> Block:
     """Read a block.
 
-    Raises
-    ------
-    StoreError
-        If it was cut short or edited, or is another block under this name.
+    StoreError if it was cut short or edited, or is another block under this name.
     """
     *lines, last = path.read_bytes().removesuffix(b"\n").split(b"\n")
     try:

@@ -46,32 +46,15 @@ def plan_workers(
     processors: int | None = None,
     memory: int | None = None,
 ) -> WorkerPlan:
-    """Choose how many processes do the work.
+    """Choose how many processes do the work; UsageError if less than one is asked for.
 
-    As many as there are processors, blocks of questions, and copies of the models that fit into the memory
-    that is free: several processes of one thread are faster than one of several threads for every size that
-    was tried (docs/workers.md). A process by itself gets all processors as threads if its models are large.
+    As many as there are processors, `blocks` of questions (if known), and copies of the models' `weights`
+    (bytes; unknown: one process) that fit into the memory that is free: several processes of one thread are
+    faster than one of several threads for every size that was tried (docs/workers.md). A process by itself
+    gets all processors as threads if its models are large. A number that was `asked` for is that many
+    processes of one thread each. Where models do not run on a CPU, one process alone serves the device.
+    `processors` and `memory` are by default what this machine says that it has.
 
-    Parameters
-    ----------
-    asked : int, optional
-        A number that was asked for: that many processes of one thread each.
-    weights : int, optional
-        Bytes of the weights that every process holds; None if they are not known: then it is one process.
-    blocks : int, optional
-        Pieces that the work falls into, if that is known.
-    on_cpu : bool
-        Whether the models run on a CPU; one process alone serves another device.
-    processors, memory : int, optional
-        Those of this machine; by default what it says that it has.
-
-    Raises
-    ------
-    UsageError
-        If less than one process is asked for.
-
-    Examples
-    --------
     >>> print(plan_workers(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
     2 processes of 1 thread (2 processors, weights of 10 MB)
     >>> print(plan_workers(None, weights=16 * 10**9, blocks=15, processors=8, memory=24 * 10**9))

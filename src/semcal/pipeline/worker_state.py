@@ -31,14 +31,9 @@ class RecalibratorSource:
 
 
 class WorkerState:
-    """The models of a worker; jobs that need no model of a kind do without it.
+    """The models of a worker, and the run folder that recalibrators are read from.
 
-    Parameters
-    ----------
-    language_model : LanguageModel, optional
-    equivalence : Equivalence, optional
-    folder : Path
-        The run folder that recalibrators are read from.
+    Jobs that need no model of a kind do without it.
     """
 
     def __init__(
@@ -68,10 +63,7 @@ class WorkerState:
     def recalibrator(self, source: RecalibratorSource | AnyRecalibrator) -> AnyRecalibrator:
         """What a source stands for.
 
-        Raises
-        ------
-        StoreError
-            If what lies in the run folder is damaged or another one.
+        StoreError if what lies in the run folder is damaged or another one.
         """
         from semcal.recalibration.attentive import fingerprint
         from semcal.recalibration.saving import from_pretrained

@@ -44,8 +44,6 @@ _KNOWN = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
 def clean_text(text: str) -> str:
     """Return `text` on one line with single blanks, without the quotes that a CSV export left behind.
 
-    Examples
-    --------
     >>> clean_text('"Who wrote ""Moonfleet""?"')
     'Who wrote "Moonfleet"?'
     >>> clean_text(" 54\\u00a0km \\n")
@@ -70,13 +68,8 @@ def question_from_row(
     number), "question", "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context"
     (a text or null). Other keys go to `extra`. With `answers_needed` a question without answers is an error.
 
-    Raises
-    ------
-    RowError
-        If the row holds no usable question; the message says what to change.
+    RowError if the row holds no usable question; the message says what to change.
 
-    Examples
-    --------
     >>> question_from_row(Row(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
     """
@@ -171,8 +164,6 @@ def _listed(text: str) -> list[Any]:
 def parse_list(text: str) -> list[Any]:
     """Return the list in a cell of a table, written as JSON or as pandas writes it; InputError if it is none.
 
-    Examples
-    --------
     >>> parse_list('["Ada", "Bo"]'), parse_list("['Ada', 'Bo']"), parse_list("[-0.5, null]")
     (['Ada', 'Bo'], ['Ada', 'Bo'], [-0.5, None])
     """

@@ -70,8 +70,6 @@ UNITS = {
 def any_word(words: Iterable[str]) -> str:
     """A pattern of any of these words, written letter by letter, so that each letter is looked at once.
 
-    Examples
-    --------
     >>> any_word(["six", "sixty", "ten"])
     '(?:six(?:ty)?|ten)'
     """
@@ -125,8 +123,6 @@ def read_figures(text: str) -> str:
     commas become points, powers of ten are multiplied out, mixed fractions are added up, and both ends of a
     range get its scale.
 
-    Examples
-    --------
     >>> read_figures("1,234,567"), read_figures("1 000 000"), read_figures("1,00,000"), read_figures("1,5")
     ('1234567', '1000000', '100000', '1.5')
     >>> read_figures("3 x 10^6"), read_figures("2 1/2"), read_figures("2-3 million"), read_figures("1,2,3")
@@ -159,8 +155,6 @@ def _joined(found: re.Match[str]) -> str:
 def are_groups(before: str, first: str, second: str) -> bool:
     """Return whether two numerals, the first after the text `before`, would be one with a blank between.
 
-    Examples
-    --------
     >>> are_groups("", "100", "200"), are_groups("", "100", "20"), are_groups("may ", "5", "800")
     (True, False, False)
     """
@@ -176,8 +170,6 @@ def _multiplied(found: re.Match[str]) -> str:
 def shifted(number: str, places: int) -> str:
     """Multiply a decimal numeral by a power of ten, exactly.
 
-    Examples
-    --------
     >>> shifted("3.5", 6), shifted("0.5", 2), shifted("1.25", 1)
     ('3500000', '50', '12.5')
     """
@@ -201,8 +193,6 @@ _CURRENCY_AFTER = re.compile(
 def signed(text: str) -> str:
     """Attach minus, degree and currency signs to their numbers.
 
-    Examples
-    --------
     >>> signed("- 5"), signed("it was - 5 ° c"), signed("5 €"), signed("apollo - 11")
     ('-5', 'it was -5°c', '€5', 'apollo - 11')
     """
@@ -229,8 +219,6 @@ def one_form(words: str) -> str:
     Trailing zeros go from a number alone, or with a currency, a per cent or degree sign, or a unit; elsewhere
     they may be part of a name ("python 3.10"). Three decimals that end in 0 may be thousands, and stay.
 
-    Examples
-    --------
     >>> one_form("7.0"), one_form("$0.50"), one_form("7.50 km"), one_form("1/2"), one_form("2nd street")
     ('7', '$0.5', '7.5 km', '0.5', 'second street')
     >>> one_form("python 3.10"), one_form("1.500")

@@ -55,8 +55,6 @@ def first_answer(text: str) -> FirstAnswer:
     capitalised and typically opens sentences ("The", "It"). The full stop of an abbreviation is kept. For
     white space alone the answer is empty, with `end` 0.
 
-    Examples
-    --------
     >>> first_answer("J. R. R. Tolkien. He also wrote poems.")
     FirstAnswer(text='J. R. R. Tolkien', end=17)
     >>> first_answer("Washington D.C. is the capital").text, first_answer("Paris\\nQuestion: ...").text
@@ -170,8 +168,6 @@ _HEDGED = re.compile(rf"\b({_HEDGE}) (({_FILLER}) )*")
 def is_refusal(text: str) -> bool:
     """Return whether an answer, or its normal form, only says that it has no answer.
 
-    Examples
-    --------
     >>> [is_refusal(text) for text in ("I don't know.", "i am not sure who wrote it", "Sorry, no idea")]
     [True, True, True]
     >>> [is_refusal(text) for text in ("I'm not sure, but I think Ana Velis", "Unknown", "")]

@@ -43,8 +43,6 @@ FUZZY_AT_LEAST, F1_ABOVE, ROUGE_ABOVE = 90.0, 0.5, 0.3
 class Thresholds:
     """Thresholds of the rules.
 
-    Examples
-    --------
     >>> lenient = RuleGrader(thresholds=Thresholds(numerals=False))
     >>> lenient.grade("Who?", ["Henry VII"], ["Henry VIII"])
     Grade(correct=True, rule='fuzzy')
@@ -333,8 +331,6 @@ def members_to_grade(
     `measure` gives each measure a draw of its own; without it measures that choose the same cluster of sample
     indices grade the same members. The member `first` is always included.
 
-    Examples
-    --------
     >>> members_to_grade([3, 1], seed=0, question_id="q1")
     (1, 3)
     >>> len(members_to_grade(range(10), seed=0, question_id="q1"))

@@ -51,8 +51,6 @@ def without_articles(words: Sequence[str]) -> list[str]:
     An "a" is a letter after a word that letters follow ("hepatitis a virus"), before one that no article
     precedes ("a or b"), before a key at the end ("sonata in a minor"), and at the end of the text.
 
-    Examples
-    --------
     >>> without_articles("the hepatitis a virus".split()), without_articles("a mill by the river".split())
     (['hepatitis', 'a', 'virus'], ['mill', 'by', 'river'])
     """
@@ -87,8 +85,6 @@ def keep_signs(text: str) -> str:
     but "pre-" and "al- amin" have a hyphen); and < > = between values, which means that a number or a single
     letter is on one side.
 
-    Examples
-    --------
     >>> [keep_signs(text).translate(KEPT) for text in ("c++", "5<3", "x=y")]
     ['c++', '5 < 3', 'x = y']
     """
@@ -134,8 +130,6 @@ _LAST_WORD = re.compile(r"[^\W_]+$")
 def roman_value(word: str) -> str:
     """Return the value of a Roman numeral below 90 as digits, "" for any other word.
 
-    Examples
-    --------
     >>> roman_value("xiv"), roman_value("mix"), roman_value("c")
     ('14', '', '')
     """
@@ -151,8 +145,6 @@ def read_names(text: str) -> str:
     The ordinal ends the text, or punctuation or "of" follows it. Before "the" comes a name: no month, day of
     the week, function word, or verb that an ordinal follows.
 
-    Examples
-    --------
     >>> read_names("elizabeth the second"), read_names("henry the 8th of england"), read_names("may the 4th")
     ('elizabeth ii', 'henry viii of england', 'may the 4th')
     """

@@ -75,8 +75,6 @@ def read_dates(text: str) -> str:
 
     The text is in lower case, with single blanks, "-" for every dash and numbers in digits.
 
-    Examples
-    --------
     >>> read_dates("the 4th of july, 1776"), read_dates("december 7th, 1941"), read_dates("in july 1776")
     ('the 1776-07-04', '1941-12-07', 'in 1776-07')
     >>> read_dates("19/12/1988"), read_dates("03/04/1988"), read_dates("theresa may, 2016")
@@ -227,8 +225,6 @@ def text_form(text: str) -> str:
     Lower-case words without English articles and punctuation, inside numbers too; empty only if `text` is
     empty or blank. References as for `normal_form`.
 
-    Examples
-    --------
     >>> text_form("The  Twenty-First Century"), text_form("May 3, 1820"), text_form("-3.5")
     ('twentyfirst century', 'may 3 1820', '35')
     """

@@ -89,8 +89,6 @@ def read_numbers(text: str) -> str:
     Thousands separators go, number words and quantities become digits, ordinals "21st", decades "1960s",
     percentages "20%".
 
-    Examples
-    --------
     >>> read_numbers("two thousand and five"), read_numbers("nineteen eighty-four")
     ('2005', '1984')
     >>> read_numbers("seven and a half million"), read_numbers("3.5 million"), read_numbers("1,234")

@@ -103,13 +103,8 @@ def passage_key(context: str | None) -> str:
 def group_of(row: Mapping[str, Any]) -> str | float | None:
     """Return the value of the field `group` of a row; None where it has none.
 
-    Raises
-    ------
-    InputError
-        If it is neither a text nor a number.
+    InputError if it is neither a text nor a number.
 
-    Examples
-    --------
     >>> group_of({"question": "Who?", "group": "chapter 3"}), group_of({"question": "Who?"})
     ('chapter 3', None)
     """
@@ -134,8 +129,6 @@ def group_ties(question: Question) -> Ties:
 def group_labels(ties: Iterable[Ties]) -> NDArray[np.intp]:
     """Number the groups 0, 1, … in order of first appearance; ties count through third questions, too.
 
-    Examples
-    --------
     >>> group_labels([("a",), ("b",), (), ("b", "c"), ("c",), ()])
     array([0, 1, 2, 1, 1, 3])
     """
@@ -180,8 +173,6 @@ class Turn:
 def user_turn(question: Question) -> Turn:
     """Return the turn that asks `question`, with its passage where it has one.
 
-    Examples
-    --------
     >>> user_turn(Question("1", "Who built it?")).content
     'Question: Who built it?'
     >>> user_turn(Question("1", "Who built it?", context="Ada built it.")).content
@@ -194,8 +185,6 @@ def user_turn(question: Question) -> Turn:
 def answer_turn(answer: str) -> Turn:
     """Return the turn that gives `answer`, with one full stop at its end.
 
-    Examples
-    --------
     >>> answer_turn("Ada").content, answer_turn("Washington, D.C.").content
     ('Ada.', 'Washington, D.C.')
     """

@@ -59,13 +59,8 @@ BUILT_IN = {
 def find_format(path: Path) -> str:
     """Return the format of a file from its ending; without one it is JSON Lines.
 
-    Raises
-    ------
-    InputError
-        If the ending is unknown, or that of a spreadsheet, an archive or the like.
+    InputError if the ending is unknown, or that of a spreadsheet, an archive or the like.
 
-    Examples
-    --------
     >>> find_format(Path("questions.jsonl.gz")), find_format(Path("Train.CSV"))
     ('jsonl', 'csv')
     """
@@ -92,14 +87,8 @@ def read_source_rows(
     The ending decides the `format`, one of `FORMATS`, if none is given. The delimiter of CSV is found from
     `names`, known names of columns in lower case; `notify` is called with notes about the file.
 
-    Raises
-    ------
-    InputError
-        If the file does not exist, is damaged as a whole, or has an unknown format.
-    UsageError
-        If `format` is unknown.
-    MissingExtraError
-        For Parquet without pyarrow.
+    InputError if the file does not exist, is damaged as a whole, or has an unknown format. UsageError if
+    `format` is unknown. MissingExtraError for Parquet without pyarrow.
     """
     path = Path(source)
     if str(source) == "-":
@@ -208,12 +197,8 @@ def read_hub_rows(
 
     Only the columns `names` (in lower case) and those of `dataset.columns` are read.
 
-    Raises
-    ------
-    MissingExtraError
-        If the package `datasets` is not installed.
-    InputError
-        If the hub cannot be reached, or has no such data set, subset or split.
+    MissingExtraError if the package `datasets` is not installed. InputError if the hub cannot be reached, or
+    has no such data set, subset or split.
     """
     rows = _load_from_hub(dataset, split)
     wanted = {*names, *(theirs.lower() for theirs in dataset.columns.values())}

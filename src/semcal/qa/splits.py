@@ -88,8 +88,6 @@ class Splits:
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without punctuation.
 
-    Examples
-    --------
     >>> words("Who  wrote “Moonfleet”?")
     ['who', 'wrote', 'moonfleet']
     """
@@ -109,8 +107,6 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
 
     Questions with a passage are ignored: the same words with another passage are another question.
 
-    Examples
-    --------
     >>> train = [Question("1", "What's the capital of Freedonia?"), Question("2", "Who found it in 1901?")]
     >>> test = [Question("3", "What is the capital of Fredonia?"), Question("4", "Who found it in 1902?")]
     >>> near_duplicates({"train": train, "test": test})
@@ -147,8 +143,6 @@ def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
 def question_key(question: Question) -> str:
     """Return a key that equal questions share: words without case and punctuation, and the passage.
 
-    Examples
-    --------
     >>> a, b = Question("1", "Who  wrote “Moonfleet”?"), Question("2", "who wrote moonfleet")
     >>> question_key(a) == question_key(b)
     True

@@ -54,8 +54,6 @@ def parse_columns(given: Sequence[str], known: Iterable[str]) -> dict[str, str]:
 
     UsageError if one is no such pair, names no column of `known`, or is given twice.
 
-    Examples
-    --------
     >>> parse_columns(["question=Frage", "answers=Die Antwort"], ("id", "question", "answers"))
     {'question': 'Frage', 'answers': 'Die Antwort'}
     """
@@ -85,13 +83,8 @@ def find_columns(
     `known` maps our names to the other accepted names of each, `columns` our names to those that the user has
     given.
 
-    Raises
-    ------
-    UsageError
-        If the user names a column that does not exist, or two keys could be the same column.
+    UsageError if the user names a column that does not exist, or two keys could be the same column.
 
-    Examples
-    --------
     >>> find_columns(["ID", "Query", "Level"], {"id": (), "question": ("query",)}, {})
     {'id': 'ID', 'question': 'Query'}
     """
@@ -126,10 +119,7 @@ def peek(
     column `answer` may mean `answers`; beside `samples` or a `prediction` it is the model's. `notify` gets
     notes on the names found.
 
-    Warns
-    -----
-    SemcalWarning
-        If most cells of `answers` hold several answers that are not written as a list.
+    SemcalWarning if most cells of `answers` hold several answers that are not written as a list.
     """
     first = list(islice(rows, FIRST))
     good = [row.data for row in first if isinstance(row, Row)]
@@ -231,8 +221,6 @@ def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()
 
     The `usual` delimiter, that of the file's ending, wins ties.
 
-    Examples
-    --------
     >>> find_delimiter("question;answers, all;level"), find_delimiter("question")
     (';', ',')
     """

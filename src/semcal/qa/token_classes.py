@@ -32,8 +32,6 @@ def token_classes(tokens: Sequence[str], *, end_of_turn: Sequence[bool] | None =
     ("'s", "3.") belongs to the word. Tokens are text with their blanks (decoded one by one) or as the
     tokenizer writes them ("▁the", "Ġthe").
 
-    Examples
-    --------
     >>> token_classes(["▁The", "▁Mar", "ch", "▁of", "▁Time", ".", "</s>"], end_of_turn=[False] * 6 + [True])
     ['stop word', 'content', 'content', 'stop word', 'content', 'punctuation', 'end of turn']
     """
@@ -96,13 +94,8 @@ def by_token_class(classes: Sequence[str], values: ArrayLike) -> Mapping[str, Cl
     `classes` come from `token_classes`, answer after answer, with one of `values` (N,) for each token; the
     result is in the order of `TOKEN_CLASSES`.
 
-    Raises
-    ------
-    InputError
-        If lengths differ, there is no token, or a class is unknown.
+    InputError if lengths differ, there is no token, or a class is unknown.
 
-    Examples
-    --------
     >>> means = by_token_class(["content", "content", "punctuation"], [1.0, 3.0, 0.0])
     >>> means["content"]
     ClassMean(token_class='content', n=2, share=0.6667, mean=2.0, share_of_sum=1.0)

@@ -63,8 +63,6 @@ _MIXED = re.compile(r"[a-z]*([0-9]+(?:\.[0-9]+)?)(?!s$)[a-z]*")
 def values_of(form: str) -> Values:
     """Return the values that a normal form states.
 
-    Examples
-    --------
     >>> sorted(values_of("henry viii in 1509").numbers), sorted(values_of("44 bc").numbers)
     (['1509', '8'], ['44 bc'])
     >>> sorted(values_of("december 19").numbers), sorted(values_of("type ab-").names)
@@ -89,8 +87,6 @@ def values_of(form: str) -> Values:
 def one_era(form: str) -> str:
     """Write the eras of a normal form as "bc" and "ad", after the year.
 
-    Examples
-    --------
     >>> one_era("753 bce"), one_era("ad 70"), one_era("5th century ce")
     ('753 bc', '70 ad', '5th century ad')
     """
@@ -167,8 +163,6 @@ def contradict(one: Values, other: Values, *, finer: bool = False, coarser: bool
     What only one of them states is no contradiction. With `finer` (`coarser`) a date of `one` may match a
     coarser (finer) one of `other`: 1988-12-19 is finer than 1988 and 19 December.
 
-    Examples
-    --------
     >>> contradict(values_of("henry vii"), values_of("henry viii"))
     True
     >>> contradict(values_of("1988-12-19"), values_of("1988"), finer=True)
@@ -267,8 +261,6 @@ def _is_finer(date: str, other: str) -> bool:
 def month_and_day(form: str) -> tuple[str, str] | None:
     """Return ("04", "30") for a form that is wholly "april 30", ("04", "") for one that is wholly "april".
 
-    Examples
-    --------
     >>> month_and_day("30th of april"), month_and_day("may"), month_and_day("may day")
     (('04', '30'), ('05', ''), None)
     """
@@ -287,8 +279,6 @@ def values_differ(a: str, b: str) -> bool:
     that the other lacks. Amounts in different units (5 km, 5000 m) are not compared. Two forms that are only
     a date differ if their granularity differs (1988, 1988-12); among other words such dates do not.
 
-    Examples
-    --------
     >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
     (True, False, True)
     >>> values_differ("henry vii", "henry viii"), values_differ("20 km", "12 miles")

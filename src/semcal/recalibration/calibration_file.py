@@ -123,10 +123,7 @@ _KINDS = {get_args(kind.model_fields["method"].annotation)[0]: kind for kind in 
 def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
     """Return the contents of a `calibration.json`, every value of the right type and in its range.
 
-    Raises
-    ------
-    StoreError
-        Otherwise; the message names file, key, value and what is expected.
+    StoreError otherwise; the message names file, key, value and what is expected.
     """
     method = content.get("method")
     if method not in list(_KINDS):

@@ -170,8 +170,6 @@ def row_counts(
 ) -> list[int]:
     """Return how many states each question has: of its prompt (the last alone unless `whole`) and answers.
 
-    Examples
-    --------
     >>> answers = [[(1, 2, 3), (1, 3)]]
     >>> row_counts([7], answers, whole=True), row_counts([7], answers, whole=False)
     ([10], [4])

@@ -70,8 +70,6 @@ def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tu
     `coefficients` (..., n, K) are one series for each β (n,), or (K,) one for all; a β outside [low, high],
     the range of the series, is set to its bound.
 
-    Examples
-    --------
     On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
 
     >>> at = torch.tensor([math.exp(0.5)])
@@ -133,10 +131,7 @@ class LogPartitionTable:
 def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[slice, Tensor]]:
     """Yield (which of `rows`, their logits less the largest in float32), a few rows at a time.
 
-    Raises
-    ------
-    InputError
-        If a row's logits hold NaN or +inf, or are all −inf.
+    InputError if a row's logits hold NaN or +inf, or are all −inf.
     """
     size = 1
     start = 0

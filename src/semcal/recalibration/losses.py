@@ -121,11 +121,8 @@ def _check_batch(logits: Tensor, targets: Tensor) -> None:
 def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
     """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
 
-    Raises
-    ------
-    InputError
-        If shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
-        +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
+    InputError if shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
     """
     _check_batch(logits, targets)
     z = logits.double()
@@ -142,8 +139,6 @@ def weight_and_centre(
 ) -> tuple[Tensor, Tensor]:
     """Return w and c (N,) from hit (the top token is the target), the target's logit and the mean logit.
 
-    Examples
-    --------
     >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
     >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
     (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
@@ -161,8 +156,6 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
     the top token of `log_probs`. InputError if the loss of a token is infinite: its target has probability 0,
     or SS meets a miss with some token of probability 0.
 
-    Examples
-    --------
     >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
     >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)
     tensor([1.3863])
@@ -208,8 +201,6 @@ def _check_finite(values: Tensor, loss: str) -> None:
 def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0.
 
-    Examples
-    --------
     >>> log_partition, mean, variance = moments(1.0, torch.tensor([[0.0, 0.0, -torch.inf]]))
     >>> float(log_partition.exp()), float(mean), float(variance)
     (2.0, 0.0, 0.0)

@@ -81,8 +81,6 @@ def shared_nodes(beta: tuple[float, ...], size: int) -> NodeWeights | None:
     Summed over the tokens that is E (Z + 1) ≤ 2 E Z, as Z ≥ 1. Relative errors ε of the sums at nodes change
     Z by at most 12 ε Z. None where no such nodes are known, or one exponential for each β is cheaper.
 
-    Examples
-    --------
     Twenty temperatures from five exponentials and the powers of a sixth:
 
     >>> shared = shared_nodes(tuple(1 / np.linspace(2.5, 0.5, 20)), 32_000)

@@ -147,8 +147,6 @@ def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> 
 def learning_rates(schedule: Schedule, steps: int) -> list[float]:
     """Return the learning rate of each step: a linear rise, then half a cosine down towards 0.
 
-    Examples
-    --------
     >>> [round(rate, 2) for rate in learning_rates(Schedule(1.0, epochs=1, warm_up=0.5), 6)]
     [0.33, 0.67, 1.0, 1.0, 0.75, 0.25]
     """
@@ -164,8 +162,6 @@ def learning_rates(schedule: Schedule, steps: int) -> list[float]:
 def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
     """Return at most `count` means of consecutive losses, in blocks as equal as can be.
 
-    Examples
-    --------
     >>> block_means([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
     (3.0, 1.6666666666666667)
     """

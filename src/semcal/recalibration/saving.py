@@ -127,13 +127,8 @@ def read_contents(
 ) -> tuple[dict[str, Any], Path]:
     """Return what calibration.json of a directory holds, its checksum checked, and its path.
 
-    Raises
-    ------
-    UsageError
-        If there is no such file, or it is of another kind.
-    StoreError
-        If it is damaged, was edited, is a link to elsewhere or of another schema, or the hub cannot be
-        reached.
+    UsageError if there is no such file, or it is of another kind. StoreError if it is damaged, was edited, is
+    a link to elsewhere or of another schema, or the hub cannot be reached.
     """
     directory = _located(path_or_id, kind, revision)
     path = directory / FILE
@@ -289,10 +284,7 @@ def _problems(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> It
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file under a temporary name, flush it, rename it; return its checksum.
 
-    Raises
-    ------
-    StoreError
-        If it cannot be written: the disk is full, say.
+    StoreError if it cannot be written: the disk is full, say.
     """
     try:
         with part_folder(path) as folder:  # the library makes files that only their owner may read

@@ -55,10 +55,7 @@ class TrainingState:
     def restore(self, parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> list[float]:
         """Set parameters and optimiser to what was kept, and return the losses so far; none without a state.
 
-        Raises
-        ------
-        StoreError
-            If the file is damaged.
+        StoreError if the file is damaged.
         """
         self._next = time.monotonic() + self.interval
         if not self.path.exists():

@@ -48,8 +48,6 @@ PATIENCE = 0.5
 def is_stream(path: Path) -> bool:
     """Return whether a path is a device, a pipe or an open file: it is written directly, never replaced.
 
-    Examples
-    --------
     >>> is_stream(Path("/dev/null")), is_stream(Path("rows.jsonl"))
     (True, False)
     """

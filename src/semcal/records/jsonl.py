@@ -92,8 +92,6 @@ _KINDS = (
 def check_ending(path: Path) -> None:
     """Raise InputError, with how to convert it, for a file whose ending is not that of rows of text.
 
-    Examples
-    --------
     >>> check_ending(Path("answers.zip"))
     Traceback (most recent call last):
     semcal.errors.InputError: answers.zip is an archive: unpack it and name the file inside (gzip alone, ...
@@ -144,8 +142,6 @@ def row_of(line: int, data: Any, *, odd: bool = True) -> Row | RowError:
 
     `odd` says whether it may hold values that JSON cannot (see `semcal.records.parsing.fault`).
 
-    Examples
-    --------
     >>> row_of(3, {"id": "b2", "confidence": float("nan")})
     RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is no value of JSON: write null for ...
     """
@@ -175,8 +171,6 @@ def _encodable(value: Any) -> Any:
 def dumps(value: Any, *, indent: int | None = None) -> str:
     """Return `value` as JSON: −inf as "-inf", NaN as null, numpy as plain numbers.
 
-    Examples
-    --------
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
     """
@@ -186,8 +180,6 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 def canonical(value: Any) -> str:
     """Return `value` as `dumps` does, keys sorted and without spaces: the same text for equal values.
 
-    Examples
-    --------
     >>> canonical({"b": [1, 2.5], "a": "x"})
     '{"a":"x","b":[1,2.5]}'
     """
@@ -206,8 +198,6 @@ def _written(value: Any, **how: Any) -> str:
 def parse_float(value: Any) -> float | None:
     """Return the number that `dumps` wrote (null is None, "-inf" is −inf); InputError for anything else.
 
-    Examples
-    --------
     >>> parse_float("-inf"), parse_float(-0.5), parse_float(None)
     (-inf, -0.5, None)
     """
@@ -267,17 +257,10 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
 
 
 def read_rows(source: str | Path) -> Iterator[Row | RowError]:
-    """Yield every line of a JSON Lines file as a `Row`, or as a `RowError`.
+    """Yield every line of a JSON Lines file as a `Row`, or as a `RowError`; blank lines are skipped.
 
-    Parameters
-    ----------
-    source : str or Path
-        A file (gzip when it ends in .gz) or "-" for standard input. Blank lines are skipped.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, its name or first bytes show another format, or it is a damaged gzip file.
+    The source is a file (gzip when it ends in .gz) or "-" for standard input. InputError if there is no such
+    file, its name or first bytes show another format, or it is a damaged gzip file.
     """
     with _opened(source) as handle:
         for number, raw in enumerate(_lines(handle), start=1):

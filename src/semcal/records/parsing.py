@@ -65,8 +65,6 @@ class _Reading:
 def parse(text: str) -> tuple[Any, bool]:
     """Return the value of a JSON text, and whether `fault` must check it; InputError if it is no JSON.
 
-    Examples
-    --------
     >>> parse('{"id": 1, "samples": ["Ada"]}')
     ({'id': 1, 'samples': ['Ada']}, False)
     """
@@ -90,8 +88,6 @@ def parse(text: str) -> tuple[Any, bool]:
 def fault(data: Any) -> str | None:
     """Return why a parsed value cannot be used or written again; None if it can.
 
-    Examples
-    --------
     >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
     "'log_likelihoods' holds NaN, which is no value of JSON: write null for a number that is not known"
     >>> fault(parse('{"id": 1, "id": 2}')[0])

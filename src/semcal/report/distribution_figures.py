@@ -242,8 +242,6 @@ def _matrix(axes: Axes, matrix: Any, names: Sequence[str], lowest: float) -> Non
 def _number(value: float) -> str:
     """Two decimals without the leading zero.
 
-    Examples
-    --------
     >>> _number(0.931), _number(-0.2), _number(1.0), _number(float("nan"))
     ('.93', '−.20', '1.00', '–')
     """

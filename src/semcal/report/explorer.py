@@ -95,8 +95,6 @@ def begin_explorer(
 def script_json(value: Any) -> str:
     r"""Compact JSON that no HTML parser takes for markup.
 
-    Examples
-    --------
     >>> script_json({"answer": "</script>"})
     '{"answer":"\\u003c/script\\u003e"}'
     """
@@ -112,8 +110,6 @@ def packed(value: Any) -> str:
 def unpacked(text: str) -> Any:
     """What `packed` packed.
 
-    Examples
-    --------
     >>> unpacked(packed({"a": ["</script>", None]}))
     {'a': ['</script>', None]}
     """

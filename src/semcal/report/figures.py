@@ -181,8 +181,6 @@ def _font(family: str) -> FT2Font:
 def drawable(text: str, family: str = "DejaVu Sans") -> str:
     """A text with a box for every letter that a font lacks; line ends stay.
 
-    Examples
-    --------
     >>> drawable("Bełchatów 中 ✓")
     'Bełchatów □ ✓'
     """
@@ -193,8 +191,6 @@ def drawable(text: str, family: str = "DejaVu Sans") -> str:
 def shortened(text: str, width: int) -> str:
     """One line of at most `width` letters.
 
-    Examples
-    --------
     >>> shortened("the town of Gri", 12), shortened("", 12)
     ('the town of…', '(empty)')
     """
@@ -205,8 +201,6 @@ def shortened(text: str, width: int) -> str:
 def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
     """Lines of at most `width` letters; the text's own line ends stay.
 
-    Examples
-    --------
     >>> wrapped("one two three\\n\\nfour", 8)
     ['one two', 'three', '', 'four']
     """

@@ -110,8 +110,6 @@ def write_files(figure: GridFigure, folder: Path) -> list[Path]:
 def _digits(number: str) -> str:
     """A number as names of files have it.
 
-    Examples
-    --------
     >>> _digits("7a"), _digits("10")
     ('07a', '10')
     """

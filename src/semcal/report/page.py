@@ -188,8 +188,6 @@ def _files(*names: str) -> Markup:
 def _shown(value: Any) -> Any:
     r"""What a page shows of a value: what UTF-8 cannot hold, or would turn round, becomes �.
 
-    Examples
-    --------
     >>> _shown(" \u202ea\x00")
     ' �a�'
     """
@@ -224,8 +222,6 @@ def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tup
 def in_short(value: Any) -> str:
     """A recorded value in words; a mapping as "name value, …", numbers to four digits.
 
-    Examples
-    --------
     >>> in_short({"sample": 61.251, "runs": [0, 1], "top_k": None})
     'sample 61.25, runs 0, 1, top_k –'
     """
@@ -245,8 +241,6 @@ def _as_yaml(value: Any) -> str:
 def _rounded(value: Any) -> Any:
     """Numbers to four digits, however deep.
 
-    Examples
-    --------
     >>> _rounded({"a": [0.123456, "b", 3]})
     {'a': [0.1235, 'b', 3]}
     """

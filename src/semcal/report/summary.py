@@ -67,8 +67,6 @@ class Change:
     def verdict(self) -> str:
         """One of `VERDICTS`; without an interval no more than the direction.
 
-        Examples
-        --------
         >>> Change("ace", 0.18, 0.06, (-0.15, -0.09)).verdict, Change("ace", 0.18, 0.06).verdict
         ('better', 'lower')
         """
@@ -136,8 +134,6 @@ class Finding:
 def _off(claimed: float, right: float) -> str:
     """By how many points a mean confidence lies beside the accuracy.
 
-    Examples
-    --------
     >>> _off(0.73, 0.66), _off(0.56, 0.64), _off(0.5, 0.501)
     (' (7 points too sure)', ' (8 points too modest)', ' (as sure as it is right)')
     """
@@ -241,13 +237,7 @@ def _tally(verdicts: Sequence[str]) -> str:
 
 
 def in_words(results: Results) -> list[str]:
-    """What the run showed: a line for calibration, one for discrimination, and one for each data set.
-
-    Parameters
-    ----------
-    results : mapping
-        The content of results.json.
-    """
+    """What a run showed: a line for calibration, one for discrimination, and one for each data set."""
     found = findings(results)
     return [*headlines(found), *(one.line for one in found)]
 
@@ -258,8 +248,6 @@ def in_words(results: Results) -> list[str]:
 def listed(names: Sequence[str]) -> str:
     """Names as words.
 
-    Examples
-    --------
     >>> listed(["a", "b", "c"])
     'a, b and c'
     """
@@ -282,8 +270,6 @@ def facts(run: FinishedRun, results: Results) -> str:
 def claims_in_words(results: Results) -> str:
     """How many of the paper's claims hold.
 
-    Examples
-    --------
     >>> claims_in_words({"claims": [{"verdict": one} for one in ("holds", "does not hold", "holds")]})
     'Of 3 claims of the paper 2 hold, 1 does not.'
     """

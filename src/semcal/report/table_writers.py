@@ -19,8 +19,6 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def one_line(text: str) -> str:
     r"""Text without line breaks and without characters that no file of text should hold.
 
-    Examples
-    --------
     >>> one_line("a\n\nb\x00")
     'a b�'
     """
@@ -41,8 +39,6 @@ _MARKER = re.compile(r"^(\d*)([#>+=.)-])")
 def markdown(table: Table) -> str:
     """Return the table as Markdown, best numbers in bold.
 
-    Examples
-    --------
     >>> from semcal.report.tables import Column
     >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))))
@@ -59,8 +55,6 @@ def markdown(table: Table) -> str:
 def markdown_text(text: str, *, begins: bool = False) -> str:
     r"""Text that Markdown shows as it is, in one line; `begins` where a paragraph begins with it.
 
-    Examples
-    --------
     >>> print(markdown_text("<b>a|b</b> [x](javascript:y) https://z SE_conf"))
     &lt;b>a\|b&lt;/b> [x\](javascript:y) https\://z SE_conf
     >>> print(markdown_text("# one", begins=True))
@@ -94,8 +88,6 @@ def csv_text(table: Table) -> str:
     for a formula: it gets an apostrophe before it, unless all of it is numbers: one, or an interval such as
     "-.1 to .2".
 
-    Examples
-    --------
     >>> from semcal.report.tables import Column
     >>> table = Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.0641, 0.012, True, (0.05, 0.08))),))
@@ -177,8 +169,6 @@ _SPECIAL = {
 def latex_text(text: str) -> str:
     r"""Text that LaTeX prints as it is, in one paragraph.
 
-    Examples
-    --------
     >>> print(latex_text("SE_conf & 95 % of {x}"))
     SE\_conf \& 95 \% of \{x\}
     """
@@ -204,8 +194,6 @@ def latex(table: Table, *, intervals: bool = False) -> str:
 
     With `intervals`, numbers have their intervals over questions in place of their errors.
 
-    Examples
-    --------
     >>> from semcal.report.tables import Column
     >>> small = Table("t", "Two methods", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))

@@ -107,8 +107,6 @@ def _follow(row: Row | None, path: Sequence[str]) -> Any:
 def number(value: float | int | None, digits: int = 3) -> Cell:
     """A cell with a number, or with a dash for None.
 
-    Examples
-    --------
     >>> number(0.06449).text, number(2000).text, number(None).text, number(-0.5, 1).text
     ('0.064', '2000', '–', '−0.5')
     """
@@ -136,8 +134,6 @@ def cell_of(found: Any, digits: int = 3) -> Cell:
 def counted(n: int, noun: str) -> str:
     """A number of things.
 
-    Examples
-    --------
     >>> counted(1, "row"), counted(2, "row")
     ('1 row', '2 rows')
     """
@@ -147,8 +143,6 @@ def counted(n: int, noun: str) -> str:
 def in_order(methods: Sequence[str]) -> list[str]:
     """Methods in the paper's order, others after them.
 
-    Examples
-    --------
     >>> in_order(["ATS", "TS-grid", "TS", "Base"])
     ['Base', 'TS', 'ATS', 'TS-grid']
     """
@@ -158,8 +152,6 @@ def in_order(methods: Sequence[str]) -> list[str]:
 def measures_in_order(measures: Sequence[str]) -> list[str]:
     """Measures in the order in which the paper's tables have them.
 
-    Examples
-    --------
     >>> measures_in_order(["T-SC", "IC-SC", "E-SC"])
     ['E-SC', 'IC-SC', 'T-SC']
     """
@@ -169,8 +161,6 @@ def measures_in_order(measures: Sequence[str]) -> list[str]:
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
-    Examples
-    --------
     >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
     >>> [(cell.best, cell.tied) for cell in marked]
     [(True, True), (False, False), (True, True), (False, False)]
@@ -209,8 +199,6 @@ def pivot(
     share all values of `index` but the last; with `underline` so is the best of these rows over all fields of
     a group.
 
-    Examples
-    --------
     >>> rows = [{"method": m, "measure": "E-SC", "ace": ace} for m, ace in (("SE", 0.1234), ("TS", 0.05))]
     >>> fields = [Field("E-SC", "ace", "ACE", where={"measure": "E-SC"}, larger=False)]
     >>> [[cell.text for cell in row] for row in pivot("t", "", rows, {"method": "Method"}, fields).rows]
@@ -266,8 +254,6 @@ def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[
 def means_of(rows: Iterable[Row], keys: Sequence[str], **values: tuple[str, ...]) -> list[Row]:
     """A row for each value of the keys, with the mean of the known values at some paths; None without any.
 
-    Examples
-    --------
     >>> means_of([{"a": 1, "b": 2.0}, {"a": 1, "b": None}], ["a"], mean=("b",))
     [{'a': 1, 'mean': 2.0}]
     """

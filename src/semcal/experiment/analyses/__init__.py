@@ -45,6 +45,10 @@ remedies            model, dataset                             `normal_form_abla
 remedy_scores       model, dataset, measure, metric            `normal_form_ablation.ablation_scores`
 score_maps          model, dataset, map, measure; there only   `scores_by_setting.score_maps`
                     with `extras.score_maps`
+calibrated          model, dataset, method; there only with    `calibrated.calibrated`
+                    the method Calibrated, of which there is
+                    then a row under E-SC in `confidence` and
+                    in `selective` too
 =================== ========================================== ============================================
 
 The sheet of table 12 has no number: the report writes it (`answers.audit_sheet`). Claims and findings, which
@@ -56,7 +60,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +75,13 @@ from semcal.experiment.analyses.answers import (
     splits,
     temperatures,
 )
+from semcal.experiment.analyses.calibrated import KEY, calibrated, gain_findings, one_wording
 from semcal.experiment.analyses.claims import judge
 from semcal.experiment.analyses.claims.other_claims import findings
 from semcal.experiment.analyses.claims.statements import RULES
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.grading import agreement, deciding_rules, rules_alone
-from semcal.experiment.analyses.grid_scores import GridScores, PairScores
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores, row_names
 from semcal.experiment.analyses.normal_form_ablation import (
     Ablation,
     ablation_clusters,
@@ -88,7 +93,9 @@ from semcal.experiment.analyses.scores_by_method import (
     correlations,
     distributions,
     entropy,
+    scores_of,
     selective,
+    selective_of,
     volatility,
 )
 from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
@@ -129,28 +136,11 @@ OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
 
 
 def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> dict[str, Any]:
-    """Compute everything from the stored samples of a run folder, and write results.json.
+    """Compute everything from the stored samples of a run folder; write results.json to `out`, and return it.
 
-    Parameters
-    ----------
-    folder : Path
-        A run folder with its selections and samples.
-    out : Path, optional
-        The folder to write to; the run folder by default.
-    executor : Executor, optional
-        Who does the work, a (model, data set) at a time; this process by default. The results are the same.
-
-    Returns
-    -------
-    dict
-        What was written (this module's docstring).
-
-    Raises
-    ------
-    InputError
-        If it is no run folder.
-    StoreError
-        If a file is missing or damaged; the message names it.
+    `out` is the run folder by default. `executor` does the work, a (model, data set) at a time, by default
+    this process; the results are the same. InputError if it is no run folder, StoreError if a file is missing
+    or damaged; the message names it.
     """
     found = results(read_finished(folder), executor or SerialExecutor(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
@@ -172,6 +162,11 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
         claims = [claim.row() for claim in judge(scores, analyses)]
         beyond = [claim.row() for claim in findings([one for pair in pairs for one in pair.ablations])]
+    if run.calibrated:  # after the paper's claims, which are about the other methods
+        wordings = {pair: one.wordings for pair, one in zip(run.pairs, pairs) if one.wordings is not None}
+        beyond += [claim.row() for claim in gain_findings(wordings, analyses["calibrated"])]
+        for name in ("confidence", "selective"):
+            analyses[name] += [row for pair in pairs for row in pair.of_calibrated[name]]
     return {
         "schema": RESULTS_SCHEMA,
         **{name: getattr(run, name) for name in ("preset", "seed", "models", "datasets", "methods")},
@@ -197,6 +192,8 @@ class PairAnalysis:
     scores: PairScores
     by_draws: dict[int, PairScores]  # number of draws → scores; empty where all rows have m draws
     ablations: list[Ablation]  # one where the answers were clustered twice, else none
+    wordings: PairScores | None = None  # of answers in one wording, with the method Calibrated
+    of_calibrated: dict[str, Rows] = field(default_factory=dict)  # its rows, by name of analysis
 
 
 def pair_analysis(run: FinishedRun) -> PairAnalysis:
@@ -211,7 +208,17 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
         rows |= {"remedies": ablation_clusters(twice), "remedy_scores": ablation_scores(twice)}
         if "validation_scores" in run.selections[pair]:
             rows["score_maps"] = score_maps(scores)
-    return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice)
+        wordings, of_calibrated = None, {}
+        if run.calibrated:
+            wordings = one_wording(scores, pair)
+            rows["calibrated"] = calibrated(run, pair, wordings)
+            names = row_names(*pair, *KEY)
+            base = {"candidate": "Base", "measure_alpha": None}
+            of_calibrated = {
+                "confidence": [{**names, **base, **scores_of(wordings, KEY)}],
+                "selective": [{**names, **selective_of(wordings, KEY)}],
+            }
+    return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice, wordings, of_calibrated)
 
 
 def _deviations(run: FinishedRun) -> Rows:

@@ -212,8 +212,6 @@ def growth(run: FinishedRun) -> list[dict[str, Any]]:
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
     """The b of the power size^b that fits values best, by least squares on logarithms; None where one is 0.
 
-    Examples
-    --------
     >>> exponent([1, 2, 4], [3, 12, 48])
     2.0
     """
@@ -272,8 +270,6 @@ def audit_result(sheet: Sequence[Mapping[str, Any]], *, judge: str = "human") ->
     many failed which, those with two refusals or more apart. InputError if a column is missing, or an entry
     is neither yes, no nor empty.
 
-    Examples
-    --------
     >>> row = {"refusals": "2", "human: every cluster one meaning": "yes"}
     >>> audit_result([row | {"human: no two clusters the same meaning": "no"}])
     {'n': 1, 'accuracy': 0.0, 'errors': {'one meaning split, refusals': 1}}

@@ -54,10 +54,7 @@ def read_columns(
 ) -> Columns:
     """Read the rows of one candidate and run.
 
-    Raises
-    ------
-    StoreError
-        As `FinishedRun.rows`; also if a confidence is no number.
+    StoreError as `FinishedRun.rows` has it, also if a confidence is no number.
     """
     path = run.samples_path(model, dataset, candidate, number, draws=draws)
     rows = _read_needed(path, run.selections[model, dataset]["sizes"]["test"])

@@ -127,8 +127,6 @@ def contrast_summary(contrast: Contrast) -> dict[str, Any]:
 def contrast_text(summary: Mapping[str, Any]) -> str:
     """A `contrast_summary` in figures; what rounds to 0 is no negative zero.
 
-    Examples
-    --------
     >>> contrast_text({"value": 0.0125, "interval": [-0.0004, 0.025]})
     '+0.013 [+0.000, +0.025]'
     """

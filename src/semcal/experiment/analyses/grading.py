@@ -79,8 +79,6 @@ def _agreement(columns: Columns, measure: str) -> dict[str, Any]:
 def wilson(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a share.
 
-    Examples
-    --------
     >>> low, high = wilson(0.91, 500)
     >>> round(low, 4), round(high, 4)
     (0.8818, 0.9321)

@@ -164,8 +164,6 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
 
     `se` is null for one run; all are null where the metric is undefined in some run.
 
-    Examples
-    --------
     >>> over_runs([0.80, 0.82, 0.81, 0.83])
     {'mean': 0.815, 'se': 0.0064549..., 'runs': [0.8, 0.82, 0.81, 0.83], 'interval': None}
     """
@@ -236,11 +234,7 @@ RESAMPLES_BY_DRAWS = 1000
 class GridScores:
     """The scores of a finished run; files are read, and resamples drawn, when first needed.
 
-    Parameters
-    ----------
-    run : FinishedRun
-    pairs, by_draws : mapping, optional
-        Results of `pair` and of `by_draws` that are known already.
+    `pairs` and `by_draws` are results of the methods of these names that are known already.
     """
 
     def __init__(

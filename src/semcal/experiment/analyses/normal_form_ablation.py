@@ -64,8 +64,6 @@ def labels_of(source: str) -> SameMeaning | None:
 def pair_errors(rows: Rows, same_meaning: SameMeaning) -> PairErrors:
     """Count the labelled pairs of each row (`question`, `samples`, `clusters`), and those clustered wrongly.
 
-    Examples
-    --------
     >>> row = {"question": "?", "samples": ["2", "two", "3", "2"], "clusters": [[0, 3], [1, 2]]}
     >>> found = pair_errors([row], lambda _, a, b: "3" not in (a, b))
     >>> [counts.tolist() for counts in (found.same, found.different, found.split, found.merged)]

@@ -23,7 +23,9 @@ __all__ = [
     "distributions",
     "entropy",
     "mean_correlation",
+    "scores_of",
     "selective",
+    "selective_of",
     "volatility",
 ]
 
@@ -58,9 +60,7 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
         {
             **row_names(model, dataset, method, measure),
             **{key: chosen.get(key) for key in ("candidate", "measure_alpha")},
-            "n": pair.n,
-            "undefined": pair.undefined,
-            **{metric: _metric(pair, (method, measure), metric) for metric in METRICS},
+            **scores_of(pair, (method, measure)),
         }
         for model, dataset in run.pairs
         for pair in [scores.pair(model, dataset)]
@@ -68,6 +68,12 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
         for measure in run.measures
         for chosen in [run.choice(model, dataset, method, measure)]
     ]
+
+
+def scores_of(pair: PairScores, key: Key) -> dict[str, Any]:
+    """The metrics of one method under one measure, as in `confidence`."""
+    counted = {"n": pair.n, "undefined": pair.undefined}
+    return counted | {metric: _metric(pair, key, metric) for metric in METRICS}
 
 
 def _metric(pair: PairScores, key: Key, metric: str) -> dict[str, Any] | None:
@@ -126,28 +132,31 @@ def selective(scores: GridScores) -> list[dict[str, Any]]:
     at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0 to 50 %;
     the gain AURAC − accuracy with its interval over questions.
     """
-    rows = []
-    for model, dataset in scores.run.pairs:
-        pair = scores.pair(model, dataset)
-        for (method, measure), arrays in pair.arrays.items():
-            curves = np.stack(
-                [
-                    selective_accuracy(confidence, correct, rejection=REJECTION).accuracy
-                    for confidence, correct in zip(arrays.confidence, arrays.correct)
-                ]
-            )  # (R, rejection rates)
-            points = [over_runs(column) for column in curves.T]
-            rows.append(
-                {
-                    **row_names(model, dataset, method, measure),
-                    "rejection": list(REJECTION),
-                    "accuracy": [point["mean"] for point in points],
-                    "se": [point["se"] for point in points],
-                    "slope": over_runs(_slopes(curves)),
-                    "gain": _gain(pair, (method, measure)),
-                }
-            )
-    return rows
+    return [
+        {**row_names(model, dataset, *key), **selective_of(pair, key)}
+        for model, dataset in scores.run.pairs
+        for pair in [scores.pair(model, dataset)]
+        for key in pair.arrays
+    ]
+
+
+def selective_of(pair: PairScores, key: Key) -> dict[str, Any]:
+    """The curve of one method under one measure, as in `selective`."""
+    arrays = pair.arrays[key]
+    curves = np.stack(
+        [
+            selective_accuracy(confidence, correct, rejection=REJECTION).accuracy
+            for confidence, correct in zip(arrays.confidence, arrays.correct)
+        ]
+    )  # (R, rejection rates)
+    points = [over_runs(column) for column in curves.T]
+    return {
+        "rejection": list(REJECTION),
+        "accuracy": [point["mean"] for point in points],
+        "se": [point["se"] for point in points],
+        "slope": over_runs(_slopes(curves)),
+        "gain": _gain(pair, key),
+    }
 
 
 def _slopes(curves: Floats) -> Floats:
@@ -193,8 +202,6 @@ def volatility(scores: GridScores) -> list[dict[str, Any]]:
 def chance_volatility(methods: int) -> float:
     r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K.
 
-    Examples
-    --------
     >>> chance_volatility(5)
     1.6
     """

@@ -68,8 +68,6 @@ def published(name: str) -> dict[str, Any]:
 def model_in_paper(path: str) -> str | None:
     """The paper's name of a model, by the last part of its directory or hub id; None for any other.
 
-    Examples
-    --------
     >>> model_in_paper("Qwen/Qwen2.5-7B-Instruct"), model_in_paper("atlas")
     ('Qwen', None)
     """
@@ -79,8 +77,6 @@ def model_in_paper(path: str) -> str | None:
 def dataset_in_paper(source: str) -> str | None:
     """The paper's name of a data set, by its source; None for any other.
 
-    Examples
-    --------
     >>> dataset_in_paper("nq-open"), dataset_in_paper("my-questions.jsonl")
     ('NQ', None)
     """

@@ -88,8 +88,6 @@ def positive(contrast: Contrast, *, margin: float = MARGIN, parts: int = 1) -> s
     It holds when the 95 % interval lies above 0 and reaches `margin`; it does not when the interval lies
     below `margin`, so that no benefit that counts is compatible with the data; otherwise they do not decide.
 
-    Examples
-    --------
     >>> drawn = np.linspace(-0.01, 0.01, 100)
     >>> [positive(Contrast(value, value + drawn)) for value in (0.02, 0.004, -0.006, -0.02)]
     ['holds', 'not decidable here', 'does not hold', 'does not hold']
@@ -107,8 +105,6 @@ def positive(contrast: Contrast, *, margin: float = MARGIN, parts: int = 1) -> s
 def all_of(verdicts: Sequence[str]) -> str:
     """A claim of several parts holds when all of them do, and does not hold when one does not.
 
-    Examples
-    --------
     >>> all_of(["holds", "not decidable here"]), all_of(["holds", "does not hold", "not decidable here"])
     ('not decidable here', 'does not hold')
     """
@@ -120,8 +116,6 @@ def all_of(verdicts: Sequence[str]) -> str:
 def any_of(benefits: Sequence[Contrast]) -> str:
     """Whether something gains and nothing loses.
 
-    Examples
-    --------
     >>> drawn = np.linspace(-0.01, 0.01, 100)
     >>> gain, open_, none, loss = (Contrast(x, x + drawn) for x in (0.02, 0.004, -0.006, -0.02))
     >>> [any_of(given) for given in ([gain, none], [gain, loss], [none], [none, open_], [open_, loss])]
@@ -149,8 +143,6 @@ def with_enough_questions(claim: Claim, questions: int) -> Claim:
 def absent(wanted: Sequence[str], methods: Collection[str]) -> str:
     """Which of some methods were not run, as a sentence; "" where all were.
 
-    Examples
-    --------
     >>> absent(["Base", "SE"], ["Base", "TS"]), absent(["Base", "SE"], ["TS"]), absent(["TS"], ["TS"])
     ('SE was not run.', 'Base and SE were not run.', '')
     """

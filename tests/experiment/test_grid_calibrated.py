@@ -1,0 +1,205 @@
+"""The method Calibrated in a grid: what it learns from and says of Base's answers, resumed and shared."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import mill_grid as mills
+import pytest
+import test_grid_killed as killed
+
+from semcal.errors import FitError, StoreError, UsageError
+from semcal.experiment.analyses import analyse
+from semcal.experiment.finished import read_finished
+from semcal.experiment.folders import merge, state_of
+from semcal.experiment.forecast import forecast
+from semcal.experiment.grid_blocks import Shard
+from semcal.experiment.reading import read_settings, settings_of
+from semcal.pipeline.calibrated import Calibration
+from semcal.pipeline.store import read_block
+from semcal.qa.grading import RuleGrader
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+#: No validation question is asked: Calibrated learns from calibration-train.
+ALONE = (
+    "methods=[Base, TS, Calibrated]",
+    "fitting.losses=[[NLL, null]]",
+    "selection.measure_alphas=[0.5]",
+    "sampling.counts=[6]",
+    "calibrated={questions: 10}",
+    "evaluation.resamples=100",
+    "grading.members=1",
+)
+#: Validation is asked anyway, and SE with it.
+BESIDE = (
+    "methods=[Base, SE, Calibrated]",
+    "sampling.counts=[6]",
+    "calibrated={questions: 8, risk: 0.5}",
+    "evaluation.resamples=100",
+)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A finished run, of 9 validation questions that are asked and of which 8 are learnt from."""
+    folder = tmp_path_factory.mktemp("beside")
+    assert mills.run(folder, mills.settings(tmp_path_factory.mktemp("data"), *BESIDE)).complete
+    analyse(folder)
+    return folder
+
+
+def asked(folder: Path, part: str, dataset: str = "mill") -> set[str]:
+    """The ids of a part's questions that were sampled."""
+    blocks = [read_block(path) for path in (folder / "blocks" / "sample").glob("*.jsonl")]
+    own = [one for one in blocks if (one.label["dataset"], one.label["part"]) == (dataset, part)]
+    return {json.loads(line)["id"] for one in own for line in one.lines}
+
+
+def test_its_answer_is_the_commonest_wording_of_bases_largest_meaning_and_so_is_what_is_graded(run) -> None:
+    calibration = Calibration.from_pretrained(run / "calibrations" / "one" / "mill")
+    for number in range(2):
+        base = rows_of(run / "samples" / "one" / "mill" / "Base" / f"run{number}.jsonl")
+        found = rows_of(run / "calibrations" / "one" / "mill" / f"run{number}.jsonl")
+        assert [row["id"] for row in found] == [row["id"] for row in base]
+        se = rows_of(run / "samples" / "one" / "mill" / "SE" / f"run{number}.jsonl")
+        expected = calibration.apply({1.0: base, 0.5: se})
+        for row, one, answer in zip(base, found, expected):
+            sizes = [len(cluster) for cluster in row["clusters"]]
+            cluster = row["clusters"][sizes.index(max(sizes))]
+            texts = Counter(row["samples"][i] for i in cluster)
+            assert one["text"] == max(texts, key=lambda text: (texts[text], -row["samples"].index(text)))
+            assert one["share"] == max(sizes) / 4
+            assert (
+                one["correct"] == RuleGrader().grade(row["question"], [one["text"]], row["answers"]).correct
+            )
+            assert (one["probability"], one["abstained"]) == (answer.probability, answer.abstained)
+
+
+def test_its_accuracy_is_that_of_base_in_every_run_and_no_method_of_the_paper_is_touched(run) -> None:
+    results = json.loads((run / "results.json").read_text())
+    rows = {(row["dataset"], row["method"]): row for row in results["analyses"]["calibrated"]}
+    for dataset in ("mill", "barn"):
+        base, own = rows[dataset, "Base"], rows[dataset, "Calibrated"]
+        assert own["accuracy"] == base["accuracy"]
+        assert own["against"]["Base"]["accuracy"] == {"value": 0.0, "interval": [0.0, 0.0], "p": 1.0}
+        assert own["gain"]["mean"] == pytest.approx(own["accuracy"]["mean"] - own["brier"]["mean"])
+        assert own["against"]["Base"]["gain"]["value"] == pytest.approx(
+            own["gain"]["mean"] - base["gain"]["mean"]
+        )
+        right = [row["correct"] for row in read_finished(run).calibrated_rows("one", dataset, 0)]
+        assert own["accuracy"]["runs"][0] == pytest.approx(sum(right) / len(right))
+    assert results["methods"] == ["Base", "SE"]
+    found = [claim for claim in results["findings"] if claim["key"] == "Calibrated gains over Base"]
+    assert [claim["evidence"]["dataset"] for claim in found] == ["mill", "barn"]
+    of = [(row["method"], row["measure"]) for row in results["analyses"]["selective"]]
+    assert of.count(("Calibrated", "E-SC")) == 2
+
+
+def test_it_learns_from_validation_where_that_is_asked_anyway_and_else_from_calibration_train(
+    run, tmp_path: Path
+) -> None:
+    assert not asked(run, "calibration_train")
+    calibration = Calibration.from_pretrained(run / "calibrations" / "one" / "mill")
+    assert calibration.report.n + calibration.report.apart == 8
+    assert calibration.threshold is not None
+    assert calibration.threshold.risk_limit == 0.5
+    folder = tmp_path / "alone"
+    settings = mills.settings(tmp_path, *ALONE)
+    assert mills.run(folder, settings).complete
+    assert not asked(folder, "validation")
+    parts = json.loads((folder / "questions.json").read_text())["mill"]
+    assert len(asked(folder, "calibration_train")) == 10 < parts["sizes"]["calibration_train"]
+    assert not asked(folder, "calibration_train") & asked(folder, "test")
+    state = state_of(folder)
+    assert state.complete
+    done = Counter(path.parent.name for path in (folder / "blocks").rglob("*.jsonl"))
+    expected = sum(state.expected.values(), Counter())
+    assert {name: done[name] for name in ("sample", "cluster", "calibrate", "apply")} == {
+        name: expected[name] for name in ("sample", "cluster", "calibrate", "apply")
+    }
+
+
+def test_a_run_killed_while_it_calibrates_and_applies_ends_at_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    expected, written = killed.whole_run(tmp_path / "whole", tmp_path / "data", ALONE)
+    folder, rng = tmp_path / "killed", random.Random(2)
+    for begin in ("blocks/sample", "calibrations/one/mill/cal", "blocks/calibrate", "blocks/apply"):
+        moment = killed.Moment(
+            rng.choice([name for name in written if name.startswith(begin)]), rng.choice(killed.HOW)
+        )
+        assert killed.ended(folder, tmp_path / "data", moment, more=ALONE) == -signal.SIGKILL, moment
+    assert killed.ended(folder, tmp_path / "data", more=ALONE) == 0
+    assert killed.contents(folder) == expected
+    assert any(name.startswith("calibrations/") for name in expected)
+
+
+def test_shards_that_are_merged_give_the_calibrations_of_one_run(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    settings = mills.settings(tmp_path / "data", *ALONE)
+    mills.run(tmp_path / "whole", settings)
+    shards = [tmp_path / "first", tmp_path / "second"]
+    for _ in range(12):
+        done = [mills.run(folder, settings, shard=Shard(i, 2)) for i, folder in enumerate(shards, 1)]
+        merge(tmp_path / "merged", shards)
+        for folder in shards:
+            merge(folder, [tmp_path / "merged"])
+        if all(one.complete for one in done):
+            break
+    assert mills.contents(shards[0]) == mills.contents(tmp_path / "whole")
+
+
+def test_a_calibration_that_was_removed_is_made_again_and_missing_rows_are_an_error(
+    tmp_path: Path,
+) -> None:
+    settings = mills.settings(tmp_path, *ALONE)
+    mills.run(tmp_path / "run", settings)
+    before = mills.contents(tmp_path / "run")
+    (tmp_path / "run" / "calibrations" / "one" / "mill" / "calibration.json").unlink()
+    (tmp_path / "run" / "calibrations" / "one" / "mill" / "run0.jsonl").unlink()
+    with pytest.raises(StoreError, match=r"run0\.jsonl holds 0 questions"):
+        analyse(tmp_path / "run")
+    mills.run(tmp_path / "run", settings)
+    assert mills.contents(tmp_path / "run") == before
+
+
+def test_what_it_needs_is_said_before_anything_is_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="add Base to methods"):
+        mills.settings(tmp_path, "methods=[TS, Calibrated]")
+    with pytest.raises(UsageError, match="calibrated"):
+        mills.settings(tmp_path, "calibrated={questions: 3}")
+    settings = mills.settings(tmp_path, *ALONE[2:], "methods=[Base, Calibrated]")
+    few = settings.model_copy(
+        update={
+            "datasets": tuple(one.model_copy(update={"calibration_train": 3}) for one in settings.datasets)
+        }
+    )
+    with pytest.raises(FitError, match="3 labelled questions to calibrate on in mill"):
+        mills.run(tmp_path / "run", few)
+
+
+def test_settings_without_it_are_written_as_before_and_those_with_it_come_back(tmp_path: Path) -> None:
+    without = mills.settings(tmp_path, "methods=[Base, TS]").tree()
+    assert "calibrated" not in without
+    with_it = mills.settings(tmp_path, *BESIDE)
+    assert with_it.tree()["calibrated"] == {"questions": 8, "risk": 0.5, "delta": 0.05}
+    assert settings_of(with_it.tree()) == with_it
+
+
+def test_a_forecast_counts_the_labelled_questions_that_are_asked_beside() -> None:
+    config = Path(__file__).parents[2] / "src" / "semcal" / "demo" / "demo.yaml"
+    with_it = forecast(read_settings(config, ["methods=[Base, Calibrated]"]), device="cpu")
+    without = forecast(read_settings(config, ["methods=[Base]"]), device="cpu")
+    labelled = read_settings(config, []).calibrated.questions
+    assert with_it.jobs["sample"] - without.jobs["sample"] == 3 * -(-labelled // 100)
+    assert (with_it.jobs["calibrate"], with_it.jobs["apply"]) == (3, 15)
+    assert with_it.nli_calls_at_most - without.nli_calls_at_most == 3 * labelled * 10 * 9
