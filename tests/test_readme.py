@@ -55,12 +55,12 @@ def test_the_answer_in_the_readme_is_the_one_that_the_command_prints() -> None:
     command = shlex.split(line.removeprefix("$ semcal "))
     record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert ask._page(record).rstrip("\n") == page.rstrip("\n")
-    told = {m["answer"]: m["confidences"]["E-SC"] for m in record["meanings"]}
+    told = {m["text"]: m["share"] for m in record["meanings"]}
     assert record["answer"] == "Tanzin Morlund"
     assert sorted(told.values()) == [0.1, 0.1, 0.8]
     unknown = ["ask", "Where was Kulon Toreth born?", "--abstain-below", "0.5", "--json"]
     record = json.loads(CliRunner().invoke(app, unknown).stdout)
-    assert (len(record["meanings"]), record["abstains"]) == (10, True)
+    assert (len(record["meanings"]), record["abstained"]) == (10, True)
 
 
 def test_the_readme_says_how_to_install_before_anything_is_run() -> None:

@@ -71,7 +71,7 @@ def test_a_recalibrator_may_have_a_hub_id(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
-    options = ("--model", model, "--m", "1", "--recalibrator", "me/ts")
+    options = ("--model", model, "--m", "5", "--recalibrator", "me/ts")
     code, _, stderr = semcal("ask", "Who?", *options)
     assert (code, "no recalibrator 'me/ts'" in stderr, "it rains" in stderr) == (2, True, True)
     provenance = Provenance("tiny", "another", {}, "p0", "made-up", "d0", 4)

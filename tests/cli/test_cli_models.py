@@ -70,7 +70,7 @@ def test_fit_then_sample_and_ask_with_the_recalibrator(model: str, tmp_path: Pat
     assert [row["token_ids"] for row in again] == [row["token_ids"] for row in rows]
     code, (answer,), _ = semcal("ask", "Who built it all?", "--model", model, "--recalibrator", out, "--json")
     assert (code, answer["temperature"]) == (0, fitted["temperature"])
-    assert sum(meaning["confidences"]["E-SC"] for meaning in answer["meanings"]) == pytest.approx(1)
+    assert sum(meaning["share"] for meaning in answer["meanings"]) == pytest.approx(1)
 
 
 def test_ask_compares_and_abstains(model: str) -> None:
@@ -78,7 +78,8 @@ def test_ask_compares_and_abstains(model: str) -> None:
         "ask", "Who?", "--model", model, "--temperature", "2", "--compare", "--abstain-below", "1"
     )
     assert (code, [row["temperature"] for row in rows]) == (0, [0.5, 2.0])
-    assert all(row["abstains"] == (row["confidence"]["E-SC"] < 1) for row in rows)
+    assert all(row["abstained"] == (row["confidence"] < 1) for row in rows)
+    assert {row["threshold"] for row in rows} == {1.0}
 
 
 def test_a_recalibrator_of_another_model_is_refused_unless_forced(model: str, tmp_path: Path) -> None:
@@ -329,10 +330,25 @@ def test_options_that_would_be_ignored_are_refused(model: str, tmp_path: Path) -
     assert "is a folder" in stderr
 
 
-def test_each_measure_names_the_meaning_it_is_surest_of(model: str) -> None:
-    _, (record,), _ = semcal("ask", "Who built it?", "--model", model, "--m", "6", "--max-new-tokens", "2")
-    for measure, text in record["answers"].items():
-        best = max(meaning["confidences"][measure] for meaning in record["meanings"])
-        assert record["confidence"][measure] == pytest.approx(best)
-        assert any(m["answer"] == text and m["confidences"][measure] == best for m in record["meanings"])
-    assert record["answers"]["E-SC"] == record["answer"]
+def test_the_confidence_is_that_of_the_answer_under_the_measure_that_chose_it(model: str) -> None:
+    options = ("ask", "Who built it?", "--model", model, "--m", "6", "--max-new-tokens", "2")
+    for measure in ("E-SC", "L-SC"):
+        _, (record,), _ = semcal(*options, "--measure", measure)
+        shares = [meaning["share"] for meaning in record["meanings"]]
+        assert (record["measure"], record["confidence"]) == (measure, shares[0])
+        assert shares == sorted(shares, reverse=True)
+        assert record["by_measure"][measure] == {key: record[key] for key in ("answer", "confidence")}
+        assert record["meanings"][0]["text"] == record["answer"]
+        assert (record["abstained"], record["threshold"]) == (None, None)
+        assert {meaning["probability"] for meaning in record["meanings"]} == {None}
+        assert record["entropy"] == pytest.approx(-sum(p * math.log(p) for p in shares))
+
+
+def test_one_draw_is_wrong_usage_and_few_are_warned_of_once(model: str, tmp_path: Path) -> None:
+    code, rows, stderr = semcal("ask", "Who built it?", "--model", model, "--m", "1")
+    assert (code, rows) == (2, [])
+    assert "one draw has a share of 1 whatever it says" in stderr
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
+    assert (code, len(rows)) == (0, 10)
+    assert stderr.count("m = 2 is few") == 1

@@ -94,6 +94,8 @@ def command(
     given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
     chosen = _calibration(calibration, given, equivalence, atlas=model == opt.ATLAS, compare=compare)
     if chosen is not None:
+        if not force:
+            _say_promise(chosen)
         equivalence = equivalence or chosen.equivalence
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
@@ -142,7 +144,7 @@ def _calibration(
         check_beside(found, {_option(key): value for key, value in given.items()})
         if equivalence is not None:
             check_equivalence(found, equivalence)
-        return _with_note(found)
+        return found
     if not atlas or not calibration_dir().is_dir():
         return None
     others = [key for key, value in given.items() if value is not None and key != "abstain_below"]
@@ -153,15 +155,15 @@ def _calibration(
         info(f"ask: the embedded calibration does not hold with {options}; the confidence is a share")
         return None
     found = opt.open_calibration(opt.ATLAS)
-    return _with_note(found if given["abstain_below"] is None else replace(found, threshold=None))
+    return found if given["abstain_below"] is None else replace(found, threshold=None)
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _with_note(calibration: Calibration) -> Calibration:
-    """The calibration; what its threshold promises is said on stderr."""
+def _say_promise(calibration: Calibration) -> None:
+    """Say on stderr what the threshold of a calibration promises."""
     limit = calibration.threshold
     if limit is not None and limit.threshold is None:
         info(
@@ -173,7 +175,6 @@ def _with_note(calibration: Calibration) -> Calibration:
             f"ask: answers from {limit.threshold:.2f} on; at most {limit.risk_limit:.0%} of those are wrong, "
             f"with {1 - limit.delta:.0%} confidence"
         )
-    return calibration
 
 
 def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[str, Any]], str]:
@@ -298,6 +299,6 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"
     elif record["abstained"] is not None:
-        digits = next((n for n in (2, 3, 4) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 6)
+        digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
         yield f"{verdict[0]}: {p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"

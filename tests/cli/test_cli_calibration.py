@@ -1,0 +1,211 @@
+"""`--calibration`: what `ask` takes from it, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_models
+from invoking import semcal, write
+
+from semcal.cli.commands import ask
+from semcal.engine import load_model
+from semcal.pipeline.calibrated import Calibration
+from semcal.recalibration import Temperature, TemperatureScaling, save_pretrained
+from tests.pipeline.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+
+QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def known(model: str) -> Calibration:
+    """Made with the model itself, of 5 draws of at most 2 tokens."""
+    return calibration(m=5, max_new_tokens=2, provenance=provenance(load_model(model, device="cpu")))
+
+
+@pytest.fixture
+def folder(known: Calibration, tmp_path: Path) -> Path:
+    return known.save_pretrained(tmp_path / "calibration").parent
+
+
+def test_a_calibration_sets_everything_and_gives_a_probability(
+    model: str, folder: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, rows, _ = semcal("ask", file, "--model", model, "--calibration", folder)
+    _, plain, _ = semcal("ask", file, "--model", model, "--m", "5", "--max-new-tokens", "2")
+    assert (code, [row["samples"] for row in rows]) == (0, [row["samples"] for row in plain])
+    for row, other in zip(rows, plain):
+        assert row["measure"] == "Calibrated"
+        assert row["confidence"] == pytest.approx(0.1 + 0.6 * other["confidence"])
+        assert row["meanings"][0]["probability"] == row["confidence"]
+        assert row["by_measure"] == other["by_measure"]
+        assert (row["answer"], row["abstained"], row["threshold"]) == (other["answer"], None, None)
+
+
+def test_workers_give_the_same_probabilities(model: str, known: Calibration, tmp_path: Path) -> None:
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    two = replace(
+        known, map=OF_ANOTHER_TEMPERATURE, temperatures=(2.0,), temperature=None, recalibrator=fitted
+    )
+    two.save_pretrained(tmp_path / "two")
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    command = ("ask", file, "--model", model, "--calibration", tmp_path / "two", "--workers")
+    one, other = semcal(*command, "1"), semcal(*command, "2")
+    assert (one[0], one[1]) == (0, other[1])
+    assert {row["temperature"] for row in one[1]} == {Temperature(fitted.temperature_).temperature}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--m", "5"),
+        ("--temperature", "1"),
+        ("--recalibrator", "anything"),
+        ("--few-shot", "anything.jsonl"),
+        ("--linkage", "components"),
+        ("--max-new-tokens", "2"),
+        ("--measure", "E-SC"),
+    ],
+)
+def test_options_that_the_calibration_sets_are_refused_by_name(model: str, folder: Path, options) -> None:
+    code, rows, stderr = semcal("ask", "Who?", "--model", model, "--calibration", folder, *options)
+    assert (code, rows) == (2, [])
+    assert f"{options[0]} given beside a calibration, which sets it itself" in stderr
+
+
+def test_several_refused_options_are_named_together(model: str, folder: Path) -> None:
+    options = ("--model", "no-such-model", "--calibration", folder, "--m", "5", "--measure", "L-SC")
+    _, _, stderr = semcal("ask", "Who?", *options)
+    assert "--m, --measure given beside a calibration, which sets them itself; leave them out" in stderr
+    code, _, stderr = semcal("ask", "Who?", *options[:4], "--compare")
+    assert (code, "--compare is of a temperature" in stderr) == (2, True)
+    code, _, stderr = semcal("ask", "Who?", *options[:4], "--equivalence", "atlas")
+    assert (code, "the equivalence 'exact', not 'atlas'" in stderr) == (2, True)
+
+
+def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tmp_path: Path) -> None:
+    limited = replace(known, threshold=threshold(0.65))
+    limited.save_pretrained(tmp_path / "limited")
+    options = ("ask", write(tmp_path / "q.jsonl", QUESTIONS), "--model", model, "--calibration")
+    code, rows, stderr = semcal(*options, tmp_path / "limited")
+    assert code == 0
+    assert all(row["threshold"] == 0.65 and row["abstained"] == (row["confidence"] < 0.65) for row in rows)
+    said = "ask: answers from 0.65 on; at most 10% of those are wrong, with 95% confidence"
+    assert stderr.count(said) == 1
+    code, _, stderr = semcal(*options, tmp_path / "limited", "--abstain-below", "0.5")
+    assert (code, "--abstain-below given beside a calibration" in stderr) == (2, True)
+    replace(limited, threshold=threshold(None)).save_pretrained(tmp_path / "none")
+    code, rows, stderr = semcal(*options, tmp_path / "none")
+    assert {(row["abstained"], row["threshold"]) for row in rows} == {(True, None)}
+    assert "no threshold was found that holds a risk of 10%, so every answer abstains" in stderr
+
+
+def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
+    options = ("ask", "Who?", "--model", model, "--calibration", folder, "--abstain-below", "0.9")
+    code, (row,), _ = semcal(*options)
+    assert (code, row["abstained"], row["threshold"]) == (0, True, 0.9)
+
+
+def test_another_model_is_refused_and_forced_without_the_promise(known: Calibration, tmp_path: Path) -> None:
+    other = str(tiny_models.save(tmp_path / "other", seed=1))
+    replace(known, threshold=threshold(0.5)).save_pretrained(tmp_path / "limited")
+    command = ("ask", "Who?", "--model", other, "--calibration", tmp_path / "limited")
+    code, rows, stderr = semcal(*command)
+    assert (code, rows) == (2, [])
+    assert "the calibration was fitted on" in stderr
+    code, rows, stderr = semcal(*command, "--force")
+    assert (code, len(rows)) == (0, 1)
+    assert "at most 10%" not in stderr
+
+
+def test_a_calibration_of_stored_samples_says_once_what_is_not_known(model: str, tmp_path: Path) -> None:
+    calibration(m=5).save_pretrained(tmp_path / "stored")
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, rows, stderr = semcal("ask", file, "--model", model, "--calibration", tmp_path / "stored")
+    assert (code, len(rows)) == (0, 3)
+    assert stderr.count("the calibration was made from stored samples") == 1
+
+
+def test_a_recalibrator_is_no_calibration_and_the_other_way_round(
+    model: str, known: Calibration, folder: Path, tmp_path: Path
+) -> None:
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    save_pretrained(fitted, tmp_path / "ts", provenance=known.provenance)
+    code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", tmp_path / "ts")
+    assert (code, "holds a recalibrator, not a calibration; give it with --recalibrator" in stderr) == (
+        2,
+        True,
+    )
+    code, _, stderr = semcal("ask", "Who?", "--model", model, "--recalibrator", folder)
+    assert (code, "holds a calibration, not a recalibrator; give it with --calibration" in stderr) == (
+        2,
+        True,
+    )
+    code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", tmp_path / "nowhere")
+    assert (code, "semcal calibrate" in stderr) == (2, True)
+
+
+def test_a_calibration_that_was_edited_is_refused(model: str, folder: Path) -> None:
+    path = folder / "calibration.json"
+    path.write_text(path.read_text().replace('"further": 0.2', '"further": 0.9'))
+    code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", folder)
+    assert (code, "was changed after it was written" in stderr) == (1, True)
+
+
+RECORD = {
+    "question": "Who?",
+    "answer": "Ana",
+    "confidence": 0.617,
+    "measure": "Calibrated",
+    "abstained": True,
+    "threshold": 0.62,
+    "method": "T",
+    "temperature": 1.0,
+    "solver": None,
+    "entropy": 0.5,
+    "meanings": [
+        {"text": "Ana", "share": 0.75, "probability": 0.617, "samples": ["Ana"] * 3},
+        {"text": "", "share": 0.25, "probability": 0.01, "samples": [""]},
+    ],
+    "samples": ["Ana", "", "Ana", "Ana"],
+}
+
+
+def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -> None:
+    assert ask._page(RECORD).splitlines() == [
+        "Ana   right with probability 0.62",
+        "abstained: 0.617 is below the threshold 0.620",
+        "",
+        "  meaning        drawn probability",
+        "  Ana                3        0.62",
+        "  (empty answer)     1        0.01",
+        "",
+        "  4 draws, T = 1.00; semantic entropy 0.50 nats",
+    ]
+    plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
+    first, second, *_, last = ask._page(plain, titled=True).splitlines()[1:]
+    assert first == "Ana   share 0.62 (L-SC, not calibrated)"
+    assert second == "answered: 0.62 reaches the threshold 0.30"
+    assert last == "  4 draws, TS, T = 1.00; semantic entropy 0.50 nats"
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"threshold": None}, "abstained: no threshold was found that holds the risk"),
+        ({"confidence": None}, "abstained: the confidence is undefined"),
+        ({"abstained": None, "threshold": None}, ""),
+        ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
+    ],
+)
+def test_why_an_answer_abstains_is_said(changed, line: str) -> None:
+    assert ask._page({**RECORD, **changed}).splitlines()[1] == line
