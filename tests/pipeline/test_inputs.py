@@ -59,7 +59,14 @@ def test_samples_are_the_same_from_a_file_dicts_tables_and_cells_of_text(tmp_pat
     table.to_csv(tmp_path / "s.csv", index=False)  # lists as Python writes them
     table.to_parquet(tmp_path / "s.parquet")
     texts = table.assign(samples=['["Ana", "Bo"]', '["1843", "1844"]'])
-    for given in (tmp_path / "s.jsonl", SAMPLED, table, polars.DataFrame(SAMPLED), texts, tmp_path / "s.parquet"):
+    for given in (
+        tmp_path / "s.jsonl",
+        SAMPLED,
+        table,
+        polars.DataFrame(SAMPLED),
+        texts,
+        tmp_path / "s.parquet",
+    ):
         assert as_sample_rows(given) == SAMPLED
     assert as_sample_rows(tmp_path / "s.csv") == SAMPLED
 
@@ -100,7 +107,10 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     (["Who?", {"question": "When?"}], r"questions\[0\] is of type str; expected all of one kind"),
     ([EXPECTED[0], {"question": "When?"}], r"questions\[0\] is of type Question"),
     ([""], r"questions\[0\] is empty; leave it out"),
-    ("Who wrote it?", r'questions is \'Who wrote it\?\', and there is no such file; texts go in a list: \["…"\]'),
+    (
+        "Who wrote it?",
+        r"'Who wrote it\?', and there is no such file; texts go in a list",
+    ),
     ("", "there is no such file; texts go in a list"),
     ("none.jsonl", "no such file: none.jsonl"),
     ({"question": "Who?"}, "questions is of type dict; expected a file"),
@@ -113,7 +123,10 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id", though rows before have one'),
     (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no question: give it as"),
     (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no question"),
-    (pandas.DataFrame([["a", "b"]], columns=["question"] * 2), "2 columns of questions are called 'question'"),
+    (
+        pandas.DataFrame([["a", "b"]], columns=["question"] * 2),
+        "2 columns of questions are called",
+    ),
     (pandas.Series([1, 2]), r"questions\[0\] is of type int"),
     (NoModel, "questions is the class NoModel"),
     (FakeLanguageModel({}), "questions is of type FakeLanguageModel"),
@@ -129,14 +142,23 @@ def test_what_holds_no_questions_is_refused_with_its_place_and_what_to_do(given:
 WRONG_SAMPLES: list[tuple[Any, str]] = [
     (None, "samples is None; expected a file, a list of dicts, or a DataFrame"),
     (["Ana", "Ana"], r"samples\[0\] is of type str"),
-    ([{"question": "Who?", "sample": "Ana"}], r"no 'samples' \(its keys: question, sample\); there is one row a"),
+    (
+        [{"question": "Who?", "sample": "Ana"}],
+        r"no 'samples' \(its keys: question, sample\); there is one",
+    ),
     ([{"question": "Who?", "samples": []}], r"samples\[0\]: 'samples' is empty"),
     ([{"question": "Who?", "samples": "Ana"}], r'expected a list of texts like \["a", "b"\], got \'Ana\''),
     ([{"question": "Who?", "samples": [1]}], r"samples\[0\]: 'samples' must be a list of strings, got \[1\]"),
     ([{"samples": ["Ana"]}], r"samples\[0\]: no 'question'"),
     ([SAMPLED[0], SAMPLED[0]], "the question id 'a' occurs twice"),
-    ([SAMPLED[0], {"question": "?", "samples": ["a"]}], "1 of 2 rows of samples have no id; name all, or none"),
-    ([{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}], r"samples\[0\] \(id 'a'\): 'log_likelihoods' must be nat"),
+    (
+        [SAMPLED[0], {"question": "?", "samples": ["a"]}],
+        "1 of 2 rows of samples have no id; name",
+    ),
+    (
+        [{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}],
+        r"samples\[0\] \(id 'a'\): 'log_likelihoods' must",
+    ),
     ([{**SAMPLED[0], "log_likelihoods": [-1]}], "'log_likelihoods' must hold 2 numbers, one a sample"),
     (pandas.DataFrame({"question": ["Who?"]}), r"samples.iloc\[0\]: no 'samples'"),
 ]
@@ -157,13 +179,22 @@ WRONG_CALLS = {
     "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
     "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "no such directory: nil"),
     "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "the equivalence is of type int"),
-    "a model as equivalence": (lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL), "the equivalence is of type"),
+    "a model as equivalence": (
+        lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
+        "equivalence is of type",
+    ),
     "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
     "a grader that needs an NLI model": (lambda: semcal.score(SAMPLED, grader="nli"), "needs an NLI model"),
     "a number as grader": (lambda: semcal.score(SAMPLED, grader=3), "the grader is 3; give"),
     "an unknown measure": (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
-    "a measure without likelihoods": (lambda: semcal.score(SAMPLED, measure="L-SC"), "'b' has no log-likelihoods"),
-    "a list as recalibrator": (lambda: as_recalibrator([1]), r"the recalibrator is \[1\]; give a temperature"),
+    "a measure without likelihoods": (
+        lambda: semcal.score(SAMPLED, measure="L-SC"),
+        "has no log-likelihoods",
+    ),
+    "a list as recalibrator": (
+        lambda: as_recalibrator([1]),
+        r"recalibrator is \[1\]; give a",
+    ),
     "a temperature of 0": (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
     "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "no such directory"),
     "a number as calibration": (lambda: semcal.score(SAMPLED, calibration=3), "the calibration is 3; give"),

@@ -1,4 +1,4 @@
-"""`Results` count, show, measure and plot what the command line would; progress is shown where one watches."""
+"""`Results` show, measure and plot what the commands would; progress is shown where somebody watches."""
 
 from __future__ import annotations
 
@@ -80,10 +80,12 @@ def test_answers_that_nobody_graded_have_no_metrics() -> None:
     found = semcal.score([{"question": "Who?", "samples": ["Ana", "Bo"], "answer": "Ana"}])
     assert repr(found) == "Results(1 answers, none graded)"
     for call in (found.metrics, found.plot):
-        with pytest.raises(InputError, match=r"add a column 'answers' \(there are: id, question, samples, answer"):
+        with pytest.raises(InputError, match=r"add a column 'answers' \(there are: id, question, sam"):
             call()
     partly = semcal.score([*LABELLED_SAMPLES, {"question": "Who?", "samples": ["Ana"]}])
-    assert repr(partly).startswith("Results(3 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.750, gain ")
+    assert repr(partly).startswith(
+        "Results(3 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.750, gain "
+    )
     assert partly.metrics()["E-SC"]["n"] == 2
     assert partly.to_df()["correct"].tolist() == [True, False, None]
 
@@ -177,7 +179,7 @@ def test_a_temperature_given_as_a_number_is_that_of_the_calibration() -> None:
 
 def test_without_pandas_a_data_frame_says_what_to_install(asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match="pip install pandas$"):
+    with pytest.raises(MissingExtraError, match=r"pip install pandas$"):
         asked.to_df()
 
 

@@ -76,6 +76,13 @@ class Answer:
         For each measure its own answer, and the confidence in that.
     row : mapping
         Everything else, as `semcal sample | cluster | measure` would have written it.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> (found,) = semcal.score([{"question": "Who wrote it?", "samples": ["Ana", "Bo", "Ana"]}])
+    >>> found, found.meanings[1]
+    (Answer('Ana', confidence=0.667), Meaning('Bo', share=0.333, samples=1))
     """
 
     id: str

@@ -30,7 +30,7 @@ from semcal.qa.questions import Question, data_hash
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import Provenance, check_enough
 from semcal.recalibration.saving import Fitted
-from semcal.recalibration.temperature import Temperature
+from semcal.recalibration.temperature import Temperature, temperature_of
 
 __all__ = ["TEMPERATURES", "calibrate", "calibrate_samples", "check_labelled_samples"]
 
@@ -90,9 +90,10 @@ def calibrate(
     if m < 2:
         raise UsageError(f"a share is taken among 2 draws or more, got m = {m}; 10 are usual")
     asking = asking or PromptConfig()
-    own: dict[float | None, AnyRecalibrator] = (
-        {None: recalibrator} if recalibrator else {1.0: Temperature(1.0)}
-    )
+    own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
+    if recalibrator is not None:
+        fixed = not isinstance(recalibrator, Fitted) and temperature_of(recalibrator)
+        own = {fixed or None: recalibrator}
     sampled = sample_candidates(
         model,
         labelled,
