@@ -15,7 +15,7 @@ import tiny_models
 from invoking import semcal, write
 
 from semcal.cli.commands.fit import curve_in_words
-from semcal.recalibration import training_store
+from semcal.recalibration import from_pretrained, training_store
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -102,7 +102,8 @@ def test_a_learning_curve_is_a_table_of_every_size_beside_the_fit(
         (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
         (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),
         (("--measure", "E-CS"), "did you mean 'E-SC'"),
-        (("--keep-accuracy",), "--keep-accuracy goes with --select or TS-grid"),
+        (("--by", "gain"), "--by goes with --select or TS-grid"),
+        (("--by", "bier", "--method", "TS-grid"), "unknown rule of choice 'bier'; did you mean 'brier'"),
         (("--learning-rate", "0.1"), "--learning-rate is for --solver sgd"),
     ],
 )
@@ -194,16 +195,30 @@ def test_a_chosen_recalibrator_knows_its_scores_on_validation(
         content = json.loads((tmp_path / "fit" / folder / "calibration.json").read_text())
         kept, chosen = content["provenance"]["validation"], result["chosen"][measure]
         assert kept["measure"] == measure
-        assert kept == {key: chosen[key] for key in kept}
-        assert {"brier", "ace", "auroc", "accuracy", "n", "measure_alpha"} < kept.keys()
+        assert kept == {"by": "gain", **{key: chosen[key] for key in kept if key != "by"}}
+        assert {"gain", "brier", "ace", "auroc", "accuracy", "n", "measure_alpha"} < kept.keys()
 
 
-def test_the_accuracy_can_be_kept_when_choosing(model: str, files: tuple[str, str], tmp_path: Path) -> None:
-    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "fit")
-    _, (result,), _ = semcal(
-        "fit", files[0], *options, "--select", "--keep-accuracy", "--validation", files[1]
-    )
-    assert all(row["accuracy_behind"] <= 2 for row in result["chosen"].values())
+@pytest.mark.parametrize("by", ["gain", "brier"])
+@pytest.mark.parametrize("how", [("--select", "--validation"), ("--method", "TS-grid")])
+def test_what_is_chosen_is_best_by_the_rule_that_was_asked_for(
+    how: tuple[str, ...], by: str, model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "fit"
+    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", out)
+    asked = () if by == "gain" else ("--by", by)
+    _, (result,), _ = semcal("fit", files[0], *options, *asked, *how, *files[1:][: how[0] == "--select"])
+    assert result["by"] == by
+    table = [json.loads(line) for line in (out / "selection.jsonl").read_text().splitlines()]
+    best = max if by == "gain" else min
+    for measure, row in result["chosen"].items():
+        assert row[by] == pytest.approx(best(r[by] for r in table if r["measure"] == measure), abs=1e-12)
+        assert row["gain"] == pytest.approx(row["accuracy"] - row["brier"], abs=1e-12)
+    kept = json.loads((out / "calibration.json").read_text())
+    assert kept["provenance"]["validation"]["by"] == by
+    if "TS-grid" in how:
+        assert kept["loss"] == {"gain": "gain", "brier": "Brier"}[by]
+        assert from_pretrained(out)[0].loss == kept["loss"]
 
 
 def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str], tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import pytest
 from invoking import semcal
 
 from semcal.report import build
+from semcal.report.against_base import less_accurate_in_words
 
 NO_FIGURES = """
 import sys
 from semcal.report import build
+from semcal.report.against_base import less_accurate_in_words
 build.planned_figures = lambda *_: []
 from semcal.cli.commands.run_folder import report
 code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
@@ -68,3 +70,18 @@ def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path) -> None:
     code, _, complaint = semcal("report", tmp_path, "--json")
     assert code == 2
     assert "is no run folder: it has no settings.yaml" in complaint
+
+
+def test_the_page_and_stderr_name_what_is_less_accurate_than_base(
+    grid_folder: Path, tmp_path: Path, without_figures: None
+) -> None:
+    code, _, stderr = semcal("report", grid_folder, "--out", tmp_path / "report", "--json")
+    results = json.loads((tmp_path / "report" / "results.json").read_text())
+    told = less_accurate_in_words(results)
+    assert code == 0
+    assert told
+    assert [line for line in stderr.splitlines() if "Less accurate" in line] == [
+        f"warning: {one}" for one in told
+    ]
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert all(f'<p class="note">{one}</p>' in page for one in told)

@@ -361,7 +361,6 @@ def selection(grid: Grid, model: str, dataset: str, *, open_book: bool) -> dict[
                 "auroc": 0.8,
                 "accuracy": 0.6,
                 "n": grid.n,
-                "accuracy_behind": 0.0,
                 "chosen": choice(grid, method, measure) == choice(grid, method, measure, loss=loss),
             }
             for method in fitted

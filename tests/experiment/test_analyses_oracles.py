@@ -95,6 +95,7 @@ LITERAL = {
     "mcb": corp_mcb,
     "auroc": lambda p, c: roc_auc_score(c, p),
     "brier": lambda p, c: brier_score_loss(c, p),
+    "gain": lambda p, c: statistics.mean(2 * x * y - x * x for x, y in zip(p, c)),
     "accuracy": lambda _, c: sum(c) / len(c),
 }
 
@@ -113,8 +114,8 @@ def test_mean_and_error_over_runs_of_every_metric(results, grid_folder, cell, me
 
 
 INTERVALS = (
-    *("accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty", "mcb", "dsc", "unc"),
-    *("auroc", "aurac", "prr", "mean_confidence"),
+    *("accuracy", "ece", "ace", "brier", "gain", "reliability", "resolution", "uncertainty", "mcb", "dsc"),
+    *("unc", "auroc", "aurac", "prr", "mean_confidence"),
 )
 
 
@@ -131,6 +132,35 @@ def test_the_interval_is_the_bootstrap_over_questions(results, grid_folder, metr
     )[metric]
     found = row_of(results, "confidence", **dict(zip(("model", "dataset", "method", "measure"), cell)))
     assert found[metric]["interval"] == pytest.approx([alone.low, alone.high])
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "gain"])
+def test_each_method_is_tested_against_base_on_the_same_questions(results, grid_folder, metric: str) -> None:
+    measures = results["measures"]
+    runs = {
+        (method, name): tuple(
+            zip(*(pairs_of(rows, name) for rows in runs_in(grid_folder, *CELLS[0][:2], method, name)))
+        )
+        for method in ("Base", "SE")
+        for name in measures
+    }
+    common = joint_bootstrap(runs, metrics=[metric], resamples=100, seed=(0, 0))
+    alone = [
+        common.contrast(("SE", name), metric) - common.contrast(("Base", name), metric) for name in measures
+    ]
+    where = {"model": "alpha-1b", "dataset": "made-up-trivia", "method": "SE"}
+    for name in measures:
+        found = row_of(results, "against_base", **where, measure=name)[metric]
+        test = common.paired(("SE", name), ("Base", name), metric)
+        assert found["value"] == pytest.approx(test.difference)
+        assert found["interval"] == pytest.approx([test.low, test.high])
+        assert found["p"] == test.p_value
+    pooled = row_of(results, "against_base", **where, measure=None)[metric]
+    assert pooled["value"] == pytest.approx(statistics.mean(one.value for one in alone))
+    resampled = np.mean([one.resampled for one in alone], axis=0)
+    assert pooled["interval"][0] < np.median(resampled) < pooled["interval"][1]
+    methods = {row["method"] for row in results["analyses"]["against_base"]}
+    assert methods == {"SE", "TS", "ATS", "Platt"}
 
 
 def test_the_interval_of_refinement_is_that_of_the_difference(results, grid_folder) -> None:

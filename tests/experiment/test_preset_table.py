@@ -35,6 +35,7 @@ TABLE = {
     "bins": ("15",) * 3,
     "runs": ("4 of one fit", "4, each a fit and an evaluation", "4 of one fit"),
     "refusals": ("as any answer",) * 3,
+    "selection": ("highest gain", "lowest Brier score", "lowest Brier score"),
 }
 #: The schedule of `reference` is that of all its fits.
 ALSO = {

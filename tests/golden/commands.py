@@ -45,9 +45,10 @@ FITS: dict[str, Sequence[str]] = {
     "ats": ("--method", "ATS", "--learning-rate", "1e-3"),
     "platt": ("--method", "Platt", "--learning-rate", "1e-3"),
     "ts-grid": ("--method", "TS-grid"),
-    "ts-selected": ("--select", "--keep-accuracy"),
+    "ts-selected": ("--select",),
+    "ts-selected-by-brier": ("--select", "--by", "brier"),
 }
-SAMPLED_FITS = ("ts-grid", "ts-selected")
+SAMPLED_FITS = ("ts-grid", "ts-selected", "ts-selected-by-brier")
 EXPORTS = ("generation-config", "logits-processor", "openai", "vllm", "sglang", "llama.cpp", "ollama")
 
 

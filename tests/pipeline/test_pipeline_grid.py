@@ -1,4 +1,4 @@
-"""TS-grid: the temperature of the lowest Brier score for each measure, from samples alone."""
+"""TS-grid: the temperature of the highest gain for each measure, from samples alone."""
 
 from __future__ import annotations
 
@@ -68,13 +68,18 @@ def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:
     assert {0.25, 0.5, 1.0, 2.0, 4.0} <= set(GRID)
 
 
-def test_a_model_twice_too_sure_gets_a_temperature_near_2() -> None:
+@pytest.mark.parametrize(("by", "chosen"), [("brier", 2), ("gain", 1)])
+def test_a_model_twice_too_sure_gets_2_by_brier_score_and_stays_where_it_is_right_more_often_by_gain(
+    by, chosen
+) -> None:
     model, questions = world(400)
     found = fit_grid(
-        model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), m=10, measures=("E-SC",)
+        model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), m=10, measures=("E-SC",), by=by
     )
-    assert found.temperatures == {"E-SC": 2}
+    assert found.temperatures == {"E-SC": chosen}
     assert found.at_edge == ()
+    right = {row["temperature"]: row["accuracy"] for row in found.table()}
+    assert right[1] > right[2]  # of ten answers drawn at 2, fewer are the likeliest one
 
 
 def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:
@@ -94,6 +99,7 @@ def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:
             (entry,) = [
                 r for r in found.table() if (r["measure"], r["temperature"]) == (measure, temperature)
             ]
+            assert entry["gain"] == pytest.approx(np.mean(c) - metrics.brier(p, c), abs=1e-12)
             assert entry["brier"] == pytest.approx(metrics.brier(p, c), abs=1e-12)
             assert entry["ace"] == pytest.approx(metrics.ace(p, c), abs=1e-12)
             assert (entry["n"], entry["accuracy"]) == (25, pytest.approx(np.mean(c)))
@@ -143,6 +149,17 @@ def test_a_lower_brier_score_wins_over_nearness_to_one() -> None:
     rows = {t: five(row("1", p, True), row("2", p, False)) for t, p in {1.0: 0.7, 4.0: 0.6}.items()}
     assert choose_temperatures(rows).temperatures == {"E-SC": 4.0}
     assert choose_temperatures(rows).at_edge == ("E-SC",)
+
+
+def test_a_temperature_whose_answers_are_known_to_be_wrong_wins_by_brier_score_alone() -> None:
+    rows = {
+        1.0: five(row("1", 0.6, True), row("2", 0.6, False)),  # gain 0.24, Brier score 0.26
+        4.0: five(row("1", 0.1, False), row("2", 0.1, False)),  # gain −0.01, Brier score 0.01
+    }
+    for by, chosen in (("gain", 1.0), ("brier", 4.0)):
+        found = choose_temperatures(rows, by=by)
+        assert found.temperatures == {"E-SC": chosen}
+        assert found.recalibrator("E-SC").loss.lower() == by
 
 
 def test_measures_may_differ_in_temperature() -> None:

@@ -1,4 +1,4 @@
-"""Selection on validation: the lowest Brier score for each measure, ties to the simpler, all scores kept."""
+"""Selection on validation: the highest gain for each measure, ties to the simpler, all scores kept."""
 
 from __future__ import annotations
 
@@ -51,19 +51,22 @@ def test_every_score_is_that_of_measuring_and_grading_with_that_a() -> None:
             grade_row(row, grader=RuleGrader(), seed=4) for row in measure_rows(rows, t_alpha=a, g_alpha=a)
         ]
         p, c = ([row[key][entry["measure"]] for row in graded] for key in ("confidence", "correct"))
+        assert entry["gain"] == pytest.approx(np.mean(2 * np.multiply(p, c) - np.square(p)), abs=1e-12)
         assert entry["brier"] == pytest.approx(metrics.brier(p, c), abs=1e-12)
         assert entry["ace"] == pytest.approx(metrics.ace(p, c), abs=1e-12)
         assert entry["auroc"] == pytest.approx(metrics.auroc(p, c), abs=1e-12)
         assert (entry["n"], entry["accuracy"]) == (60, pytest.approx(np.mean(c)))
 
 
-def test_the_lowest_brier_score_of_each_measure_wins() -> None:
-    selection = select({BASE: sampled(80, 1, 0.2), NLL: sampled(80, 2, 0.6), SS[0]: sampled(80, 3, 0.9)})
+@pytest.mark.parametrize(("by", "best"), [("gain", max), ("brier", min)])
+def test_the_highest_gain_or_the_lowest_brier_score_of_each_measure_wins(by, best) -> None:
+    candidates = {BASE: sampled(80, 1, 0.2), NLL: sampled(80, 2, 0.6), SS[0]: sampled(80, 3, 0.9)}
+    selection = select(candidates, by=by)
     assert tuple(selection.chosen) == MEASURES
     for measure in MEASURES:
         rivals = [row for row in selection.table() if row["measure"] == measure]
         (winner,) = [row for row in rivals if row["chosen"]]
-        assert winner["brier"] == min(row["brier"] for row in rivals)
+        assert winner[by] == best(row[by] for row in rivals)
         assert selection.chosen[measure].candidate.name == winner["candidate"]
         assert (selection.chosen[measure].measure_alpha is not None) == (measure in ("T-SC", "G-SC"))
 
@@ -84,8 +87,9 @@ DECAYS = [Candidate(f"ATS {decay}", "NLL", None, decay) for decay in (0.01, 0.0)
         ([Candidate("SE"), BASE], "SE"),
     ],
 )
-def test_ties_go_to_the_simpler_candidate(tied, simplest) -> None:
-    chosen = select(dict.fromkeys(tied, ALIKE)).chosen
+@pytest.mark.parametrize("by", ["gain", "brier"])
+def test_ties_go_to_the_simpler_candidate(tied, simplest, by) -> None:
+    chosen = select(dict.fromkeys(tied, ALIKE), by=by).chosen
     assert {entry.candidate.name for entry in chosen.values()} == {simplest}
 
 
@@ -160,25 +164,29 @@ def answering(right: int, confidence: int, n: int = 40) -> list[dict]:
     return rows
 
 
-def test_a_candidate_that_is_nearly_always_wrong_wins_by_brier_score_unless_accuracy_is_kept() -> None:
+def test_a_candidate_that_is_nearly_always_wrong_and_knows_it_wins_by_brier_score_and_loses_by_gain() -> None:
     sensible, wrong = Candidate("TS NLL", "NLL"), Candidate("TS SS 0.75", "SS", 0.75)
     candidates = {sensible: answering(20, 5), wrong: answering(1, 2)}
-    assert select(candidates, measures=["E-SC"]).chosen["E-SC"].candidate == wrong
-    guarded = select(candidates, measures=["E-SC"], accuracy_within=2)
-    assert guarded.chosen["E-SC"].candidate == sensible
-    behind = {e.candidate: e.score.accuracy_behind for e in guarded.entries}
-    assert behind[sensible] == 0
-    assert behind[wrong] > 2
+    assert select(candidates, measures=["E-SC"], by="brier").chosen["E-SC"].candidate == wrong
+    found = select(candidates, measures=["E-SC"])
+    assert found.chosen["E-SC"].candidate == sensible
+    gains = {e.candidate: e.score.gain for e in found.entries}
+    assert gains[sensible] == pytest.approx(0.5 * (2 * 0.5) - 0.5**2)
+    assert gains[wrong] == pytest.approx(0.025 * (2 * 0.2) - 0.2**2)
 
 
-def test_accuracy_counts_as_kept_within_so_many_standard_errors_of_the_paired_difference() -> None:
-    candidates = {
-        Candidate("a"): answering(20, 5),
-        Candidate("b"): answering(16, 5),
-    }
-    lost = np.array([1.0] * 4 + [0.0] * 36)
-    error = lost.std(ddof=1) / np.sqrt(40)
-    behind = [e.score.accuracy_behind for e in select(candidates, measures=["E-SC"]).entries]
-    assert behind == [0, pytest.approx(lost.mean() / error)]
-    with pytest.raises(UsageError, match="standard errors, 0 or more, got -1"):
-        select(candidates, accuracy_within=-1)
+def test_empty_confidence_does_not_win_by_gain() -> None:
+    boasting, sensible = Candidate("TS NLL", "NLL"), Candidate("TS SS 0.75", "SS", 0.75)
+    candidates = {boasting: answering(22, 10), sensible: answering(20, 5)}  # two more right, all claimed sure
+    assert select(candidates, measures=["E-SC"]).chosen["E-SC"].candidate == sensible
+
+
+def test_with_the_same_answers_gain_and_brier_score_choose_alike() -> None:
+    candidates = {Candidate(f"a{share}"): answering(20, share) for share in (2, 4, 6, 9)}
+    chosen = {by: select(candidates, measures=["E-SC"], by=by).chosen["E-SC"] for by in ("gain", "brier")}
+    assert chosen["gain"].candidate == chosen["brier"].candidate
+
+
+def test_an_unknown_rule_of_choice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown rule of choice 'ace'\. Known: gain, brier"):
+        select({BASE: ALIKE}, by="ace")

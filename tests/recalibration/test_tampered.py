@@ -59,8 +59,8 @@ STRANGE += [{}, {"a": None}, "NaN", 2**64, 1e-320]
 
 
 def recalibrator(kind: str) -> Any:
-    if kind == "TS-grid":
-        return GridTemperature(0.8, measure="E-SC")
+    if kind.startswith("TS-grid"):
+        return GridTemperature(0.8, measure="E-SC", by="brier" if "brier" in kind else "gain")
     if kind in ("TS", "TS by steps"):
         logits = np.random.default_rng(0).standard_normal((50, 6)) * 3
         made: Any = TemperatureScaling("SS", 0.25).fit(logits, logits.argmax(1) % 5)
@@ -72,7 +72,7 @@ def recalibrator(kind: str) -> Any:
     return made
 
 
-KINDS = ("TS", "TS by steps", "TS-grid", "ATS", "Platt")
+KINDS = ("TS", "TS by steps", "TS-grid", "TS-grid by brier", "ATS", "Platt")
 
 
 def written(kind: str, folder: Path) -> dict[str, Any]:

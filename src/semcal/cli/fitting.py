@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MARGIN", "FitOptions", "FitWork", "remove_older_results"]
 
-#: Standard errors of accuracy that --keep-accuracy lets a choice cost: what chance alone would often take.
-WITHIN = 2.0
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
 #: The tables beside the recalibrator: of all candidates, and of the learning curve.
@@ -47,7 +45,7 @@ class FitOptions:
     weight_decay: float
     learning_rate: float | None
     select: bool
-    keep_accuracy: bool
+    by: str | None
     learning_curve: bool
     measure: str
     seed: int
@@ -63,6 +61,11 @@ class FitOptions:
         return self.select or self.learning_curve or self.method == "TS-grid"
 
     @property
+    def chosen_by(self) -> str:
+        """What a choice goes by."""
+        return self.by or "gain"
+
+    @property
     def exact(self) -> bool:
         """Whether T is solved exactly."""
         return self.method == "TS" and self.solver in (None, "exact")
@@ -70,10 +73,12 @@ class FitOptions:
     def check(self, validation: str | None, plot: Path | None, *, replace_plot: bool) -> None:
         """Raise UsageError for options that contradict each other."""
         from semcal.pipeline.fitting import METHODS, check_method
+        from semcal.recalibration.provenance import CHOSEN_BY
         from semcal.semantics import MEASURES
 
         check_name(self.method, (*METHODS, "TS-grid"), what="method")
         check_name(self.measure, MEASURES, what="measure")
+        check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
         if self.method != "TS-grid":
             check_method(self.method, self.solver, self.loss, self.alpha)
         for problem in self._contradictions(validation=validation, plot=plot):
@@ -100,8 +105,8 @@ class FitOptions:
         for option, value in (("--weight-decay", self.weight_decay), ("--learning-rate", self.learning_rate)):
             if value and (self.exact or self.method == "TS-grid"):
                 yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
-        if self.keep_accuracy and not chooses:
-            yield "--keep-accuracy goes with --select or TS-grid"
+        if self.by is not None and not chooses:
+            yield "--by goes with --select or TS-grid"
         if plot is not None and chooses:
             yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
 
@@ -187,7 +192,7 @@ class FitWork:
         if options.learning_curve:
             return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
         chosen, table = self._choose(options, labelled, how, unfinished.folder)
-        return self._save(chosen, table, provenance, options.measure)
+        return self._save(chosen, table, provenance, options)
 
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
@@ -226,7 +231,6 @@ class FitWork:
         from semcal.pipeline.store import Store
         from semcal.pipeline.temperature_grid import GRID, choose_temperatures, rows_at_temperatures
 
-        within = WITHIN if options.keep_accuracy else None
         if options.method != "TS-grid":
             with successive_progress() as begin:
                 selected = fit_and_select(
@@ -236,7 +240,7 @@ class FitWork:
                     methods=[options.method],
                     store=self.features,
                     learning_rate=options.learning_rate,
-                    accuracy_within=within,
+                    by=options.chosen_by,
                     progress=begin,
                     keep=keep,
                     **how,
@@ -246,7 +250,7 @@ class FitWork:
             rows = rows_at_temperatures(
                 self.model, labelled.questions, GRID, progress=update, keep=Store(keep), **how
             )
-        found = choose_temperatures(rows, accuracy_within=within)
+        found = choose_temperatures(rows, by=options.chosen_by)
         if found.at_edge:
             info(
                 f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
@@ -259,18 +263,19 @@ class FitWork:
         chosen: Mapping[str, Fitted],
         table: Sequence[Mapping[str, Any]],
         provenance: Provenance,
-        measure: str,
+        options: FitOptions,
     ) -> dict[str, Any]:
         from semcal.pipeline.fit_and_select import save_choices
 
-        found = save_choices(chosen, table, self.out, provenance=provenance, measure=measure)
+        measure, by = options.measure, options.chosen_by
+        found = save_choices(chosen, table, self.out, provenance=provenance, measure=measure, by=by)
         write_rows(self.out / SELECTION, table)
-        for warning in _lost_accuracy(table):
+        for warning in _lost_accuracy(table, by):
             warn(f"warning: {warning}")
         tried = len({row.get("candidate", row.get("temperature")) for row in table})
         place = self.out / SELECTION
         info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
-        return {"measure": measure, "chosen": found, "path": str(self.out / "calibration.json")}
+        return {"measure": measure, "by": by, "chosen": found, "path": str(self.out / "calibration.json")}
 
     def _learning_curve(
         self,
@@ -329,15 +334,15 @@ class FitWork:
         self.bad.report(question.error(error.reason))
 
 
-def _lost_accuracy(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Warnings where the lowest Brier score is that of answers which are mostly wrong, and known to be."""
+def _lost_accuracy(table: Sequence[Mapping[str, Any]], by: str) -> Iterator[str]:
+    """Warnings where what was chosen answers far less often right than another candidate."""
+    rest = ": wrong answers of little confidence have a low Brier score; leave --by brier out"
     for row in filter(lambda row: row["chosen"], table):
         best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
         if row["accuracy"] < WORTH * best:
             yield (
                 f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
-                f"the best candidate in {best:.0%}: wrong answers of little confidence score low; "
-                "--keep-accuracy leaves such candidates out"
+                f"the best candidate in {best:.0%}{rest if by == 'brier' else ''}"
             )
 
 

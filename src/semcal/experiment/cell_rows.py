@@ -165,7 +165,7 @@ def _choose(cell: Cell) -> tuple[Spec, tuple[AnswerBlock, ...]]:
         settings.sampling.m,
         counts,
         settings.selection.measure_alphas,
-        settings.selection.accuracy_within,
+        settings.selection.by,
         settings.evaluation.bins,
         score_maps=bool(maps) and "Base" in settings.methods,
     )

@@ -168,8 +168,8 @@ class Fitting(SettingsGroup):
 class Selecting(SettingsGroup):
     """How a candidate is chosen on validation: as in `semcal.pipeline.select.select`."""
 
+    by: Literal["gain", "brier"] = "gain"
     measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
-    accuracy_within: Annotated[float, Field(ge=0)] | None = None
 
 
 class Calibrating(SettingsGroup):

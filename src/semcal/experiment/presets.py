@@ -18,6 +18,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "runs": {"count": 4, "refit": True},
         "sampling": {"max_new_tokens": {"closed_book": 10, "open_book": 10}},
         "fitting": {"solver": "sgd"},
+        "selection": {"by": "brier"},
         "clustering": {"linkage": "greedy"},
         "grading": {"fuzzy_above": True, "numerals": False},
         "keep": "chosen",
@@ -30,6 +31,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
             "scored_in": "prompt without passage",
         },
         "fitting": {"solver": "sgd", "warm_up": 0.05},
+        "selection": {"by": "brier"},
         "grading": {
             "numerals": False,
             "rouge_l": 0.3,
@@ -43,6 +45,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 _MODELS = "Llama-3.1-8B-Instruct, Ministral-8B-Instruct-2410, Qwen2.5-7B-Instruct"
 _NLI = "deberta-v2-xxlarge-mnli"
+CHOICES = {"gain": "highest gain", "brier": "lowest Brier score"}
 Sizes = Mapping[str, Mapping[str, int]]
 
 
@@ -100,7 +103,7 @@ def against_paper(settings: GridSettings, sizes: Sizes) -> list[Deviation]:
         ("losses", _losses(fitting.losses), "NLL, SS 0.1, SS 0.25, SS 0.5, SS 0.75"),
         ("weight decays", _joined(fitting.weight_decays), "0, 0.01"),
         ("a of T-SC and G-SC", _joined(settings.selection.measure_alphas), "0.5, 0.75, 1.25"),
-        ("selection", _selection(settings.selection.accuracy_within), "lowest Brier score"),
+        ("selection", CHOICES[settings.selection.by], CHOICES["brier"]),
         ("ACE", _ace(evaluation.ace), "ties averaged, weighted by size"),
         ("AUROC of one class", _one_class(evaluation.auroc_one_class), "undefined"),
         ("bins", str(evaluation.bins), "15"),
@@ -169,13 +172,6 @@ def _steps(fitting: Any) -> str:
 
 def _losses(losses: Sequence[tuple[str, float | None]]) -> str:
     return ", ".join(loss if alpha is None else f"{loss} {alpha:g}" for loss, alpha in losses)
-
-
-def _selection(within: float | None) -> str:
-    among = (
-        "" if within is None else f" among accuracies within {within:g} standard errors of the method's best"
-    )
-    return f"lowest Brier score{among}"
 
 
 def _ace(kind: str) -> str:

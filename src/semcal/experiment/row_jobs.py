@@ -32,7 +32,7 @@ class SelectJob:
     m: int
     counts: tuple[int, ...]  # further numbers of draws
     measure_alphas: tuple[float, ...]
-    accuracy_within: float | None
+    by: str
     bins: int
     score_maps: bool = False  # whether what score maps are learnt from is told as well
 
@@ -44,7 +44,7 @@ class SelectJob:
             "m": self.m,
             "counts": list(self.counts),
             "measure_alphas": list(self.measure_alphas),
-            "accuracy_within": self.accuracy_within,
+            "by": self.by,
             "bins": self.bins,
             **({"score_maps": True} if self.score_maps else {}),
         }
@@ -97,7 +97,7 @@ class SelectJob:
             {candidate: graded[candidate.name] for candidate in candidates},
             measure_alphas=self.measure_alphas,
             bins=self.bins,
-            accuracy_within=self.accuracy_within,
+            by=self.by,
         )
 
     def _graded(self) -> dict[int, Graded]:

@@ -44,7 +44,7 @@ __all__ = [
 #: Questions that are sampled together.
 BLOCK = 64
 #: What `calibration.json` keeps of the scores by which it was chosen.
-KEPT_SCORES = ("measure", "measure_alpha", "brier", "ace", "auroc", "accuracy", "n")
+KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -194,16 +194,16 @@ def fit_and_select(
     seed: int = 0,
     max_new_tokens: int | None = None,
     learning_rate: float | None = None,
-    accuracy_within: float | None = None,
+    by: str = "gain",
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
     keep: Path | None = None,
 ) -> FittedSelection:
-    """Fit every candidate, sample the validation questions under each, and choose for every measure.
+    """Fit every candidate, sample the validation questions under each, and choose for every measure by gain.
 
     One pass of the model over the calibration set, one over the validation questions. `store` is a folder
-    for the hidden states; `learning_rate` that of ATS and Platt; `progress` maps a label and a total to a
-    function that gets the number of finished items. `keep` is a folder for trainings and finished blocks of
-    questions: the same call resumes from there with identical results.
+    for the hidden states; `learning_rate` that of ATS and Platt; `by` as in `select`; `progress` maps a label
+    and a total to a function that gets the number of finished items. `keep` is a folder for trainings and
+    finished blocks of questions: the same call resumes from there with identical results.
     """
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:
@@ -240,7 +240,7 @@ def fit_and_select(
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )
-    return FittedSelection(fitted, select(rows, grader=grader, seed=seed, accuracy_within=accuracy_within))
+    return FittedSelection(fitted, select(rows, grader=grader, seed=seed, by=by))
 
 
 def save_choices(
@@ -250,14 +250,16 @@ def save_choices(
     *,
     provenance: Provenance,
     measure: str,
+    by: str,
 ) -> dict[str, dict[str, Any]]:
     """Save the recalibrator of each measure in `folder`/MEASURE, that of `measure` also in `folder` itself.
 
-    Each keeps the scores by which it was chosen. Returns the chosen rows of the table by measure.
+    Each keeps its scores on validation, and which of them decided (`by`). Returns the chosen rows of the
+    table by measure.
     """
     check_name(measure, chosen, what="measure")
     found = {row["measure"]: dict(row) for row in table if row["chosen"]}
     for name, path in [*((name, folder / name) for name in chosen), (measure, folder)]:
-        scores = {key: found[name].get(key) for key in KEPT_SCORES}
+        scores = {"by": by, **{key: found[name].get(key) for key in KEPT_SCORES}}
         save_pretrained(chosen[name], path, provenance=replace(provenance, validation=scores))
     return found

@@ -1,7 +1,7 @@
 """Candidates to choose from, their scores on the same questions, and the choice (spec section 6).
 
-For each measure `select` takes the candidate of the lowest Brier score on validation; for T-SC and G-SC it
-also tries their own α (here a).
+For each measure `select` takes the candidate of the highest gain (or the lowest Brier score) on validation;
+for T-SC and G-SC it also tries their own α (here a).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.rows import first_repeated, identity
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import several, ties_of
+from semcal.recalibration.provenance import CHOSEN_BY
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -38,7 +39,7 @@ __all__ = [
     "candidate_fits",
     "candidate_of",
     "candidate_scores",
-    "lowest_brier",
+    "choose",
     "paired_scores",
     "select",
     "select_graded",
@@ -51,7 +52,7 @@ WEIGHT_DECAYS = (0.0, 0.01)
 MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 #: Measures that have an a.
 WITH_ALPHA = ("T-SC", "G-SC")
-#: Brier scores this close to the lowest are tied with it: rounding must not choose.
+#: Scores this close to the best are tied with it: rounding must not choose.
 TIE = 1e-12
 
 Rows = Sequence[Mapping[str, Any]]
@@ -125,12 +126,12 @@ def candidate_fits(
 class Score:
     """How one candidate did under one measure, on the questions that have a confidence under all."""
 
+    gain: float
     brier: float
     ace: float
     auroc: float  # NaN where all or none are right
     accuracy: float  # moves with what the measure answers
     n: int  # questions that count
-    accuracy_behind: float = 0.0  # standard errors (paired over questions) below the highest accuracy
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,27 +148,15 @@ class PairedScores:
         """Measure every candidate."""
         return [
             Score(
+                gain=metrics.gain(p, c),
                 brier=metrics.brier(p, c),
                 ace=metrics.ace(p, c, bins=bins),
                 auroc=metrics.auroc(p, c),
                 accuracy=float(np.mean(c)),
                 n=len(self.ids),
-                accuracy_behind=float(behind),
             )
-            for p, c, behind in zip(self.confidence, self.correct, self.accuracy_behind())
+            for p, c in zip(self.confidence, self.correct)
         ]
-
-    def accuracy_behind(self) -> NDArray[np.float64]:
-        """How many standard errors (C,) the accuracy of each lies below the highest.
-
-        The standard error is that of the paired difference over questions; inf where all differ alike.
-        """
-        right = self.correct.astype(np.float64)
-        lost = right[right.mean(axis=1).argmax()] - right
-        error = lost.std(axis=1, ddof=1 if len(self.ids) > 1 else 0) / math.sqrt(len(self.ids))
-        behind = lost.mean(axis=1)
-        worst = np.where(behind > 0, np.inf, 0.0)
-        return np.asarray(np.divide(behind, error, out=worst, where=error > 0))
 
 
 def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
@@ -228,30 +217,27 @@ def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15
     return found
 
 
-def lowest_brier(
+def choose(
     choices: Sequence[_Choice],
     scores: Sequence[Score],
     *,
     simplicity: Callable[[_Choice], Any],
-    accuracy_within: float | None = None,
+    by: str = "gain",
 ) -> _Choice:
-    """Return the choice of the lowest Brier score; of those within 1e-12 of it the simplest, then the first.
+    """Return the choice of the highest gain, or of the lowest score `by` "brier"; ties go to the simplest.
 
-    With `accuracy_within` those whose accuracy lies further below the highest (standard errors) do not count.
+    Scores within 1e-12 of the best are tied with it; of equally simple choices the first wins.
 
     Examples
     --------
-    >>> scores = [Score(brier, 0, 0, 0, 1) for brier in (0.3, 0.2, 0.2)]
-    >>> lowest_brier(["a", "bbb", "cc"], scores, simplicity=len)
-    'cc'
+    >>> scores = [Score(gain, brier, 0, 0, 0, 1) for gain, brier in ((0, 0.1), (0.2, 0.2), (0.2, 0.2))]
+    >>> [choose(["a", "bbb", "cc"], scores, simplicity=len, by=by) for by in ("gain", "brier")]
+    ['cc', 'a']
     """
-    pairs = [
-        (choice, one)
-        for choice, one in zip(choices, scores)
-        if accuracy_within is None or one.accuracy_behind <= accuracy_within
-    ]
-    least = min(one.brier for _, one in pairs)
-    return min((choice for choice, one in pairs if one.brier <= least + TIE), key=simplicity)
+    check_name(by, CHOSEN_BY, what="rule of choice")
+    losses = [-one.gain if by == "gain" else one.brier for one in scores]
+    least = min(losses)
+    return min((choice for choice, loss in zip(choices, losses) if loss <= least + TIE), key=simplicity)
 
 
 @dataclass(frozen=True)
@@ -301,21 +287,20 @@ def select(
     measures: Sequence[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
-    accuracy_within: float | None = None,
+    by: str = "gain",
 ) -> Selection:
-    """Choose for each measure the candidate, and the a of T-SC and G-SC, of the lowest Brier score.
+    """Choose for each measure the candidate, and the a of T-SC and G-SC, of the highest gain.
 
-    Scores within 1e-12 of the lowest are tied with it. Of tied ones the simplest wins: nothing fitted before
+    Scores within 1e-12 of the best are tied with it. Of tied ones the simplest wins: nothing fitted before
     NLL before SS; of two SS the smaller α; no weight decay before 0 before more; of two a the one nearer to
     1 (smaller |log a|; B-SC is T-SC with a = 1); after that the candidate given first.
 
     `candidates` maps each to its rows of the same validation questions, sampled and clustered. A measure that
-    is defined for no question is left out. By default accuracy does not count, as in the paper; but then a
-    candidate whose answers are nearly all wrong, each with little confidence, has a low Brier score and wins.
-    `accuracy_within=2` leaves out those whose accuracy is more than 2 standard errors (of the paired
-    difference over questions) below the highest. The scores flatter what was chosen by them.
+    is defined for no question is left out. `by="brier"` is the paper's rule, the lowest Brier score: then a
+    candidate whose answers are nearly all wrong, each with little confidence, wins. The scores flatter what
+    was chosen by them.
     """
-    _check(candidates, measure_alphas, accuracy_within)
+    _check(candidates, measure_alphas)
     chosen = grader or RuleGrader()
     graded = {
         candidate: under_alphas(
@@ -325,9 +310,7 @@ def select(
         )
         for candidate, rows in candidates.items()
     }
-    return select_graded(
-        graded, measures=measures, measure_alphas=measure_alphas, bins=bins, accuracy_within=accuracy_within
-    )
+    return select_graded(graded, measures=measures, measure_alphas=measure_alphas, bins=bins, by=by)
 
 
 def select_graded(
@@ -336,10 +319,10 @@ def select_graded(
     measures: Sequence[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
-    accuracy_within: float | None = None,
+    by: str = "gain",
 ) -> Selection:
     """Choose as `select` does, from what `under_alphas` returns for each candidate."""
-    _check(candidates, measure_alphas, accuracy_within)
+    _check(candidates, measure_alphas)
     tried = {
         measure: [
             (candidate, a, rows)
@@ -356,24 +339,18 @@ def select_graded(
         for measure, scored in found.items()
     }
     chosen = {
-        measure: lowest_brier(
-            of_measure, found[measure], simplicity=Entry.simplicity, accuracy_within=accuracy_within
-        )
+        measure: choose(of_measure, found[measure], simplicity=Entry.simplicity, by=by)
         for measure, of_measure in entries.items()
     }
     return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
 
 
-def _check(
-    candidates: Mapping[Candidate, object], measure_alphas: Sequence[float], accuracy_within: float | None
-) -> None:
+def _check(candidates: Mapping[Candidate, object], measure_alphas: Sequence[float]) -> None:
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
         raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
     if not measure_alphas:
         raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
-    if accuracy_within is not None and not accuracy_within >= 0:
-        raise UsageError(f"accuracy_within is a number of standard errors, 0 or more, got {accuracy_within}")
 
 
 def under_alphas(

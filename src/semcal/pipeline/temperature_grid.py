@@ -1,4 +1,4 @@
-"""TS-grid: for each measure the temperature whose confidences have the lowest Brier score (spec section 6).
+"""TS-grid: for each measure the temperature whose confidences have the highest gain (spec section 6).
 
 It needs labelled questions and samples, no logits and no gradients, so it serves models that can only be
 sampled. It costs m draws for each question and temperature, where TS reads the reference answers once.
@@ -22,7 +22,7 @@ from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import first_repeated
-from semcal.pipeline.select import Rows, Score, candidate_scores, lowest_brier
+from semcal.pipeline.select import Rows, Score, candidate_scores, choose
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Question
@@ -46,11 +46,12 @@ class TemperatureGrid:
     temperatures: Mapping[str, float]  # by measure
     grid: tuple[float, ...] = field(repr=False)
     scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
+    by: str = field(default="gain", repr=False)  # what they were chosen by, "gain" or "brier"
 
     def recalibrator(self, measure: str) -> GridTemperature:
         """The recalibrator to sample with when answers are chosen by `measure`."""
         check_name(measure, self.temperatures, what="measure")
-        return GridTemperature(self.temperatures[measure], measure=measure)
+        return GridTemperature(self.temperatures[measure], measure=measure, by=self.by)
 
     @property
     def recalibrators(self) -> dict[str, Fitted]:
@@ -64,7 +65,7 @@ class TemperatureGrid:
         return tuple(measure for measure, chosen in self.temperatures.items() if chosen in ends)
 
     def table(self) -> list[dict[str, Any]]:
-        """One dict for each measure and temperature: measure, temperature, brier, ace, …, chosen."""
+        """One dict for each measure and temperature: measure, temperature, gain, brier, …, chosen."""
         return [
             {
                 "measure": measure,
@@ -89,12 +90,12 @@ def choose_temperatures(
     *,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
-    accuracy_within: float | None = None,
+    by: str = "gain",
 ) -> TemperatureGrid:
-    """Choose for each measure the temperature of the lowest Brier score, from graded rows at each.
+    """Choose for each measure the temperature of the highest gain, from graded rows at each.
 
-    Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `accuracy_within`
-    as in `semcal.pipeline.select.select`. FitError below 5 questions, a warning below 50.
+    Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `by="brier"`
+    takes the lowest Brier score instead. FitError below 5 questions, a warning below 50.
 
     Examples
     --------
@@ -110,15 +111,10 @@ def choose_temperatures(
     warn_if_few(questions, of="to choose a temperature by")
     found = candidate_scores({measure: list(rows.values()) for measure in measures}, bins=bins)
     chosen = {
-        measure: lowest_brier(
-            grid,
-            scores,
-            simplicity=lambda t: (round(abs(math.log(t)), 12), -t),
-            accuracy_within=accuracy_within,
-        )
+        measure: choose(grid, scores, simplicity=lambda t: (round(abs(math.log(t)), 12), -t), by=by)
         for measure, scores in found.items()
     }
-    return TemperatureGrid(chosen, tuple(grid), found)
+    return TemperatureGrid(chosen, tuple(grid), found, by)
 
 
 def rows_at_temperatures(
@@ -178,11 +174,11 @@ def fit_grid(
     temperatures: Sequence[float] = GRID,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
-    accuracy_within: float | None = None,
+    by: str = "gain",
     progress: ShowProgress = True,
     **sampling: Any,
 ) -> TemperatureGrid:
-    """Fit TS-grid: choose one temperature for each measure by the Brier score of sampled answers.
+    """Fit TS-grid: choose one temperature for each measure by the gain of sampled answers.
 
     `questions` are labelled as in `semcal.fit`, a few hundred, kept apart from those the result is tested on;
     `sampling` as in `rows_at_temperatures`, the rest as in `choose_temperatures`.
@@ -197,11 +193,11 @@ def fit_grid(
     >>> found = fit_grid(FakeLanguageModel(table), labelled, equivalence=FakeEquivalence(),
     ...                  temperatures=(0.5, 1, 2, 4), measures=("E-SC",))
     >>> found.temperatures, found.at_edge
-    ({'E-SC': 4.0}, ('E-SC',))
+    ({'E-SC': 2.0}, ())
     """
     model, questions = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(questions), of="to choose a temperature by")
     how: dict[str, Any] = {"equivalence": as_equivalence(equivalence), **sampling}
     with shown_progress(progress, "fit", len(questions)) as update:
         rows = rows_at_temperatures(model, questions, temperatures, progress=update, **how)
-    return choose_temperatures(rows, measures=measures, bins=bins, accuracy_within=accuracy_within)
+    return choose_temperatures(rows, measures=measures, bins=bins, by=by)

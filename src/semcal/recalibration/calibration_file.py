@@ -92,7 +92,7 @@ class GridContents(_Common):
     method: Literal["TS-grid"]
     temperature: Positive
     measure: str
-    loss: Literal["Brier"]
+    loss: Literal["Brier", "gain"]  # what it was chosen by
     alpha: None
 
 

@@ -16,6 +16,7 @@ from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.registry import check_name
 
 __all__ = [
+    "CHOSEN_BY",
     "FEW",
     "FEWEST",
     "LOSSES_KEPT",
@@ -31,6 +32,8 @@ __all__ = [
 
 #: Fewer labelled questions are refused; fewer than FEW raise a warning.
 FEWEST, FEW = 5, 50
+#: What the best of several candidates is found by: the highest gain, or the lowest Brier score.
+CHOSEN_BY = ("gain", "brier")
 _ADVICE = "make it again here, or use --force to apply it all the same"
 
 

@@ -195,7 +195,7 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
 def _restored(contents: Contents, weights: Path) -> Fitted:
     """The recalibrator that a file describes."""
     if isinstance(contents, GridContents):
-        return GridTemperature(contents.temperature, measure=contents.measure)
+        return GridTemperature(contents.temperature, measure=contents.measure, by=contents.loss.lower())
     if isinstance(contents, TSContents):
         return TemperatureScaling.from_certificate(
             contents.certificate,

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from semcal.errors import FitError, InputError, UsageError
 from semcal.recalibration.exact_fit import TemperatureFit
 from semcal.recalibration.losses import Certificate, LossSums, check_loss, minimise, sums_at, token_terms
-from semcal.recalibration.provenance import GradientSteps
+from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps
+from semcal.registry import check_name
 
 __all__ = [
     "SE",
@@ -100,13 +101,15 @@ class SE(Temperature):
 
 
 class GridTemperature(Temperature):
-    """TS-grid: the temperature of a grid at which the confidence of `measure` has the lowest Brier score."""
+    """TS-grid: the temperature of a grid at which `measure` had the highest gain, or lowest Brier score."""
 
-    loss, alpha = "Brier", None
+    alpha = None
 
-    def __init__(self, temperature: float, *, measure: str) -> None:
+    def __init__(self, temperature: float, *, measure: str, by: str = "gain") -> None:
         super().__init__(temperature, method="TS-grid")
         self.measure = measure
+        #: What it was chosen by, as files have it: "gain" or "Brier".
+        self.loss = {"gain": "gain", "brier": "Brier"}[check_name(by, CHOSEN_BY, what="rule of choice")]
 
 
 @dataclass(frozen=True)

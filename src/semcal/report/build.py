@@ -14,6 +14,7 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
 from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, read_object, writing
+from semcal.report.against_base import less_accurate_in_words
 from semcal.report.explorer import Explorer, begin_explorer
 from semcal.report.further_tables import ablation_tables
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
@@ -33,7 +34,15 @@ MANIFEST = "report-files.json"
 FOLDERS = ("tables", "figures")
 #: Tables that results.md shows, by the beginning of their names; all of them stand in tables/.
 SHOWN = (
-    *("03-main", "04-entropy-short", "02-accuracies", "07-temperatures", "09-ace-mcb", "11-volatility-mcb"),
+    *(
+        "03-main",
+        "08c-gain",
+        "04-entropy-short",
+        "02-accuracies",
+        "07-temperatures",
+        "09-ace-mcb",
+        "11-volatility-mcb",
+    ),
     *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits", "deviations"),
 )
 #: Tables that stand beside findings, with their intervals.
@@ -101,6 +110,7 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
     """Return claims with their verdicts, and the main tables without their intervals."""
     parts = [
         f"{markdown_text(facts(run, results), begins=True)} {claims_in_words(results)}",
+        *map(markdown_text, less_accurate_in_words(results)),
         _with_caption(headline_table(results)),
         "## What the paper claims, and what this run shows",
         rules_note(results),

@@ -8,6 +8,13 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from semcal.report.against_base import (
+    METRICS,
+    against_base_table,
+    difference_cell,
+    flagged,
+    less_accurate_note,
+)
 from semcal.report.paper_tables import fitted_temperature
 from semcal.report.tables import (
     NAMES,
@@ -46,6 +53,7 @@ def further_tables(results: Results) -> list[Table]:
     analyses = results["analyses"]
     tables = (
         _claims(results["claims"]),
+        *(against_base_table(results, metric) for metric in METRICS),
         *(_paired(results, quantity) for quantity in QUANTITIES),
         *(_transfer(results, metric) for metric in ("ace", "brier")),
         _score_maps(results),
@@ -67,30 +75,18 @@ def _claims(rows: Sequence[Row]) -> Table:
 
 
 def _paired(results: Results, quantity: str) -> Table | None:
-    rows = [row for row in results["analyses"]["paired"] if row["quantity"] == quantity]
+    rows = flagged(results, [row for row in results["analyses"]["paired"] if row["quantity"] == quantity])
     if not rows:
         return None
     measures = measures_in_order(results["measures"])
     return pivot(
         f"paired-{quantity.lower().replace('_', '-')}",
         f"{QUANTITIES[quantity]} of TS less that of each other method on the same questions, with its 95 % "
-        "interval over questions; in bold where TS is shown to be better, in brackets where worse",
+        "interval over questions; in bold where TS is shown to be better, in brackets where worse"
+        f"{less_accurate_note(rows)}",
         rows,
         {**PAIR, "against": "TS less"},
-        [Field(measure, _difference, where={"measure": measure}) for measure in measures],
-    )
-
-
-def _difference(row: Row) -> Cell:
-    if row["difference"] is None:
-        return number(None)
-    cell = number(row["difference"])
-    text = cell.text if row["difference"] < 0 else f"+{cell.text}"
-    return replace(
-        cell,
-        text=f"({text})" if row["better"] is False else text,
-        best=row["better"] is True,
-        interval=tuple(row["interval"]),
+        [Field(measure, difference_cell, where={"measure": measure}) for measure in measures],
     )
 
 

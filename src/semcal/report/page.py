@@ -20,6 +20,7 @@ from markupsafe import Markup
 from semcal.experiment.finished import FinishedRun, read_environment
 from semcal.records import writing
 from semcal.report import summary
+from semcal.report.against_base import less_accurate_in_words
 from semcal.report.explorer import Explorer, script_json
 from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.sections import PageFigure, sections_of
@@ -65,6 +66,8 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
         "DSC": "Discrimination: what that curve is better than a constant confidence, in Brier score.",
         "UNC": "Uncertainty: the Brier score of a constant confidence.",
         "Brier": "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
+        "gain": "Accuracy less Brier score: twice what one earns who answers where confidence reaches a "
+        "threshold t and gets 1 − t if right, −t if wrong, on average over t. 1 is best.",
     },
     "Discrimination: are right answers more confident than wrong ones?": {
         "AUROC": "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
@@ -102,6 +105,7 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         findings=[{"finding": one, "plot": plots.get(pair, Markup())} for one, pair in zip(found, run.pairs)],
         compared=list(dict.fromkeys((found[0].against, found[0].method))),
         headlines=summary.headlines(found),
+        less_accurate=less_accurate_in_words(results),
         headline_table=summary.headline_table(results),
         sections=sections,
         links=_links({one.section.name for one in sections}),

@@ -10,6 +10,7 @@ from typing import Any
 
 from semcal.experiment.analyses.scores_by_method import SHORT
 from semcal.experiment.paths import slug
+from semcal.report.against_base import flagged, less_accurate_note
 from semcal.report.tables import (
     NAMES,
     Cell,
@@ -115,10 +116,11 @@ class MethodTable:
         if results["runs"] == 1:
             spread = "of one run, with the 95 % interval over questions"
         under = "; the best of a data set underlined" if self.underline else ""
+        rows = flagged(results, [row for row in results["analyses"][self.analysis] if row["model"] == model])
         return pivot(
             f"{self.name}-{slug(model)}",
-            f"{self.caption} for {model}: {spread}. {BOLD}{under}.",
-            [row for row in results["analyses"][self.analysis] if row["model"] == model],
+            f"{self.caption} for {model}: {spread}. {BOLD}{under}{less_accurate_note(rows)}.",
+            rows,
             {"dataset": "Data set", "method": "Method"},
             fields,
             heads=product(results["datasets"], in_order(results["methods"])),
@@ -169,6 +171,12 @@ METHOD_TABLES = (
     ),
     MethodTable(
         "08-brier", "confidence", "Brier score (lower is better)", (("brier", "Brier score", False),)
+    ),
+    MethodTable(
+        "08c-gain",
+        "confidence",
+        "Gain = accuracy − Brier score (higher is better)",
+        (("gain", "gain", True),),
     ),
     MethodTable(
         "08b-brier-parts",

@@ -143,7 +143,8 @@ class Section:
 
 
 SCORED = (
-    *("03-main", "02b-selected-accuracies", "08-brier", "08b-brier-parts", "09-ace-mcb", "10-ace-ece"),
+    *("03-main", "02b-selected-accuracies", "08c-gain", "08-brier", "08b-brier-parts", "09-ace-mcb"),
+    "10-ace-ece",
     *("11-volatility-mcb", "11-volatility-ece", "score-maps"),
 )
 PAIRED = ("ace", "auroc", "brier", "accuracy", "se-conf", "se-vanilla", "gain")
@@ -163,6 +164,13 @@ SECTIONS = (
         tables=SCORED,
         note="± is the standard error over runs, which holds the questions fixed; in brackets stands the "
         "95 % interval over questions.",
+    ),
+    Section(
+        "against-base",
+        "Each method against Base",
+        tables=("against-base-accuracy", "against-base-gain"),
+        note="Methods that draw other answers than Base can be better calibrated because they are wrong and "
+        "know it: accuracy and gain show that, ACE and AUROC do not.",
     ),
     Section("paired", "Paired tests of TS", tables=tuple(f"paired-{name}" for name in PAIRED), chosen="Of"),
     Section("reliability", "Reliability by measure", ("11",), note=RELIABILITY_NOTE),

@@ -7,10 +7,11 @@ its interval leaves out zero.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
+from semcal.report.against_base import flagged, less_accurate_note
 from semcal.report.tables import (
     LARGER_IS_BETTER,
     NAMES,
@@ -292,36 +293,40 @@ def rules_note(results: Results) -> str:
 def headline_table(results: Results) -> Table:
     """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
     methods = in_order(results["methods"])
-    metrics = ("ace", "auroc", "accuracy")
-    body = []
+    metrics = ("ace", "auroc", "accuracy", "gain")
+    body, noted = [], ""
     for model in results["models"]:
         for dataset in results["datasets"]:
+            heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
+            rows = flagged(results, heads)
+            noted = noted or less_accurate_note(rows)
             cells = [
                 cell
                 for metric in metrics
                 for cell in mark(
-                    [_over_measures(results, model, dataset, method, metric) for method in methods],
-                    larger=metric in LARGER_IS_BETTER,
+                    [_over_measures(results, row, metric) for row in rows], larger=metric in LARGER_IS_BETTER
                 )
             ]
             body.append((Cell(model), Cell(dataset), *cells))
     columns = [Column(method, NAMES[metric]) for metric in metrics for method in methods]
     return Table(
         "headline",
-        "ACE (lower is better), and AUROC and accuracy of the selected answers (higher is better), of each "
-        "method, mean over measures and runs; the best in bold, ⁼ where several show the same digits",
+        "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
+        "each method, mean over measures and runs; the best in bold, ⁼ where several show the same digits"
+        f"{noted}",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
         heads=2,
     )
 
 
-def _over_measures(results: Results, model: str, dataset: str, method: str, metric: str) -> Cell:
+def _over_measures(results: Results, of: Row, metric: str) -> Cell:
     """The mean over the measures that are defined."""
     values = [
         mean
         for row in results["analyses"]["confidence"]
-        if (row["model"], row["dataset"], row["method"]) == (model, dataset, method)
+        if all(row[key] == of[key] for key in ("model", "dataset", "method"))
         and (mean := _mean(row, metric)) is not None
     ]
-    return number(sum(values) / len(values) if values else None)
+    cell = number(sum(values) / len(values) if values else None)
+    return replace(cell, less_accurate=of["less_accurate"])

@@ -68,7 +68,7 @@ def _markdown_cell(cell: Cell) -> str:
     text = markdown_text(cell.text)
     text = f"<u>{text}</u>" if cell.overall else text
     text = f"**{text}**" if cell.best else text
-    parts = (f"{text}{'⁼' if cell.tied else ''}", cell.error_text, cell.interval_text)
+    parts = (f"{text}{cell.sign}", cell.error_text, cell.interval_text)
     return " ".join(part for part in parts if part)
 
 
@@ -153,6 +153,7 @@ _SPECIAL = {
     "×": r"$\times$",
     "≥": r"$\geq$",
     "⁼": "$^{=}$",
+    "†": r"$^{\dagger}$",
     "–": "--",
     "…": r"\ldots{}",
     "²": "$^{2}$",
@@ -327,9 +328,9 @@ def _number(cell: Cell, intervals: bool) -> str:
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
     text = rf"\mathbf{{{text}}}" if cell.best else text
-    tied = "^{=}" if cell.tied else ""
+    sign = {"⁼": "^{=}", "†": r"^{\dagger}"}.get(cell.sign, "")
     if intervals:
         ends = cell.interval_text.replace("−", "-")
-        return f"${text}{tied}{rf'~{ends}' if ends else ''}$"
+        return f"${text}{sign}{rf'~{ends}' if ends else ''}$"
     error = "" if cell.error is None else rf"_{{\pm {cell.error:.3f}}}"
-    return f"${text}{error}{tied}$"
+    return f"${text}{error}{sign}$"

@@ -17,13 +17,14 @@ NAMES = {
     "auroc": "AUROC",
     "aurac": "AURAC",
     "brier": "Brier score",
+    "gain": "gain",
     "ece": "ECE",
     "mcb": "MCB",
     "prr": "PRR",
     "smooth_ece": "SmoothECE",
 }
 #: The metrics of which the larger value is the better one.
-LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "prr"})
+LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "gain", "prr"})
 MISSING = "–"
 #: The paper's order of methods, and that of measures in its tables.
 METHODS = ("Base", "SE", "TS", "Platt", "ATS")
@@ -43,6 +44,12 @@ class Cell:
     interval: tuple[float, float] | None = None  # its 95 % interval over questions
     overall: bool = False  # the best of all groups of its data set, which are shown underlined
     tied: bool = False  # another of its group shows the same digits and is marked as well
+    less_accurate: bool = False  # of a method that is significantly less accurate than Base: never the best
+
+    @property
+    def sign(self) -> str:
+        """What stands behind the number."""
+        return "†" if self.less_accurate else "⁼" if self.tied else ""
 
     @property
     def error_text(self) -> str:
@@ -92,9 +99,9 @@ class Field:
         """What the column shows of a row, a dash of None."""
         if row is None:
             return number(None)
-        if isinstance(self.of, str):
-            return cell_of(row[self.of], self.digits)
-        return cell_of(_follow(row, self.of) if isinstance(self.of, tuple) else self.of(row), self.digits)
+        key = (self.of,) if isinstance(self.of, str) else self.of
+        cell = cell_of(_follow(row, key) if isinstance(key, tuple) else key(row), self.digits)
+        return replace(cell, less_accurate=True) if row.get("less_accurate") else cell
 
 
 def _follow(row: Row | None, path: Sequence[str]) -> Any:
@@ -161,16 +168,19 @@ def measures_in_order(measures: Sequence[str]) -> list[str]:
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
+    What is of a method less accurate than Base is never the best.
+
     >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
     >>> [(cell.best, cell.tied) for cell in marked]
     [(True, True), (False, False), (True, True), (False, False)]
     """
-    known = [cell for cell in cells if cell.value is not None]
-    if len(known) < 2:
+    known = [cell for cell in cells if cell.value is not None and not cell.less_accurate]
+    if not known or sum(cell.value is not None for cell in cells) < 2:
         return list(cells)
     best = (max if larger else min)(known, key=lambda cell: cell.value or 0.0).text
     tied = sum(cell.text == best for cell in known) > 1
-    return [replace(cell, best=True, tied=tied) if cell.text == best else cell for cell in cells]
+    is_best = [not cell.less_accurate and cell.text == best for cell in cells]
+    return [replace(cell, best=True, tied=tied) if one else cell for cell, one in zip(cells, is_best)]
 
 
 def flat_table(
@@ -243,7 +253,7 @@ def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[
     marked = _marked(fields, columns)
     for group in dict.fromkeys(one.group for one in fields if one.larger is not None):
         places = [i for i, one in enumerate(fields) if one.group == group]
-        known = [cell.value for i in places for cell in columns[i] if cell.value is not None]
+        known = [cell.value for i in places for cell in marked[i] if cell.best and cell.value is not None]
         if known:
             overall = number((max if fields[places[0]].larger else min)(known)).text
             for i in places:

@@ -54,16 +54,15 @@ SelectOption = Annotated[
     bool,
     typer.Option(
         "--select",
-        help="Try every loss, α and weight decay. For each measure the one of the lowest Brier score on "
+        help="Try every loss, α and weight decay. For each measure the one of the highest gain on "
         "--validation is written to DIR/MEASURE; the table of all is DIR/selection.jsonl.",
     ),
 ]
-KeepAccuracyOption = Annotated[
-    bool,
+ByOption = Annotated[
+    str | None,
     typer.Option(
-        "--keep-accuracy",
-        help="Leave out candidates whose accuracy is more than 2 standard errors below the best: answers "
-        "that are nearly all wrong, and known to be, have a low Brier score too.",
+        help="What --select and TS-grid choose by: gain (accuracy less Brier score; the default), or brier, "
+        "the paper's rule, which prefers answers that are nearly all wrong and known to be.",
     ),
 ]
 LearningCurveOption = Annotated[
@@ -103,7 +102,7 @@ def command(
     learning_rate: LearningRateOption = None,
     features: FeaturesOption = None,
     select: SelectOption = False,
-    keep_accuracy: KeepAccuracyOption = False,
+    by: ByOption = None,
     learning_curve: LearningCurveOption = False,
     validation: ValidationOption = None,
     measure: MeasureOption = "E-SC",
@@ -230,11 +229,13 @@ def _in_words(result: Mapping[str, Any], measure: str) -> str:
 
 def _choices_in_words(result: Mapping[str, Any]) -> str:
     """A line for each measure: what was chosen, and its scores on the questions that it was chosen on."""
-    lines = [f"{'measure':<8} {'chosen':<24} {'Brier':>8} {'ACE':>8} {'AUROC':>8} {'accuracy':>8}"]
+    chosen = f"chosen by {result['by']}"
+    heads = "".join(f" {name:>8}" for name in ("gain", "Brier", "ACE", "AUROC", "accuracy"))
+    lines = [f"{'measure':<8} {chosen:<24}{heads}"]
     for measure, row in result["chosen"].items():
         name = row.get("candidate") or f"T = {row['temperature']:.3f}"
         of = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
-        scores = "".join(f" {_number(row[key]):>8}" for key in ("brier", "ace", "auroc", "accuracy"))
+        scores = "".join(f" {_number(row[key]):>8}" for key in ("gain", "brier", "ace", "auroc", "accuracy"))
         lines.append(f"{measure:<8} {name + of:<24}{scores}")
     return "\n".join(lines)
 

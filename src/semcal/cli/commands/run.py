@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from semcal.cli import options as opt
+from semcal.cli.commands.run_folder import warn_of_less_accurate
 from semcal.cli.console import Output, debug, info, progress, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.rows import ProblemLog
@@ -286,11 +287,12 @@ def _import_report() -> None:
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
-    """Analyses, tables, figures and the page, by the worker processes that there are on this machine."""
+    """Analyses, tables, figures and the page, by this machine's worker processes; methods to beware of."""
     from semcal.pipeline.process_executor import ProcessExecutor
     from semcal.report.build import remake
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
+    warn_of_less_accurate(folder)
 
 
 def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:

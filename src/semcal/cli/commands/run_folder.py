@@ -19,7 +19,7 @@ from semcal.records import dumps, own_files
 if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor
 
-__all__ = ["merge", "merge_output", "report", "report_output", "status"]
+__all__ = ["merge", "merge_output", "report", "report_output", "status", "warn_of_less_accurate"]
 
 #: What processes that make a report import before they part.
 REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
@@ -132,9 +132,19 @@ def report(
         from semcal.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
+    warn_of_less_accurate(out or run)
     paths = [(out or run) / "results.json", page]
     typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
+
+
+def warn_of_less_accurate(folder: Path) -> None:
+    """Name on stderr the methods that are significantly less accurate than Base."""
+    from semcal.experiment.finished import read_results
+    from semcal.report.against_base import less_accurate_in_words
+
+    for line in less_accurate_in_words(read_results(folder)):
+        warn(f"warning: {line}")
 
 
 def report_output(options: Mapping[str, Any]) -> Output | None:

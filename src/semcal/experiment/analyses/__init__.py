@@ -39,6 +39,7 @@ losses              loss, model, dataset, method, measure      `scores_by_settin
 distributions       model, dataset, method, measure (figure 9) `scores_by_method.distributions`
 correlations        model, dataset, method (figure 10)         `scores_by_method.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
+against_base        model, dataset, method, measure            `against_base.against_base`
 transfer            model, fitted_on, used_on, measure         `scores_by_setting.transfer`
 growth              model, dataset                             `answers.growth`
 remedies            model, dataset                             `normal_form_ablation.ablation_clusters`
@@ -65,6 +66,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.against_base import against_base
 from semcal.experiment.analyses.answers import (
     answers,
     base_accuracies,
@@ -131,6 +133,7 @@ OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
     "distributions": distributions,
     "correlations": correlations,
     "paired": paired_tests,
+    "against_base": against_base,
     "transfer": transfer,
 }
 

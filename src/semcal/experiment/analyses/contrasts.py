@@ -59,7 +59,8 @@ def paired_tests(scores: GridScores) -> list[dict[str, Any]]:
 
     {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
     less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
-    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy. Empty without TS.
+    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy here (the
+    metric gain is in `against_base`). Empty without TS.
     """
     if "TS" not in scores.run.methods:
         return []

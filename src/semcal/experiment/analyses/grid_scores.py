@@ -34,7 +34,7 @@ FITTED_RESAMPLES = 200
 #: Metrics that get an interval over questions: all but SmoothECE, which would take ten times as long as all
 #: of these together.
 BOOTSTRAPPED = (
-    *("accuracy", "ece", "ace", "brier", "reliability", "resolution", "uncertainty", "unc"),
+    *("accuracy", "ece", "ace", "brier", "gain", "reliability", "resolution", "uncertainty", "unc"),
     *("auroc", "aurac", "prr", "mean_confidence", *FITTED),
 )
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 METRICS = (
-    *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "reliability", "resolution", "uncertainty"),
+    *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
     *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
 )
 #: The measures of the short table of entropies.

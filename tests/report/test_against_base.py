@@ -1,0 +1,145 @@
+"""A method that is significantly less accurate than Base: named with figures, and nowhere in bold."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semcal.experiment.finished import read_finished
+from semcal.report.against_base import less_accurate_in_words
+from semcal.report.build import results_markdown
+from semcal.report.grid_tables import grid_tables
+from semcal.report.summary import headline_table
+from semcal.report.table_writers import latex, markdown
+from semcal.report.tables import Table
+
+ALWAYS_BEST = {"mean": 0.5, "se": 0.0, "runs": [0.5], "interval": [0.4, 0.6]}
+
+
+def less(low: float, high: float) -> dict[str, Any]:
+    return {"value": (low + high) / 2, "interval": [low, high], "p": 0.001}
+
+
+@pytest.fixture
+def results(grid_results: dict[str, Any]) -> dict[str, Any]:
+    """TS is the best in everything but accuracy, in which it loses on one model and data set."""
+    found = deepcopy(grid_results)
+    for name, keys in (
+        ("confidence", ("ace", "ece", "mcb", "brier")),
+        ("entropy", ("SE_conf", "SE_vanilla")),
+    ):
+        for row in found["analyses"][name]:
+            if row["method"] == "TS":
+                best = 0.9999 if name == "entropy" else 0.0
+                row |= {key: {**ALWAYS_BEST, "mean": best} for key in keys}
+            if row["method"] == "TS" and name == "confidence":
+                row |= {key: {**ALWAYS_BEST, "mean": 0.9999} for key in ("auroc", "gain")}
+    for row in found["analyses"]["selective"]:
+        if row["method"] == "TS":
+            row |= {key: {**ALWAYS_BEST, "mean": 0.9999} for key in ("slope", "gain")}
+    for row in found["analyses"]["paired"]:
+        row |= {"difference": 0.1, "interval": [0.05, 0.15], "better": True}
+    for row in found["analyses"]["against_base"]:
+        loses = (row["model"], row["dataset"], row["method"]) == ("beta/2b", "made-up-reading", "TS")
+        row["accuracy"] = less(-0.16, -0.08) if loses else less(-0.05, 0.01)
+        row["gain"] = less(0.01, 0.02)
+    return found
+
+
+def cells_of(table: Table, method: str, dataset: str) -> list[Any]:
+    """The cells of the rows of a method on a data set."""
+    found = []
+    for row in table.rows:
+        names = [cell.text for cell in row[: table.heads]]
+        if method in names and dataset in names:
+            found += row[table.heads :]
+    return found
+
+
+def test_what_would_be_the_best_everywhere_is_in_bold_where_it_is_as_accurate_and_nowhere_else(
+    results,
+) -> None:
+    tables = {table.name: table for table in grid_tables(results)}
+    kinds = (
+        "03-main",
+        "04-entropy-short",
+        "06-entropy-vanilla",
+        "08-brier",
+        "08c-gain",
+        "09-ace-mcb",
+        "selective",
+    )
+    for kind in kinds:
+        table = tables[f"{kind}-beta_2b"]
+        assert not any(cell.best or cell.overall for cell in cells_of(table, "TS", "made-up-reading"))
+        assert any(cell.best for cell in cells_of(table, "Base", "made-up-reading"))
+        as_accurate = cells_of(table, "TS", "made-up-trivia")
+        assert sum(cell.best for cell in as_accurate) >= 4
+        assert "† significantly less accurate than Base, never in bold" in table.caption
+        assert "†" not in tables[f"{kind}-alpha-1b"].caption + markdown(tables[f"{kind}-alpha-1b"])
+        lines = [line for line in markdown(table).splitlines() if line.startswith("| made-up-reading | TS |")]
+        assert [("**" in line, "†" in line) for line in lines] == [(False, True)]
+        (row,) = [
+            line
+            for line in latex(table).partition("reading")[2].splitlines()
+            if line.startswith((" & TS &", "& TS &"))
+        ]
+        assert "mathbf" not in row
+        assert r"^{\dagger}$" in row
+
+
+def test_the_paired_tables_and_those_against_base_leave_it_out_of_bold_too(results) -> None:
+    tables = {table.name: table for table in grid_tables(results)}
+    for row in tables["paired-ace"].rows:
+        loses = (row[0].text, row[1].text) == ("beta/2b", "made-up-reading")
+        assert {cell.best for cell in row[3:]} == {not loses}
+    for row in tables["against-base-gain"].rows:
+        loses = [cell.text for cell in row[:3]] == ["beta/2b", "made-up-reading", "TS"]
+        assert {cell.best for cell in row[3:]} == {not loses}
+    worse = [row for row in tables["against-base-accuracy"].rows if row[3].text.startswith("(")]
+    assert [[cell.text for cell in row[:4]] for row in worse] == [
+        ["beta/2b", "made-up-reading", "TS", "(−0.120)"]
+    ]
+
+
+def test_the_headline_table_goes_by_the_mean_over_measures(results) -> None:
+    def best(given: dict[str, Any]) -> set[bool]:
+        table = headline_table(given)
+        (row,) = [row for row in table.rows if [c.text for c in row[:2]] == ["beta/2b", "made-up-reading"]]
+        return {
+            cell.best
+            for column, cell in zip(table.columns, row)
+            if (column.title, column.group) in [("TS", "ACE"), ("TS", "AUROC"), ("TS", "gain")]
+        }
+
+    assert best(results) == {False}
+    for row in results["analyses"]["against_base"]:
+        if row["measure"] is None:
+            row["accuracy"] = less(-0.05, 0.01)
+    assert best(results) == {True}
+
+
+def test_a_sentence_names_the_worst_with_its_figures(results) -> None:
+    assert less_accurate_in_words(results) == [
+        "Less accurate than Base: TS under 7 of 7 measures on made-up-reading with beta/2b (accuracy −0.120 "
+        "with E-SC, 95 % interval −0.160 to −0.080); not set in bold."
+    ]
+    for row in results["analyses"]["against_base"]:
+        if row["measure"] not in (None, "G-SC"):
+            row["accuracy"] = less(-0.16, 0.0)  # an interval that ends in 0 shows no loss
+    results["models"] = ["beta/2b"]
+    assert less_accurate_in_words(results) == [
+        "Less accurate than Base: TS under G-SC on made-up-reading (accuracy −0.120, 95 % interval −0.160 to "
+        "−0.080); not set in bold."
+    ]
+    results["analyses"]["against_base"] = []
+    assert less_accurate_in_words(results) == []
+
+
+def test_results_md_names_it(results, grid_folder: Path) -> None:
+    assert "Less accurate than Base: TS under 7 of 7 measures" in results_markdown(
+        read_finished(grid_folder), results
+    )
