@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.engine.loading import load_equivalence, load_model
     from semcal.pipeline.answer import Answer
-    from semcal.pipeline.ask import SemanticUQ
+    from semcal.pipeline.ask import SemanticUQ, ask_many
+    from semcal.pipeline.calibrate import calibrate
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.fitting import Fit, fit
-    from semcal.pipeline.public import ask_many, calibrate, score
     from semcal.pipeline.results import Results
+    from semcal.pipeline.score import score
     from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
@@ -33,8 +34,8 @@ _ADDRESSES = {
     "Question": "qa.questions",
     "Results": "pipeline.results",
     "SemanticUQ": "pipeline.ask",
-    "ask_many": "pipeline.public",
-    "calibrate": "pipeline.public",
+    "ask_many": "pipeline.ask",
+    "calibrate": "pipeline.calibrate",
     "confidence": "semantics",
     "confidences": "semantics",
     "errors": "",
@@ -43,7 +44,7 @@ _ADDRESSES = {
     "load_model": "engine.loading",
     "metrics": "",
     "recalibration": "",
-    "score": "pipeline.public",
+    "score": "pipeline.score",
 }
 
 __all__ = [

@@ -203,7 +203,7 @@ WRONG_CALLS = {
     "no labels": (lambda: semcal.calibrate(MODEL), "no labelled questions"),
     "few labels": (lambda: semcal.calibrate(MODEL, LABELLED), "at least 5 are needed"),
     "an empty list of labels": (lambda: semcal.fit(MODEL, []), "at least 5 are needed"),
-    "a model beside samples": (lambda: semcal.calibrate(MODEL, samples=SAMPLED), "give one or the other"),
+    "a model beside samples": (lambda: semcal.calibrate(MODEL, samples=SAMPLED), "and not both"),
     "samples without answers": (lambda: semcal.calibrate(samples=SAMPLED), "no labelled"),
     "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
     "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),

@@ -12,19 +12,19 @@ from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import InputError, SemcalWarning, UsageError
+from semcal.errors import SemcalWarning, UsageError
 from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import as_calibration, check_beside, check_equivalence, check_model
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.fitting import Fit, as_recalibrator
+from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.results import Results
-from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.rows import check_distinct
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.sample_features import RowsAt
 from semcal.pipeline.worker_state import WorkerState
@@ -34,7 +34,7 @@ from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["AskJob", "AskedRows", "SemanticUQ"]
+__all__ = ["AskJob", "AskedRows", "SemanticUQ", "ask_many"]
 
 #: Fewer draws than this are refused, and fewer than that are warned about.
 FEWEST, FEW = 2, 5
@@ -150,19 +150,13 @@ class SemanticUQ:
         self, recalibrator: Any, few_shot: Any, *, force: bool
     ) -> tuple[PromptConfig, dict[float | None, AnyRecalibrator]]:
         """The prompt, and what answers are sampled under: the first gives the answer."""
-        given = PromptConfig(tuple(as_questions(few_shot or [], "few_shot", labelled=True)))
-        if self.calibration is not None:
-            asking = self.calibration.asking if few_shot is None else given
-            if not force:
-                check_model(self.calibration, self.model)
-            return asking, self.calibration.recalibrators
-        fitted = as_recalibrator(recalibrator)
-        if not isinstance(fitted, Fit):
-            return given, {None: fitted}
-        asking = fitted.asking if few_shot is None else given
+        found, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
+        if self.calibration is None:
+            return asking, {None: found}
         if not force:
-            fitted.check(self.model, asking)
-        return asking, {None: fitted.recalibrator}
+            check_model(self.calibration, self.model)
+        asking = self.calibration.asking if few_shot is None else asking
+        return asking, self.calibration.recalibrators
 
     @property
     def recalibrator(self) -> AnyRecalibrator:
@@ -185,9 +179,7 @@ class SemanticUQ:
         Questions and `progress` are those of `semcal.ask_many`.
         """
         questions = as_questions(questions)
-        repeated = first_repeated([question.id for question in questions])
-        if repeated is not None:
-            raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+        check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             rows = self._rows(questions, update)
         own = next(iter(rows.values()))
@@ -222,6 +214,40 @@ class SemanticUQ:
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         n = len(questions)
         return {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
+
+
+def ask_many(
+    questions: Any,
+    model: LanguageModel | str | Path = "atlas",
+    *,
+    progress: ShowProgress = True,
+    **options: Any,
+) -> Results:
+    """Ask a model many questions.
+
+    Parameters
+    ----------
+    questions : list of str, file, DataFrame, dicts or Questions
+        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded.
+    model : LanguageModel, str or Path
+        From `semcal.load_model`, or what that takes; "atlas" is the small one that comes with the package.
+    progress : bool or callable
+        A bar on a terminal or in a notebook, or a function of the number of questions that are answered.
+    **options
+        Of `semcal.SemanticUQ`: `calibration`, `equivalence`, `recalibrator`, `m`, `seed`, …
+
+    Returns
+    -------
+    Results
+
+    Examples
+    --------
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 1.0}, "Who sang it?": {"Bo": 0.5, "Cy": 0.5}})
+    >>> ask_many([{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}], model)
+    Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000)
+    """
+    return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 
 
 def _checked_draws(m: int) -> int:
