@@ -17,7 +17,7 @@ from semcal.pipeline.store import UnfinishedWork
 
 if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor, Job
-    from semcal.pipeline.worker_plan import WorkerPlan
+    from semcal.pipeline.machine import WorkerPlan
     from semcal.pipeline.worker_state import WorkerState
 
 __all__ = ["RowBlocks", "choose_workers", "open_executor", "peeked", "show_peak"]
@@ -40,7 +40,7 @@ def choose_workers(
 ) -> WorkerPlan:
     """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
     from semcal.cli.options import weights_of
-    from semcal.pipeline.worker_plan import plan_workers, uses_cpu
+    from semcal.pipeline.machine import plan_workers, uses_cpu
 
     weights = weights_of(model=model, equivalence=equivalence)
     plan = plan_workers(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))

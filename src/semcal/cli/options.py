@@ -255,7 +255,7 @@ def open_models(
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-    from semcal.pipeline.worker_plan import on_disk
+    from semcal.pipeline.machine import on_disk
 
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]

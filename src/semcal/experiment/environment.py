@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from semcal.pipeline.memory_usage import Peak
+from semcal.pipeline.machine import Peak
 
 __all__ = ["PACKAGES", "Clock", "added", "environment", "fit_label", "higher", "versions"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
 from semcal.pipeline.executor import Job, JobOutcome, State, Task, ThreadedExecutor, peak_memory_mb, run_job
-from semcal.pipeline.memory_usage import SUMMED, Peak
+from semcal.pipeline.machine import SUMMED, Peak
 from semcal.pipeline.process_executor import ONE_THREAD, run_recorded
 
 __all__ = ["LOCAL", "RayExecutor", "do"]

@@ -231,7 +231,8 @@ def choose_map(
     candidates : sequence of MapCandidate
         Simplest first; the first is "none", which wins unless another is above it by more than one standard
         error of the paired difference, and where fewer than 5 answers are right or fewer than 5 wrong. One
-        that costs draws must be as far above the best of those that do not.
+        of a higher tier (it costs draws, or bends to single answers) must be as far above the best of the
+        lower ones.
     groups : ndarray of int, shape (N,), optional
         Questions of one group stay in one fold.
     seed : int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, nbdtrik
+from scipy.special import bdtr, bdtrik, betaincinv, nbdtrik
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
@@ -27,14 +27,23 @@ from semcal.metrics.frequencies import (
     score_table,
     warn_undefined,
 )
+from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.metrics.plots import Axes
 
-__all__ = ["RiskControlledThreshold", "SelectiveAccuracy", "risk_controlled_threshold", "selective_accuracy"]
+__all__ = [
+    "RiskControlledThreshold",
+    "SelectiveAccuracy",
+    "risk_controlled_threshold",
+    "selective_accuracy",
+    "threshold_sentence",
+]
 
 #: Thresholds tried when none are given: fixed before any label is seen.
 GRID = np.arange(101) / 100
+#: Where testing may start.
+STARTS = ("strictest", "likeliest")
 #: Errors among the answered for which the number of questions that is needed is looked up.
 LARGEST_ERRORS = 1000
 
@@ -154,19 +163,37 @@ class RiskControlledThreshold:
     @property
     def sentence(self) -> str:
         """What holds, or what it would take."""
-        if self.threshold is not None:
-            return (
-                f"answer from {_short(self.threshold)}: {100 * self.coverage:.0f} % answered, at most "
-                f"{100 * self.risk_limit:.3g} % of them wrong with {100 * (1 - self.delta):.3g} % confidence"
-            )
-        if self.questions_needed is not None:
-            return (
-                f"none holds with {self.questions} questions; about {self.questions_needed} would be needed"
-            )
-        return (
-            f"none holds with {self.questions} questions, nor would with more: even the surest are wrong too "
-            "often; allow more risk, or calibrate"
+        return threshold_sentence(
+            self.threshold,
+            risk_limit=self.risk_limit,
+            delta=self.delta,
+            coverage=self.coverage,
+            questions=self.questions,
+            questions_needed=self.questions_needed,
         )
+
+
+def threshold_sentence(
+    threshold: float | None,
+    *,
+    risk_limit: float,
+    delta: float,
+    coverage: float,
+    questions: int,
+    questions_needed: int | None,
+) -> str:
+    """Say what a risk-controlled threshold promises, or what it would take."""
+    if threshold is not None:
+        return (
+            f"answer from {_short(threshold)}: {100 * coverage:.0f} % answered, at most "
+            f"{100 * risk_limit:.3g} % of them wrong with {100 * (1 - delta):.3g} % confidence"
+        )
+    if questions_needed is not None:
+        return f"none holds with {questions} questions; about {questions_needed} would be needed"
+    return (
+        f"none holds with {questions} questions, nor would with more: even the surest are wrong too often; "
+        "allow more risk, or calibrate"
+    )
 
 
 @both_names
@@ -177,6 +204,7 @@ def risk_controlled_threshold(
     risk_limit: float,
     delta: float = 0.05,
     thresholds: ArrayLike | None = None,
+    start: str = "strictest",
 ) -> RiskControlledThreshold:
     r"""Find the loosest threshold above which the error rate is at most r, with probability 1 - δ.
 
@@ -185,9 +213,10 @@ def risk_controlled_threshold(
 
     .. math:: \mathrm{Beta}^{-1}(1 - \delta;\; e + 1,\, n - e) \le r.
 
-    Testing starts at the strictest threshold that could pass at all, with :math:`n(t) \ge \ln \delta / \ln(1
-    - r)`, and stops at the first that fails; the last that passed is the answer. As each is tested only after
-    all stricter ones passed, no correction for the number of thresholds is needed (fixed-sequence testing).
+    Testing starts by default at the strictest threshold that could pass at all, with
+    :math:`n(t) \ge \ln \delta / \ln(1 - r)`, and stops at the first that fails; the last that passed is the
+    answer. As each is tested only after all stricter ones passed, no correction for the number of thresholds
+    is needed (fixed-sequence testing).
 
     Parameters
     ----------
@@ -201,6 +230,10 @@ def risk_controlled_threshold(
         Allowed probability that the error rate exceeds r after all, in (0, 1).
     thresholds : array_like of float, optional
         A grid chosen without looking at `correct`; 0, 0.01, ..., 1 by default.
+    start : {"strictest", "likeliest"}
+        Where testing starts: at the strictest threshold that could pass, or at the one that is likeliest to
+        pass if the confidences are right, ties to the looser. The latter does not look at `correct` either,
+        so the guarantee is the same; with calibrated confidences it finds more thresholds, and looser ones.
 
     Returns
     -------
@@ -243,8 +276,10 @@ def risk_controlled_threshold(
     grid = _strictest_first(GRID if thresholds is None else thresholds)
     answered, right = t.at_least(grid)
     errors = answered - right
-    start = np.flatnonzero(answered >= np.log(delta) / np.log1p(-risk_limit))
-    first = int(start[0]) if len(start) else len(grid)
+    enough = np.flatnonzero(answered >= np.log(delta) / np.log1p(-risk_limit))
+    first = int(enough[0]) if len(enough) else len(grid)
+    if check_name(start, STARTS, what="start") == "likeliest" and len(enough):
+        first = int(enough[_likeliest_to_pass(values, grid[enough], answered[enough], risk_limit, delta)])
     bounds = _upper_bound(errors[first:], answered[first:], delta)
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
@@ -266,6 +301,16 @@ def risk_controlled_threshold(
         questions=t.n,
         questions_needed=needed,
     )
+
+
+def _likeliest_to_pass(
+    p: Floats, thresholds: Floats, answered: Floats, risk_limit: float, delta: float
+) -> int:
+    """Which of some thresholds passes with the highest probability if p (N,) are right; ties to the last."""
+    expected = np.array([(1 - p[p >= threshold]).mean() for threshold in thresholds])
+    allowed = np.floor(bdtrik(delta, answered, risk_limit) + 1e-9)
+    chance = bdtr(allowed, answered.astype(np.int64), expected)
+    return int(np.flatnonzero(chance >= chance.max() - 1e-12)[-1])
 
 
 def _questions_needed(answered: Floats, errors: Floats, n: int, risk: float, delta: float) -> int | None:

@@ -181,9 +181,11 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
 def _threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
     if not len(p):
         raise FitError("no labelled question can be kept apart for a threshold; label more, or more groups")
-    found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta)
+    found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta, start="likeliest")
     bound = None if np.isnan(found.upper_bound) else found.upper_bound
-    return Threshold(found.threshold, risk, delta, len(p), found.answered, found.errors, bound)
+    return Threshold(
+        found.threshold, risk, delta, len(p), found.answered, found.errors, bound, found.questions_needed
+    )
 
 
 def _further(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import (
     ProbabilityMap,
 )
+from semcal.metrics.selective import threshold_sentence
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import identity
 from semcal.pipeline.sample_features import (
@@ -54,20 +54,18 @@ class Threshold:
     answered: int
     errors: int
     upper_bound: float | None
+    questions_needed: int | None = None  # kept apart, where none is shown to hold; None if no number would do
 
     @property
     def sentence(self) -> str:
         """What it promises, or what would be needed for a promise."""
-        if self.threshold is None:
-            needed = math.ceil(math.log(self.delta) / math.log1p(-self.risk_limit))
-            return (
-                f"no threshold is shown to keep the error rate within {self.risk_limit:.3g} by the {self.n} "
-                f"questions kept apart: it takes {needed} answered without an error, more with errors among "
-                "them; label more questions, or allow more risk"
-            )
-        return (
-            f"answer from {self.threshold:.2f}: {self.answered / self.n:.0%} answered (of {self.n} questions "
-            f"kept apart), at most {self.risk_limit:.3g} of them wrong with {1 - self.delta:.3g} confidence"
+        return threshold_sentence(
+            self.threshold,
+            risk_limit=self.risk_limit,
+            delta=self.delta,
+            coverage=self.answered / self.n,
+            questions=self.n,
+            questions_needed=self.questions_needed,
         )
 
 

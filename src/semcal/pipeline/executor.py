@@ -20,7 +20,7 @@ from itertools import count
 from queue import Empty, PriorityQueue
 from typing import Any, Generic, Self, TypeVar
 
-from semcal.pipeline.memory_usage import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
+from semcal.pipeline.machine import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
 
 __all__ = [
     "PATIENCE",
