@@ -99,14 +99,13 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     code, rows, stderr = semcal(*options, tmp_path / "limited")
     assert code == 0
     assert all(row["threshold"] == 0.65 and row["abstained"] == (row["confidence"] < 0.65) for row in rows)
-    said = "ask: answers from 0.65 on; at most 10% of those are wrong, with 95% confidence"
-    assert stderr.count(said) == 1
+    assert stderr.count("ask: answer from 0.65: 40% answered") == 1
     code, _, stderr = semcal(*options, tmp_path / "limited", "--abstain-below", "0.5")
     assert (code, "--abstain-below given beside a calibration" in stderr) == (2, True)
     replace(limited, threshold=threshold(None)).save_pretrained(tmp_path / "none")
     code, rows, stderr = semcal(*options, tmp_path / "none")
     assert {(row["abstained"], row["threshold"]) for row in rows} == {(True, None)}
-    assert "no threshold was found that holds a risk of 10%, so every answer abstains" in stderr
+    assert "ask: no threshold is shown to keep" in stderr
 
 
 def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
@@ -124,7 +123,7 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     assert "the calibration was fitted on" in stderr
     code, rows, stderr = semcal(*command, "--force")
     assert (code, len(rows)) == (0, 1)
-    assert "at most 10%" not in stderr
+    assert "answer from" not in stderr
 
 
 def test_a_calibration_of_stored_samples_says_once_what_is_not_known(model: str, tmp_path: Path) -> None:
@@ -192,6 +191,7 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
         "  4 draws, T = 1.00; semantic entropy 0.50 nats",
     ]
     plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
+    plain["meanings"] = [{**meaning, "probability": None} for meaning in RECORD["meanings"]]
     first, second, *_, last = ask._page(plain, titled=True).splitlines()[1:]
     assert first == "Ana   share 0.62 (L-SC, not calibrated)"
     assert second == "answered: 0.62 reaches the threshold 0.30"
@@ -209,3 +209,69 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
 )
 def test_why_an_answer_abstains_is_said(changed, line: str) -> None:
     assert ask._page({**RECORD, **changed}).splitlines()[1] == line
+
+
+ROWS = [
+    {
+        "id": f"r{i}",
+        "question": "Who?",
+        "answers": ["Ana"],
+        "samples": ["Ana"] * i + ["Bo"] * (5 - i),
+        "log_likelihoods": [-0.5] * 5,
+    }
+    for i in range(6)
+]
+
+
+def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.jsonl", ROWS)
+    for command in (("cluster",), ("measure", "--calibration", folder), ("grade",)):
+        code, out, _ = semcal(*command, rows)
+        assert code == 0
+        rows = write(tmp_path / f"{command[0]}.jsonl", out)
+    assert [row["answer"] for row in out] == ["Bo"] * 3 + ["Ana"] * 3
+    assert [row["answer_correct"] for row in out] == [False] * 3 + [True] * 3
+    assert [row["probability"] for row in out] == pytest.approx([0.7, 0.58, 0.46, 0.46, 0.58, 0.7])
+    code, found, _ = semcal("metrics", rows)
+    calibrated = next(one for one in found if one["measure"] == "Calibrated")
+    base = next(one for one in found if one["measure"] == "E-SC")
+    assert (calibrated["accuracy"], base["accuracy"]) == (0.5, 0.5)
+    assert calibrated["mean_confidence"] == pytest.approx(0.58)
+    assert base["mean_confidence"] == pytest.approx(0.8)
+
+
+def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
+    known: Calibration, tmp_path: Path
+) -> None:
+    replace(known, m=4).save_pretrained(tmp_path / "four")
+    replace(known, temperatures=(2.0,)).save_pretrained(tmp_path / "two")
+    _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS))
+    file, out = write(tmp_path / "clustered.jsonl", rows), tmp_path / "out.jsonl"
+    for name, reason in (("four", "sample with --m 4"), ("two", "no draws at T = 2")):
+        code, _, stderr = semcal("measure", file, "--calibration", tmp_path / name, "--out", out)
+        assert (code, reason in stderr, out.exists()) == (2, True, False)
+
+
+def test_rows_of_several_temperatures_are_said_to_be_measured_at_one(tmp_path: Path) -> None:
+    several = [{**row, "temperatures": [1.0, 1.0, 0.5, 0.5, 0.5]} for row in ROWS]
+    several.append({**ROWS[0], "id": "bad", "temperatures": [1.0]})
+    code, rows, stderr = semcal("cluster", write(tmp_path / "rows.jsonl", several))
+    assert code == 1
+    assert "(id 'bad'): 'temperatures' must hold 5 numbers, one a sample, got [1.0]" in stderr
+    code, measured, stderr = semcal("measure", write(tmp_path / "c.jsonl", rows))
+    assert code == 0
+    assert stderr.count("measure: draws at several temperatures (ids 'r0', 'r1', 'r2', …)") == 1
+    assert "measured are those at T = 1 (or else the first)" in stderr
+    assert measured[1]["clusters"] == [[0], [1], [2, 3, 4]]
+    assert measured[1]["confidences"]["E-SC"] == [0.5, 0.5, None]
+    code, graded, _ = semcal("grade", write(tmp_path / "m.jsonl", measured))
+    assert code == 0
+    assert [row["correct"]["E-SC"] for row in graded] == [False, True, True, True, True, True]
+
+
+def test_measure_refuses_a_recalibrator_by_name(known: Calibration, tmp_path: Path) -> None:
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    save_pretrained(fitted, tmp_path / "ts", provenance=known.provenance)
+    file = write(tmp_path / "rows.jsonl", ROWS)
+    code, _, stderr = semcal("measure", file, "--calibration", tmp_path / "ts")
+    assert (code, "holds a recalibrator, not a calibration" in stderr) == (2, True)

@@ -186,14 +186,8 @@ class FitWork:
         labelled = CalibrationSet.of(
             self.model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
-        provenance = provenance_of(
-            self.model,
-            labelled.questions,
-            asking=self.asking,
-            data=self.data,
-            seed=options.seed,
-            versions=versions(),
-        )
+        known: Any = {"data": self.data, "seed": options.seed, "versions": versions()}
+        provenance = provenance_of(self.model, labelled.questions, asking=self.asking, **known)
         if options.learning_curve:
             return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
         chosen, table = self._choose(options, labelled, how, unfinished.folder)

@@ -14,7 +14,13 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import SemcalWarning, UsageError
 from semcal.pipeline.answer import Answer, answer_of
-from semcal.pipeline.apply_calibration import as_calibration, check_beside, check_equivalence, check_model
+from semcal.pipeline.apply_calibration import (
+    as_calibration,
+    check_beside,
+    check_equivalence,
+    check_model,
+    equivalence_of,
+)
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
@@ -129,13 +135,12 @@ class SemanticUQ:
             own = {name: getattr(calibration, name) for name in own}
             if equivalence is not None:
                 check_equivalence(calibration, getattr(equivalence, "name", str(equivalence)))
-        inherited = "exact" if calibration is None else calibration.equivalence
-        chosen = inherited if equivalence is None else equivalence
+            equivalence = equivalence or equivalence_of(calibration)
         self.model = model
         self.calibration = calibration
         self.m = _checked_draws(10 if own["m"] is None else own["m"])
         self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
-        self.equivalence = as_equivalence(chosen)
+        self.equivalence = as_equivalence("exact" if equivalence is None else equivalence)
         self.seed = seed
         self.max_new_tokens: int | None = own["max_new_tokens"]
         self.truncation = truncation

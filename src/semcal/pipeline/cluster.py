@@ -10,7 +10,7 @@ from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samples_of
+from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samples_of, temperatures_of
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 
@@ -24,6 +24,7 @@ def check_clusterable(row: Mapping[str, Any]) -> None:
     identity(row)
     question_of(row)
     log_likelihoods_of(row, len(samples_of(row)))
+    temperatures_of(row)
 
 
 def cluster_rows(
@@ -36,24 +37,35 @@ def cluster_rows(
 ) -> tuple[list[dict[str, Any]], int]:
     """Add `normal_forms` and `clusters` to rows, and return them with the number of NLI calls made.
 
-    Rows have `question` and `samples`, whose texts are taken as they are and never cut. `linkage`
+    Rows have `question` and `samples`, whose texts are taken as they are and never cut. Samples of several
+    `temperatures` are clustered apart, and all clusters stand in the order of their first samples. `linkage`
     ("components" or "greedy") makes clusters of pairs; with `merge_refusals` all refusals to answer are one
     meaning. `progress` gets the number of questions that are settled.
     """
     forms = [[normal_form(text) for text in samples_of(row)] for row in rows]
+    parts = [(number, part) for number, row in enumerate(rows) for part in _drawn_alike(row)]
     clustering = cluster_answers(
-        [question_of(row) for row in rows],
-        forms,
+        [question_of(rows[number]) for number, _ in parts],
+        [[forms[number][i] for i in part] for number, part in parts],
         equivalence,
         linkage=linkage,
         merge_refusals=merge_refusals,
-        progress=progress,
+        progress=progress and (lambda done: progress(done * len(rows) // len(parts))),
     )
+    found: list[list[list[int]]] = [[] for _ in rows]
+    for (number, part), clusters in zip(parts, clustering.clusters):
+        found[number] += [[part[i] for i in cluster] for cluster in clusters]
     added = [
-        {**row, "normal_forms": form, "clusters": clusters}
-        for row, form, clusters in zip(rows, forms, clustering.clusters)
+        {**row, "normal_forms": form, "clusters": sorted(clusters)}
+        for row, form, clusters in zip(rows, forms, found)
     ]
     return added, clustering.calls
+
+
+def _drawn_alike(row: Mapping[str, Any]) -> list[list[int]]:
+    """The samples of each temperature; all of them where the row names none."""
+    given = temperatures_of(row) or [1.0] * len(samples_of(row))
+    return [[i for i, t in enumerate(given) if t == chosen] for chosen in dict.fromkeys(given)]
 
 
 @dataclass(frozen=True)

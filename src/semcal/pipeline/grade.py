@@ -7,7 +7,7 @@ from typing import Any
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
-from semcal.errors import UsageError, shown
+from semcal.errors import InputError, UsageError, shown
 from semcal.pipeline.rows import (
     answers_of,
     clusters_of,
@@ -73,10 +73,20 @@ def check_gradable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row can be graded."""
     identity(row)
     answers_of(row)
+    _calibrated_answer(row)
     if predictions_of(row) is None:
         m = len(samples_of(row))
         top_clusters_of(row, len(clusters_of(row, m)))
         log_likelihoods_of(row, m)
+
+
+def _calibrated_answer(row: Mapping[str, Any]) -> str | None:
+    """The answer of a row that has its `probability` too."""
+    if "answer" not in row or "probability" not in row:
+        return None
+    if not isinstance(row["answer"], str):
+        raise InputError(f"'answer' beside 'probability' must be a text, got {shown(row['answer'])}")
+    return row["answer"]
 
 
 def grade_clusters(
@@ -116,13 +126,17 @@ def grade_row(
     """Add `correct` and `rule` to a row with `answers`; InputError if a field is missing or malformed.
 
     A row with a `prediction` gets a bool and a text. One with `samples`, `clusters` and `top_cluster` gets
-    both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster. `seed`,
+    both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster. One with an
+    `answer` and its `probability` gets `answer_correct`, a bool. `seed`,
     `limit` and `likeliest` are those of `grade_clusters`: which members are looked at depends on the seed,
     the question's id and the cluster alone.
     """
     question = str(row.get("question", ""))
     references = answers_of(row)
     predictions = predictions_of(row)
+    answer = _calibrated_answer(row)
+    if answer is not None:
+        row = {**row, "answer_correct": grader.grade(question, [answer], references).correct}
     if predictions is not None:
         grade = grader.grade(question, predictions, references)
         return {**row, "correct": grade.correct, "rule": grade.rule}

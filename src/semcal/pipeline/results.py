@@ -100,11 +100,7 @@ class Results(Sequence[Answer]):
         if answer.measure == CALIBRATED:
             row |= {"answer": answer.text, "probability": answer.confidence}
             row |= {"threshold": answer.threshold, "abstained": answer.abstained}
-        if not row.get("answers"):
-            return row
-        if "answer" in row:
-            row["answer_correct"] = self._grader.grade(answer.question, [answer.text], row["answers"]).correct
-        return grade_row(row, grader=self._grader, seed=self._seed)
+        return grade_row(row, grader=self._grader, seed=self._seed) if row.get("answers") else row
 
     def records(self) -> list[dict[str, Any]]:
         """Return a short dict of each answer, the rows of `to_df`."""

@@ -14,7 +14,7 @@ from semcal.pipeline.inputs import as_equivalence, as_sample_rows
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.results import Results
-from semcal.pipeline.sample_features import rows_by_temperature
+from semcal.pipeline.sample_features import RowsAt, rows_by_temperature
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
@@ -83,21 +83,21 @@ def score(
     given = as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     if calibration is not None:
-        from semcal.pipeline.apply_calibration import as_calibration, check_beside, check_equivalence
+        from semcal.pipeline import apply_calibration as applying
 
-        calibration = as_calibration(calibration)
-        check_beside(calibration, {"linkage": linkage, "measure": measure})
+        calibration = applying.as_calibration(calibration)
+        applying.check_beside(calibration, {"linkage": linkage, "measure": measure})
         if equivalence is not None:
-            check_equivalence(calibration, getattr(equivalence, "name", str(equivalence)))
-        equivalence, linkage = equivalence or calibration.equivalence, calibration.linkage
+            applying.check_equivalence(calibration, getattr(equivalence, "name", str(equivalence)))
+        equivalence, linkage = equivalence or applying.equivalence_of(calibration), calibration.linkage
     judge, linkage = as_equivalence(equivalence or "exact"), linkage or "components"
+    marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(given)) as update:
-        split = rows_by_temperature(given)
-        flat = [row for rows in split.values() for row in rows]
-        clustered, _ = cluster_rows(flat, equivalence=judge, linkage=linkage, progress=update)
-    measured = measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha)
-    n = len(given)
-    rows = {t: measured[k * n : (k + 1) * n] for k, t in enumerate(split)}
+        clustered, _ = cluster_rows(given, equivalence=judge, linkage=linkage, progress=update)
+    drawn: RowsAt = rows_by_temperature(clustered)
+    if calibration is not None:
+        drawn = applying.drawn_for(calibration, clustered)
+    rows = {t: measure_rows(part, t_alpha=t_alpha, g_alpha=g_alpha) for t, part in drawn.items()}
     own = next(iter(rows.values()))
     if calibration is None:
         lacking = [row["id"] for row in own if chosen not in row["confidences"]]
@@ -110,4 +110,4 @@ def score(
         limit = None if calibration.threshold is None else calibration.threshold.threshold
         answers = [answer_of(row, chosen, one, limit) for row, one in zip(own, calibration.apply(rows))]
     how: dict[str, Any] = {"equivalence": judge, "linkage": linkage, "seed": seed}
-    return Results(answers, rows, grader=as_grader(grader, judge), stored=True, **how)
+    return Results(answers, rows, grader=marks, stored=True, **how)

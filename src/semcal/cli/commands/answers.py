@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -47,7 +48,8 @@ def cluster(
     """Group the sampled answers of each question by meaning.
 
     Reads rows {id, question, samples: [text]} and adds normal_forms and clusters: lists of sample
-    indices, in the order in which the meanings first appear.
+    indices, in the order in which the meanings first appear. Samples of several temperatures
+    (temperatures: [number], one a sample) are grouped apart.
     """
     from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
 
@@ -57,7 +59,8 @@ def cluster(
     cost = NLICost()
 
     def counted(found: Clustered) -> list[dict[str, Any]]:
-        pairs = sum(len(row["samples"]) * (len(row["samples"]) - 1) for row in found.rows)
+        drawn = [Counter(row.get("temperatures") or [1.0] * len(row["samples"])) for row in found.rows]
+        pairs = sum(n * (n - 1) for of_row in drawn for n in of_row.values())
         cost.add(found.calls, pairs, found.hits)
         return found.rows
 
@@ -77,6 +80,7 @@ def cluster(
 
 def measure(
     file: opt.RowsArgument,
+    calibration: opt.CalibrationOption = None,
     t_alpha: opt.TAlphaOption = 0.5,
     g_alpha: opt.GAlphaOption = 0.5,
     columns: opt.ColumnsOption = None,
@@ -91,21 +95,37 @@ def measure(
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
+    With --calibration also answer, the probability that it is right, threshold and abstained.
     """
     from semcal.pipeline.measure import check_measurable, measure_rows
 
+    alphas: Any = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    fields: tuple[str, ...] = MEASURED
+    check, own = check_measurable, "T = 1 (or else the first)"
+    measured: Callable[[list[Any]], list[dict[str, Any]]] = partial(measure_rows, **alphas)
+    if calibration is not None:
+        from semcal.pipeline.apply_calibration import calibrated_rows, check_calibratable
+
+        chosen = opt.open_calibration(calibration)
+        check, fields = check_calibratable, (*MEASURED, "samples")
+        own = own if chosen.temperature is None else f"T = {chosen.temperature:g}"
+        measured = partial(calibrated_rows, calibration=chosen, **alphas)
     alone: list[str] = []
+    mixed: list[str] = []
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        measured = measure_rows([row.data for row in rows], t_alpha=t_alpha, g_alpha=g_alpha)
-        alone.extend(shown(row["id"]) for row in measured if len(row["confidence"]) == 1)
-        return measured
+        found = measured([row.data for row in rows])
+        alone.extend(shown(row["id"]) for row in found if len(row["confidence"]) == 1)
+        mixed.extend(shown(row["id"]) for row in found if len(set(row.get("temperatures") or ())) > 1)
+        return found
 
-    rows = open_rows(file, columns, check_measurable, fields=MEASURED, label="measure")
+    rows = open_rows(file, columns, check, fields=fields, label="measure")
     code = run_rows(rows, out, work=in_this_process(work), label="measure", block=2048, limit=limit)
     if alone:
         rows_have = "row has" if len(alone) == 1 else "rows have"
         warn(f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone")
+    if mixed:
+        warn(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {own}")
     return code
 
 
@@ -129,7 +149,7 @@ def grade(
 
     Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
     with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
-    Adds correct and rule, for clusters by measure.
+    Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
     """
     from semcal.pipeline.grade import check_gradable, grade_row
 

@@ -88,15 +88,17 @@ def command(
     Without --calibration the confidence is the answer's share of the draws, which is no probability.
     Without --model the embedded Atlas model answers, with its own calibration.
     """
+    from semcal.pipeline.apply_calibration import equivalence_of
+
     single = _single(question, context)
     sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
     sampling |= {"measure": measure, "abstain_below": abstain_below}
     given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
     chosen = _calibration(calibration, given, equivalence, atlas=model == opt.ATLAS, compare=compare)
     if chosen is not None:
-        if not force:
-            _say_promise(chosen)
-        equivalence = equivalence or chosen.equivalence
+        if chosen.threshold is not None and not force:
+            info(f"ask: {chosen.threshold.sentence}")
+        equivalence = equivalence or equivalence_of(chosen)
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
@@ -160,21 +162,6 @@ def _calibration(
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _say_promise(calibration: Calibration) -> None:
-    """Say on stderr what the threshold of a calibration promises."""
-    limit = calibration.threshold
-    if limit is not None and limit.threshold is None:
-        info(
-            f"ask: no threshold was found that holds a risk of {limit.risk_limit:.0%}, so every answer "
-            "abstains; calibrate with more labelled questions or a larger --risk"
-        )
-    elif limit is not None:
-        info(
-            f"ask: answers from {limit.threshold:.2f} on; at most {limit.risk_limit:.0%} of those are wrong, "
-            f"with {1 - limit.delta:.0%} confidence"
-        )
 
 
 def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[str, Any]], str]:
@@ -259,7 +246,7 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
-    calibrated = record["measure"] == "Calibrated"
+    calibrated = record["meanings"][0]["probability"] is not None
     kind = "probability" if calibrated else "share"
     wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
     known = "undefined" if record["confidence"] is None else f"{record['confidence']:.2f}"
