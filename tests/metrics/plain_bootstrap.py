@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from semcal.errors import UndefinedWarning
 from semcal.metrics import summary
+from semcal.metrics.intervals import area_interval
 from semcal.metrics.overview import METRICS
 
 Floats = NDArray[np.float64]
@@ -60,5 +61,14 @@ def plain_intervals(runs: Runs, resamples: int, seed: int) -> dict[str, tuple[fl
         if metric.zero_if_calibrated and estimate <= np.quantile(calibrated[name], 0.975):
             low = 0.0
         low, high = (max(metric.least, min(end, 1.0)) for end in (low, high - bias))
+        if metric.zero_if_calibrated and low > 0 and len(runs[0][0]) < 200:
+            low = min(low, max(0.0, 2 * estimate - high - calibrated[name].mean()))
+        right = float(np.mean([c.sum() for _, c in runs]))
+        wrong = len(runs[0][0]) - right
+        if name in ("auroc", "prr") and min(right, wrong) < 30:
+            area = estimate if name == "auroc" else (estimate + 1) / 2
+            ends = area_interval(area, right, wrong, 0.95)
+            ends = ends if name == "auroc" else tuple(2 * end - 1 for end in ends)
+            low, high = min(low, ends[0]), max(high, ends[1])
         found[name] = min(low, estimate), max(high, estimate), values.std(ddof=1)
     return found

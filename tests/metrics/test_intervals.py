@@ -12,7 +12,8 @@ from scipy.stats import sem
 
 import semcal.metrics as metrics
 from semcal.errors import InputError, UndefinedWarning, UsageError
-from semcal.metrics import ace, bootstrap, mean_and_standard_error, paired_test, summary
+from semcal.metrics import ace, bootstrap, joint_bootstrap, mean_and_standard_error, paired_test, summary
+from semcal.metrics.intervals import area_interval
 from semcal.metrics.overview import METRICS
 
 
@@ -282,3 +283,62 @@ class TestWeightsOfRuns:
     def test_weights_that_are_none_are_refused(self, weights):
         with pytest.raises(InputError, match="weights"):
             bootstrap([[0.1, 0.9]] * 2, [[0, 1]] * 2, metrics=["brier"], weights=weights, resamples=5)
+
+
+class TestFewQuestions:
+    @pytest.mark.parametrize(("area", "right", "wrong"), [(0.8, 20, 10), (0.5, 3, 40), (0.97, 200, 2)])
+    def test_the_interval_of_an_auroc_holds_the_values_that_newcombes_test_does_not_refuse(
+        self, area, right, wrong
+    ):
+        true = np.linspace(0, 1, 200_001)[1:-1]
+        q1, q2 = true / (2 - true), 2 * true**2 / (1 + true)  # Hanley and McNeil's, as they write it
+        half = (right + wrong) / 2 - 1
+        variance = (true * (1 - true) + half * (q1 + q2 - 2 * true**2)) / (right * wrong)
+        kept = true[np.abs(area - true) <= 1.959964 * np.sqrt(variance)]
+        assert area_interval(area, right, wrong, 0.95) == pytest.approx((kept.min(), kept.max()), abs=2e-5)
+
+    def test_one_that_parts_right_from_wrong_has_a_width_and_its_ends_mirror_those_of_none(self):
+        low, high = area_interval(1.0, 10, 5, 0.95)
+        assert high == 1
+        assert 0.5 < low < 0.95
+        assert area_interval(0.0, 10, 5, 0.95) == pytest.approx((0, 1 - low), abs=1e-9)
+        assert area_interval(1.0, 100, 50, 0.95)[0] > low
+
+    def test_few_wrong_answers_widen_auroc_and_prr_alike_and_many_leave_them(self):
+        p = np.linspace(0.05, 0.95, 90)
+        few = bootstrap(p, p > 0.1, metrics=["auroc", "prr"], resamples=100)
+        newcombe = area_interval(1.0, 85, 5, 0.95)[0]
+        assert (few["auroc"].low, few["auroc"].high) == (newcombe, 1)
+        assert (few["prr"].low, few["prr"].high) == (pytest.approx(2 * newcombe - 1), 1)
+        many = bootstrap(p, p > 0.4, metrics=["auroc"], resamples=100)["auroc"]
+        assert (many.low, many.high) == (1, 1)
+
+    def test_one_class_still_has_no_auroc_and_no_interval(self):
+        with pytest.warns(UndefinedWarning):
+            found = bootstrap([0.2, 0.7, 0.9], [1, 1, 1], metrics=["auroc", "prr"], resamples=20)
+        assert all(np.isnan(one.low) and np.isnan(one.high) for one in found.values())
+
+    @pytest.mark.parametrize(("n", "wider"), [(199, True), (200, False)])
+    def test_with_fewer_than_200_questions_the_lower_end_of_an_error_leaves_room_for_its_floor(
+        self, n, wider
+    ):
+        p = np.random.default_rng(1).beta(4, 1.2, n)
+        c = np.random.default_rng(2).random(n) < 0.6 * p
+        drawn = joint_bootstrap({0: (p, c)}, metrics=["ace"], resamples=200)
+        found, values = drawn.interval(0, "ace"), drawn.resampled[0]["ace"]
+        plain = 2 * found.estimate - np.quantile(values, 0.975)
+        assert plain > 0
+        floored = 2 * found.estimate - found.high - drawn.if_calibrated(0, "ace").mean()
+        assert found.low == pytest.approx(max(floored, 0.0) if wider else plain)
+        assert floored < plain
+
+    @pytest.mark.parametrize("n", [30, 50, 100])
+    def test_overconfident_answers_are_held_nine_times_in_ten(self, n):
+        """The audit's population, whose ACE is E[0.2 p]: .66, .80 and .93 before; 60 worlds."""
+        truth, held = 0.2 * 4 / 5.2, 0
+        for world in range(60):
+            rng = np.random.default_rng((world, n))
+            p = rng.beta(4, 1.2, n)
+            found = bootstrap(p, rng.random(n) < 0.8 * p, metrics=["ace"], resamples=150, seed=world)["ace"]
+            held += found.low <= truth <= found.high
+        assert held >= 0.9 * 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semcal.metrics.bootstrapping import JointBootstrap, bootstrap, joint_bootstrap, paired_test
+from semcal.metrics.bootstrapping import bootstrap, joint_bootstrap, paired_test
 from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
 from semcal.metrics.decompositions import (
     BrierDecomposition,
@@ -14,7 +14,14 @@ from semcal.metrics.decompositions import (
     gain,
     reliability_diagram,
 )
-from semcal.metrics.intervals import Contrast, Interval, MeanOverRuns, PairedTest, mean_and_standard_error
+from semcal.metrics.intervals import (
+    Contrast,
+    Interval,
+    JointBootstrap,
+    MeanOverRuns,
+    PairedTest,
+    mean_and_standard_error,
+)
 from semcal.metrics.noise import NoiseFloor, noise_floor
 from semcal.metrics.overview import summaries, summary
 from semcal.metrics.ranking import (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,72 +13,14 @@ from semcal.arrays import as_generator, as_option
 from semcal.errors import InputError
 from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, Labels, Runs, as_groups, check_bins, frequency_table
-from semcal.metrics.intervals import Contrast, Interval, PairedTest, interval_of
+from semcal.metrics.intervals import Interval, JointBootstrap, PairedTest
 from semcal.metrics.overview import METRICS, metric_named
 from semcal.metrics.resamples import CALIBRATED, RESAMPLED, ResampledRun, Resamples, draw_counts
 
-__all__ = ["JointBootstrap", "bootstrap", "joint_bootstrap", "paired_test"]
+__all__ = ["bootstrap", "joint_bootstrap", "paired_test"]
 
 Key = TypeVar("Key", bound=Hashable)
 Prepared = TypeVar("Prepared")
-
-
-@dataclass(frozen=True, eq=False)
-class JointBootstrap(Generic[Key]):
-    """The metrics of several methods in the data and in the same resamples of the questions.
-
-    In another process (pickled) it gives contrasts and tests, no intervals of single metrics.
-    """
-
-    estimates: Mapping[Key, Mapping[str, float]]  # method → metric → its mean over runs
-    resampled: Mapping[Key, Mapping[str, Floats]]  # … → its value in each resample, NaN where undefined
-    level: float
-    if_calibrated: Callable[[Key, str], Floats] = field(repr=False)
-    """(method, error of calibration) → its value in each resample if the confidences were calibrated."""
-
-    def interval(self, key: Key, metric: str) -> Interval:
-        """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
-        kind, estimate = metric_named(metric), self.estimates[key][metric]
-        resampled = self.resampled[key][metric]
-        found = interval_of(
-            metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
-        )
-        if not kind.zero_if_calibrated or not found.low > 0:
-            return found
-        largest = np.quantile(self.if_calibrated(key, metric), (1 + self.level) / 2)
-        beyond = estimate > largest + 1e-12  # signs that turn nothing give the estimate itself
-        return found if beyond else replace(found, low=0.0)
-
-    def contrast(self, key: Key, metric: str) -> Contrast:
-        """One metric of one method, to be compared with others."""
-        return Contrast(self.estimates[key][metric], self.resampled[key][metric])
-
-    def paired(self, first: Key, second: Key, metric: str) -> PairedTest:
-        """The test of two methods by one metric (:func:`paired_test`)."""
-        difference = self.contrast(first, metric) - self.contrast(second, metric)
-        span = 1.0 - metric_named(metric).least
-        found = interval_of(
-            f"{metric} difference",
-            difference.value,
-            difference.resampled,
-            self.level,
-            least=-span,
-            most=span,
-        )
-        return PairedTest(
-            first=self.estimates[first][metric],
-            second=self.estimates[second][metric],
-            difference=difference.value,
-            low=found.low,
-            high=found.high,
-            standard_error=found.standard_error,
-            p_value=difference.p_value(),
-            level=self.level,
-            resamples=found.resamples,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"if_calibrated": _elsewhere}
 
 
 def joint_bootstrap(
@@ -161,9 +102,13 @@ def bootstrap(
     contradict calibration: if the estimate is not above the upper quantile of the metric when outcomes are
     drawn from the confidences themselves (with groups: when the differences of outcome and confidence change
     sign at random, group by group). That is the test that inverts to an interval at the one value, 0, where a
-    bootstrap is not consistent. In simulation 95 % intervals hold the true ACE, ECE or SmoothECE in
-    89 to 99 % of data sets, percentile intervals in 0 to 97 % (docs/metrics.md). Ends are kept within the
-    range of the metric, and the estimate within the interval.
+    bootstrap is not consistent. Chance raises an error of calibration by at most its noise floor
+    (:func:`noise_floor`): with fewer than 200 questions, where resamples show too little of that, the lower
+    end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the floor's mean. With fewer than 30 right
+    or 30 wrong answers the interval of AUROC (and of PRR, 2 AUROC - 1) holds Newcombe's as well. In
+    simulation 95 % intervals of ACE, ECE, SmoothECE and AUROC then hold the true value in 89 to 100 % of data
+    sets of 10 to 500 questions, percentile intervals in 0 to 97 % (docs/decisions/few-questions.md). Ends are
+    kept within the range of the metric, and the estimate within the interval.
 
     Parameters
     ----------
@@ -209,7 +154,8 @@ def bootstrap(
     ----------
     Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and Smith
     (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes drawn
-    from forecasts).
+    from forecasts). Newcombe (2006), Confidence intervals for an effect size measure based on the
+    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5).
 
     Examples
     --------
@@ -364,13 +310,11 @@ def _bootstrapped(
     return JointBootstrap(
         {key: {name: float(value[0]) for name, value in of.items()} for key, of in estimates.items()},
         resampled,
+        {key: float(np.mean([outcomes.sum() for outcomes in runs.correct])) for key, runs in methods.items()},
+        n,
         level,
         _calibrated_errors(methods, drawn, bins, rng),
     )
-
-
-def _elsewhere(*_: object) -> Floats:
-    raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
 
 
 def _known(metrics: Sequence[str] | None) -> list[str]:

@@ -6,17 +6,35 @@ The interval over questions says how much other questions would. Neither stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import ndtri
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats, warn_undefined
+from semcal.metrics.overview import metric_named
 
-__all__ = ["Contrast", "Interval", "MeanOverRuns", "PairedTest", "interval_of", "mean_and_standard_error"]
+__all__ = [
+    "Contrast",
+    "Interval",
+    "JointBootstrap",
+    "MeanOverRuns",
+    "PairedTest",
+    "area_interval",
+    "mean_and_standard_error",
+]
+
+
+#: With fewer questions an error of calibration, and with fewer of one class an AUROC, has a wider interval.
+FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,82 @@ class Contrast:
         return float((1 + strays.sum()) / (1 + len(values)))
 
 
+@dataclass(frozen=True, eq=False)
+class JointBootstrap(Generic[Key]):
+    """The metrics of several methods in the data and in the same resamples of the questions.
+
+    In another process (pickled) it gives contrasts and tests, no intervals of single metrics.
+    """
+
+    estimates: Mapping[Key, Mapping[str, float]]  # method → metric → its mean over runs
+    resampled: Mapping[Key, Mapping[str, Floats]]  # … → its value in each resample, NaN where undefined
+    right: Mapping[Key, float]  # right answers of a method, mean over runs
+    n: int  # questions
+    level: float
+    if_calibrated: Callable[[Key, str], Floats] = field(repr=False)
+    """(method, error of calibration) → its value in each resample if the confidences were calibrated."""
+
+    def interval(self, key: Key, metric: str) -> Interval:
+        """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
+        kind, estimate = metric_named(metric), self.estimates[key][metric]
+        resampled = self.resampled[key][metric]
+        found = interval_of(
+            metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
+        )
+        if metric in ("auroc", "prr"):
+            return self._at_least_newcombes(found, self.right[key], metric)
+        if not kind.zero_if_calibrated or not found.low > 0:
+            return found
+        null = self.if_calibrated(key, metric)
+        # 1e-12: signs that turn nothing give the estimate itself
+        if not estimate > np.quantile(null, (1 + self.level) / 2) + 1e-12:
+            return replace(found, low=0.0)
+        if self.n >= FEW_QUESTIONS:
+            return found
+        least = 2 * estimate - found.high - float(null.mean())
+        return replace(found, low=min(found.low, max(least, 0.0)))
+
+    def _at_least_newcombes(self, found: Interval, right: float, metric: str) -> Interval:
+        """The interval of AUROC, or of PRR = 2 AUROC - 1, widened where a class is small."""
+        if np.isnan(found.low) or min(right, self.n - right) >= FEW_OF_A_CLASS:
+            return found
+        scale, shift = (2.0, 1.0) if metric == "prr" else (1.0, 0.0)
+        area = (found.estimate + shift) / scale
+        low, high = (scale * end - shift for end in area_interval(area, right, self.n - right, self.level))
+        return replace(found, low=min(low, found.low), high=max(high, found.high))
+
+    def contrast(self, key: Key, metric: str) -> Contrast:
+        """One metric of one method, to be compared with others."""
+        return Contrast(self.estimates[key][metric], self.resampled[key][metric])
+
+    def paired(self, first: Key, second: Key, metric: str) -> PairedTest:
+        """The test of two methods by one metric (:func:`paired_test`)."""
+        difference = self.contrast(first, metric) - self.contrast(second, metric)
+        span = 1.0 - metric_named(metric).least
+        found = interval_of(
+            f"{metric} difference",
+            difference.value,
+            difference.resampled,
+            self.level,
+            least=-span,
+            most=span,
+        )
+        return PairedTest(
+            first=self.estimates[first][metric],
+            second=self.estimates[second][metric],
+            difference=difference.value,
+            low=found.low,
+            high=found.high,
+            standard_error=found.standard_error,
+            p_value=difference.p_value(),
+            level=self.level,
+            resamples=found.resamples,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"if_calibrated": _elsewhere}
+
+
 def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
     r"""Mean and standard error of a metric over R runs.
 
@@ -172,3 +266,26 @@ def interval_of(
     low, high = (float(np.clip(end, least, most)) for end in (low, high - bias))
     error = float(resampled.std(ddof=1))
     return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(resampled))
+
+
+def area_interval(area: float, right: float, wrong: float, level: float) -> tuple[float, float]:
+    """Newcombe's interval of an AUROC from so many right and wrong answers (2006, method 5).
+
+    Ends are where the AUROC observed is as far from the true one as its standard error there (Hanley and
+    McNeil's, with the mean class size for both) allows; so it has a width even for an AUROC of 1.
+    """
+    half = (right + wrong) / 2 - 1
+
+    def excess(true: float) -> float:
+        spread = 1 + half * ((1 - true) / (2 - true) + true / (1 + true))
+        variance = true * (1 - true) * spread / (right * wrong)
+        return float((area - true) ** 2 - ndtri((1 + level) / 2) ** 2 * variance)
+
+    tiny = 1e-12
+    low = brentq(excess, 0.0, min(area, 1 - tiny)) if area > tiny else 0.0
+    high = brentq(excess, max(area, tiny), 1.0) if area < 1 - tiny else 1.0
+    return low, high
+
+
+def _elsewhere(*_: object) -> Floats:
+    raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
