@@ -41,7 +41,7 @@ SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 LABELS, M, LONGEST = 250, 10, 24
 FILES = {
     "LLaMA-13B, TriviaQA": "uqnlg_triviaqa_llama13b_a.jsonl.gz",
-    "GPT-3.5, HotpotQA and NQ": "sac3_gpt35_samples_a.jsonl.gz",
+    "GPT-3.5, SAC3": "sac3_gpt35_samples_a.jsonl.gz",
 }
 SHOWN = ("accuracy", "mean_confidence", "ace", "ace_floor", "brier", "auroc", "gain")
 

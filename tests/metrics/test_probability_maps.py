@@ -81,10 +81,10 @@ def test_a_map_is_chosen_where_shares_are_overconfident_and_declined_where_they_
     assert declined >= 15  # one standard error is beaten by chance in about one of six
 
 
-def test_a_map_that_costs_draws_must_pay_for_them() -> None:
+def test_a_map_of_a_higher_tier_must_be_clearly_better() -> None:
     features, right = overconfident()
     copy = {**features, "copy": features["depth"]}
-    dear = MapCandidate("logistic", ("share", "depth", "copy"), ("share",), costs_draws=True)
+    dear = MapCandidate("logistic", ("share", "depth", "copy"), ("share",), tier=1)
     assert choose_map(copy, right, [NONE, BOTH, dear]).map.candidate == BOTH
     cheap = MapCandidate("logistic", ("share",), ("share",))
     assert choose_map(copy, right, [NONE, cheap, dear]).map.candidate == dear

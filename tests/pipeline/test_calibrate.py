@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from semcal.engine import load_equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
@@ -277,3 +278,14 @@ def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> Non
     assert "2 of 60 labelled questions are asked more than once" in text
     assert "'Ana; Anna', id 'q7'" in text
     assert len(found.report.warnings) == 2
+
+
+@pytest.mark.slow
+def test_the_guarantee_is_broken_no_more_often_than_promised() -> None:
+    from benchmarks.calibrate_guarantee import DELTA, results
+
+    rows = results(200)
+    for row in rows:
+        broken = round(row["broken"] * row["worlds"])
+        assert binomtest(broken, row["worlds"], DELTA, alternative="greater").pvalue > 0.001
+    assert max(row["with a threshold"] for row in rows) > 0.5  # or it would promise nothing

@@ -117,7 +117,7 @@ class MapCandidate:
     features: tuple[str, ...]
     probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
     rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
-    costs_draws: bool = False  # whether it reads features of further draws
+    tier: int = 0  # those of a higher tier must be a standard error above the best of the lower ones
 
     @property
     def name(self) -> str:
@@ -281,11 +281,11 @@ def predict_out_of_fold(
 def _best(scores: Sequence[MapScore], groups: Groups | None) -> MapCandidate:
     """The highest gain among those that are a standard error above what is to be had for less."""
     best = scores[0]
-    for costs_draws in (False, True):
+    for tier in sorted({one.candidate.tier for one in scores}):
         rivals = [
             one
             for one in scores[1:]
-            if one.candidate.costs_draws == costs_draws
+            if one.candidate.tier == tier
             and (difference := _difference(one.gains, best.gains, groups))[0] > difference[1]
         ]
         highest = max((one.gain for one in rivals), default=0.0)

@@ -41,7 +41,7 @@ from semcal.qa.splits import question_key
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 
-__all__ = ["calibrate_rows", "kept_apart"]
+__all__ = ["calibrate_rows", "kept_apart", "set_threshold"]
 
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4
@@ -129,7 +129,7 @@ def calibrate_rows(
     if risk is None:
         return calibration
     p = learnt.map.predict(part_of(features.values, apart))
-    return replace(calibration, threshold=_threshold(p, correct[apart], risk, delta))
+    return replace(calibration, threshold=set_threshold(p, correct[apart], risk, delta))
 
 
 def _problems(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -180,7 +180,8 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
     return np.isin(label, order[np.cumsum(sizes) <= APART * n])
 
 
-def _threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
+def set_threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
+    """The loosest threshold that questions (N,) kept apart show to hold; tests start where it should pass."""
     if not len(p):
         raise FitError("no labelled question can be kept apart for a threshold; label more, or more groups")
     found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta, start="likeliest")
@@ -232,7 +233,7 @@ class _Learnt:
         seed: int,
     ) -> _Learnt:
         values, labels = part_of(features.values, fitted), correct[fitted]
-        candidates = candidates_for(features, len(labels))
+        candidates = candidates_for(features)
         how: dict[str, Any] = {"groups": None if groups is None else groups[fitted], "seed": seed}
         chosen = choose_map(values, labels, candidates, **how)
         out = predict_out_of_fold(values, labels, candidates, **how)

@@ -35,8 +35,6 @@ recalibrator, or of a temperature that nobody knows.
 
 #: Measures whose share of the answer's meaning is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")
-#: Labels from which on isotonic calibration is tried.
-ISOTONIC = 200
 #: The fields of a row with one entry a sample.
 PER_SAMPLE = ("samples", "log_likelihoods", "normal_forms", "likelihood", "generations", "token_ids")
 #: The least log-likelihood that tells answers apart, in nats a token.
@@ -108,24 +106,25 @@ def _at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
     yield f"meanings {where}", math.log(len(sizes))
 
 
-def candidates_for(features: AnswerFeatures, n: int) -> list[MapCandidate]:
-    """Return what is tried with n labels, simplest first: no map, maps of one share, logistic regressions.
+def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
+    """Return what is tried, simplest first: no map, maps of one share, logistic regressions.
 
-    Isotonic calibration is tried from 200 labels on: with fewer its steps follow single answers.
+    Isotonic calibration, whose steps follow single answers, must be clearly better than the smooth maps, and
+    what reads further draws clearly better than what does not.
     """
     known = [name for name, values in features.values.items() if not np.isnan(values).all()]
     own = tuple(name for name in known if " at " not in name)
     shares = tuple(name for name in known if name in features.probabilities)
-    several = [own, tuple(known)] if len(known) > len(own) else [own]
-    return [
+    rising = (*shares, "likelihood")
+    found = [
         MapCandidate("none", ("E-SC",)),
         *(MapCandidate("beta", (share,)) for share in shares if share in own),
-        *([MapCandidate("isotonic", ("E-SC",))] if n >= ISOTONIC else []),
-        *(
-            MapCandidate("logistic", names, shares, (*shares, "likelihood"), costs_draws=names is not own)
-            for names in several
-        ),
+        MapCandidate("logistic", own, shares, rising),
+        MapCandidate("isotonic", ("E-SC",), tier=1),
     ]
+    if len(known) > len(own):
+        found.append(MapCandidate("logistic", tuple(known), shares, rising, tier=2))
+    return found
 
 
 def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
