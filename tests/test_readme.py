@@ -16,6 +16,7 @@ from semcal.cli.app import app
 from semcal.cli.commands import ask
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import load_set
+from semcal.pipeline.calibrated import Calibration
 from semcal.records import write_rows
 
 ROOT = Path(__file__).parents[1]
@@ -55,12 +56,14 @@ def test_the_answer_in_the_readme_is_the_one_that_the_command_prints() -> None:
     command = shlex.split(line.removeprefix("$ semcal "))
     record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert ask._page(record).rstrip("\n") == page.rstrip("\n")
-    told = {m["text"]: m["share"] for m in record["meanings"]}
-    assert record["answer"] == "Tanzin Morlund"
-    assert sorted(told.values()) == [0.1, 0.1, 0.8]
-    unknown = ["ask", "Where was Kulon Toreth born?", "--abstain-below", "0.5", "--json"]
-    record = json.loads(CliRunner().invoke(app, unknown).stdout)
-    assert (len(record["meanings"]), record["abstained"]) == (10, True)
+    assert record["answer"] == "Bishop Felshek Pirugys"  # so it is in the world
+    assert (len(record["meanings"]), record["abstained"]) == (4, False)
+    limit = Calibration.from_pretrained("atlas").threshold
+    assert limit is not None
+    assert (record["threshold"], limit.risk_limit, limit.delta) == (limit.threshold, 0.3, 0.05)
+    record = json.loads(CliRunner().invoke(app, ["ask", "Where was Kulon Toreth born?", "--json"]).stdout)
+    assert (len(record["meanings"]), record["abstained"]) == (6, True)
+    assert f"right with probability {record['confidence']:.2f}" in README.replace("\n", " ")
 
 
 def test_the_readme_says_how_to_install_before_anything_is_run() -> None:

@@ -99,13 +99,13 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     code, rows, stderr = semcal(*options, tmp_path / "limited")
     assert code == 0
     assert all(row["threshold"] == 0.65 and row["abstained"] == (row["confidence"] < 0.65) for row in rows)
-    assert stderr.count("ask: answer from 0.65: 40% answered") == 1
+    assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
     code, _, stderr = semcal(*options, tmp_path / "limited", "--abstain-below", "0.5")
     assert (code, "--abstain-below given beside a calibration" in stderr) == (2, True)
     replace(limited, threshold=threshold(None)).save_pretrained(tmp_path / "none")
     code, rows, stderr = semcal(*options, tmp_path / "none")
     assert {(row["abstained"], row["threshold"]) for row in rows} == {(True, None)}
-    assert "ask: no threshold is shown to keep" in stderr
+    assert f"ask: {threshold(None).sentence}" in stderr
 
 
 def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     assert "the calibration was fitted on" in stderr
     code, rows, stderr = semcal(*command, "--force")
     assert (code, len(rows)) == (0, 1)
-    assert "answer from" not in stderr
+    assert threshold(0.5).sentence not in stderr
 
 
 def test_a_calibration_of_stored_samples_says_once_what_is_not_known(model: str, tmp_path: Path) -> None:
@@ -275,3 +275,20 @@ def test_measure_refuses_a_recalibrator_by_name(known: Calibration, tmp_path: Pa
     file = write(tmp_path / "rows.jsonl", ROWS)
     code, _, stderr = semcal("measure", file, "--calibration", tmp_path / "ts")
     assert (code, "holds a recalibrator, not a calibration" in stderr) == (2, True)
+
+
+def test_the_embedded_model_brings_its_calibration_unless_an_option_says_otherwise() -> None:
+    one = ("ask", "Who governed Ruvorkreth?")
+    limit = Calibration.from_pretrained("atlas").threshold
+    assert limit is not None
+    code, (row,), stderr = semcal(*one)
+    assert (code, row["measure"], row["threshold"]) == (0, "Calibrated", limit.threshold)
+    assert f"ask: {limit.sentence}" in stderr
+    assert semcal(*one, "--calibration", "atlas")[1] == [row]
+    code, (own,), stderr = semcal(*one, "--abstain-below", "1")
+    assert (code, own["confidence"], own["threshold"], own["abstained"]) == (0, row["confidence"], 1.0, True)
+    assert limit.sentence not in stderr
+    code, (share,), stderr = semcal(*one, "--m", "6", "--measure", "L-SC", "--context", "He was a bishop.")
+    assert (code, share["measure"], share["method"], len(share["samples"])) == (0, "L-SC", "TS", 6)
+    options = "--m, --measure, --context"
+    assert f"the embedded calibration does not hold with {options}; the confidence is a share" in stderr

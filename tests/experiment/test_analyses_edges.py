@@ -119,6 +119,8 @@ def test_preset_reference_measures_ace_in_row_order_and_one_class_as_a_half(tmp_
     found = analyse(folder)
     assert cells(found)["Base"]["ace"]["runs"][0] == expected
     assert cells(found)["Base"]["ace"]["interval"] is None
+    assert [cells(found)["Base"][f"ace_{name}"] for name in ("floor", "floor_95", "p")] == [None] * 3
+    assert cells(found)["Base"]["ece_floor"] > 0
     assert {row["vanilla"] for row in found["analyses"]["entropy"]} == {"beam"}
     all_right = edited(folder, lambda row: row | {"correct": dict.fromkeys(row["correct"], True)})
     assert cells(analyse(all_right))["Base"]["auroc"]["mean"] == 0.5

@@ -134,6 +134,25 @@ def test_the_interval_is_the_bootstrap_over_questions(results, grid_folder, metr
     assert found[metric]["interval"] == pytest.approx([alone.low, alone.high])
 
 
+@pytest.mark.parametrize(("metric", "literal"), [("ace", literal_ace), ("ece", literal_ece)])
+def test_the_noise_floor_is_what_outcomes_drawn_from_the_confidences_show(
+    results, grid_folder, metric, literal
+) -> None:
+    cell = CELLS[1]
+    found = row_of(results, "confidence", **dict(zip(("model", "dataset", "method", "measure"), cell)))
+    rng = np.random.default_rng(1)
+    means, ends, p_values = [], [], []
+    for rows in runs_in(grid_folder, *cell):
+        p, c = pairs_of(rows, cell[3])
+        drawn = [literal(p, (rng.random(len(p)) < p).tolist()) for _ in range(400)]
+        means.append(statistics.mean(drawn))
+        ends.append(np.quantile(drawn, 0.95))
+        p_values.append(np.mean(np.array(drawn) >= literal(p, c)))
+    assert found[f"{metric}_floor"] == pytest.approx(statistics.mean(means), rel=0.1)
+    assert found[f"{metric}_floor_95"] == pytest.approx(statistics.mean(ends), rel=0.2)
+    assert found[f"{metric}_p"] == pytest.approx(min(1.0, 2 * statistics.mean(p_values)), abs=0.15)
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "gain"])
 def test_each_method_is_tested_against_base_on_the_same_questions(results, grid_folder, metric: str) -> None:
     measures = results["measures"]

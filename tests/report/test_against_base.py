@@ -139,6 +139,13 @@ def test_a_sentence_names_the_worst_with_its_figures(results) -> None:
     assert less_accurate_in_words(results) == []
 
 
+def test_both_the_interval_and_p_have_to_show_a_loss(results) -> None:
+    for row in results["analyses"]["against_base"]:
+        row["accuracy"]["p"] = 0.11  # one question of twelve: resamples without it have no loss at all
+    assert less_accurate_in_words(results) == []
+    assert not any(cell.less_accurate for table in grid_tables(results) for row in table.rows for cell in row)
+
+
 def test_results_md_names_it(results, grid_folder: Path) -> None:
     assert "Less accurate than Base: TS under 7 of 7 measures" in results_markdown(
         read_finished(grid_folder), results

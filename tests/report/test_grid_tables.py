@@ -192,6 +192,18 @@ def test_markdown_of_every_table_has_as_many_cells_as_columns(tables: dict[str, 
             assert line.replace("\\|", "").count("|") == len(table.columns) + 1
 
 
+def test_ace_stands_beside_what_chance_would_show(tables, grid_results) -> None:
+    table = tables["03b-ace-by-chance-beta_2b"]
+    assert [column.group for column in table.columns[2::7]] == ["ACE", "by chance", "95 % by chance", "p"]
+    for row in table.rows:
+        where = {"model": "beta/2b", "dataset": row[0].text, "method": row[1].text, "measure": "E-SC"}
+        keys = ("ace", "ace_floor", "ace_floor_95", "ace_p")
+        mean, *rest = (value(grid_results, "confidence", key, **where) for key in keys)
+        assert [cell.value for cell in row[2::7]] == [mean["mean"], *rest]
+        assert 0 < rest[0] < rest[1] < 1
+        assert 0 < rest[2] <= 1
+
+
 def test_claims_stand_in_a_table_with_their_verdicts(tables, grid_results) -> None:
     shown = [(row[0].text, row[2].text) for row in tables["claims"].rows]
     assert shown == [(claim["claim"], claim["verdict"]) for claim in grid_results["claims"]]
@@ -202,7 +214,7 @@ def test_paired_tables_mark_what_is_better_and_bracket_what_is_worse(tables, gri
     less = {
         tuple(row[key] for key in ("model", "dataset", "measure"))
         for row in grid_results["analyses"]["against_base"]
-        if row["method"] == "TS" and row["accuracy"]["interval"][1] < 0
+        if row["method"] == "TS" and row["accuracy"]["interval"][1] < 0 and row["accuracy"]["p"] < 0.05
     }
     better = sum(
         row["better"] is True and (row["model"], row["dataset"], row["measure"]) not in less for row in rows

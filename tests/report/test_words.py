@@ -47,6 +47,15 @@ def test_a_lower_ace_is_better_and_a_lower_auroc_is_worse(results: dict[str, Any
     assert "AUROC of E-SC 0.800 → 0.700: worse (−0.100, 95 % interval −0.150 to −0.050)" in line
 
 
+def test_ace_stands_beside_what_chance_alone_would_show(results: dict[str, Any]) -> None:
+    set_change(results, ONE, "ace", [0.2, 0.1], [-0.15, -0.05])
+    for row in results["analyses"]["confidence"]:
+        row["ace_floor"] = 0.0432 if row["method"] == "TS" else 0.9
+    line = line_of(results)
+    assert "95 % interval −0.150 to −0.050), where chance alone would show 0.043" in line
+    assert line.count("chance alone") == 1  # AUROC has no such floor
+
+
 def test_an_interval_that_holds_zero_is_no_clear_difference(results: dict[str, Any]) -> None:
     set_change(results, ONE, "ace", [0.2, 0.1], [-0.25, 0.0])
     assert "0.200 → 0.100: no clear difference" in line_of(results)

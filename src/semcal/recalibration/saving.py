@@ -152,10 +152,14 @@ def read_contents(
     if not unchanged:
         raise StoreError(f"{path} was changed after it was written (checksum differs); {kind.made_by} again")
     found = content.pop("kind", RECALIBRATOR.what)  # files of before there were calibrations do not say
+    if found not in (RECALIBRATOR.what, CALIBRATION.what):
+        raise StoreError(
+            f"{path} has kind {shown(found)}, this version reads {kind.what}; {kind.made_by} again"
+        )
     if found != kind.what:
         other = CALIBRATION if kind is RECALIBRATOR else RECALIBRATOR
         raise UsageError(
-            f"{path} holds a {shown(found)[1:-1]}, not a {kind.what}; give it with --{other.what}, or make a "
+            f"{path} holds a {found}, not a {kind.what}; give it with --{other.what}, or make a "
             f"{kind.what} with `semcal {kind.made_by}`"
         )
     return content, path

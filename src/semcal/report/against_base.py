@@ -24,13 +24,15 @@ __all__ = [
 
 Results = Mapping[str, Any]
 METRICS = ("accuracy", "gain")
+#: Two-sided p below which a difference is one.
+LEVEL = 0.05
 NAMED_BY = ("model", "dataset", "method", "measure")
 
 
 def _less_accurate(results: Results) -> list[Row]:
-    """The rows of methods whose accuracy lies below Base's, with its whole 95 % interval."""
+    """The rows of methods that are shown to be less accurate than Base."""
     rows = results["analyses"].get("against_base") or []
-    return [row for row in rows if row["accuracy"]["interval"][1] < 0]
+    return [row for row in rows if _is_better(row["accuracy"]) is False]
 
 
 def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
@@ -99,8 +101,11 @@ def against_base_table(results: Results, metric: str) -> Table | None:
 
 
 def _is_better(found: Mapping[str, Any]) -> bool | None:
+    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
     low, high = found["interval"]
-    return True if low > 0 else False if high < 0 else None
+    if found["p"] >= LEVEL or low <= 0 <= high:
+        return None
+    return bool(low > 0)
 
 
 def difference_cell(row: Row) -> Cell:

@@ -34,15 +34,8 @@ MANIFEST = "report-files.json"
 FOLDERS = ("tables", "figures")
 #: Tables that results.md shows, by the beginning of their names; all of them stand in tables/.
 SHOWN = (
-    *(
-        "03-main",
-        "08c-gain",
-        "04-entropy-short",
-        "02-accuracies",
-        "07-temperatures",
-        "09-ace-mcb",
-        "11-volatility-mcb",
-    ),
+    *("03-main", "03b-ace-by-chance", "08c-gain", "04-entropy-short", "02-accuracies", "07-temperatures"),
+    *("09-ace-mcb", "11-volatility-mcb"),
     *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits", "deviations"),
 )
 #: Tables that stand beside findings, with their intervals.

@@ -61,6 +61,8 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
         "ACE": "Adaptive calibration error: the mean gap between confidence and accuracy, over bins of as "
         "many questions each. 0 is best.",
         "ECE": "Expected calibration error: the same over bins of equal width.",
+        "by chance": "What calibrated confidences would show on so few questions: the mean over outcomes "
+        "drawn from them. p is the share of these that are as far off as what was observed.",
         "CORP": "The isotonic curve of accuracy against confidence, which needs no bins.",
         "MCB": "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
         "DSC": "Discrimination: what that curve is better than a constant confidence, in Brier score.",

@@ -128,6 +128,15 @@ class MethodTable:
         )
 
 
+def floor_columns(metric: str) -> tuple[tuple[str, str, bool | None], ...]:
+    """What an error of calibration is by chance alone."""
+    return (
+        (f"{metric}_floor", "by chance", None),
+        (f"{metric}_floor_95", "95 % by chance", None),
+        (f"{metric}_p", "p", None),
+    )
+
+
 ACE = ("ace", "ACE", False)
 CONF = ("SE_conf", "(a) SE_conf", True)
 VANILLA = ("SE_vanilla", "(b) SE_vanilla", True)
@@ -143,6 +152,12 @@ METHOD_TABLES = (
         "confidence",
         "ACE (lower is better) and AUROC (higher is better)",
         (ACE, ("auroc", "AUROC", True)),
+    ),
+    MethodTable(
+        "03b-ace-by-chance",
+        "confidence",
+        "ACE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
+        (ACE, *floor_columns("ace")),
     ),
     MethodTable(
         "04-entropy-short",
@@ -190,6 +205,12 @@ METHOD_TABLES = (
     ),
     MethodTable("09-ace-mcb", "confidence", "ACE beside CORP-MCB", (ACE, ("mcb", "CORP-MCB", False))),
     MethodTable("10-ace-ece", "confidence", "ACE beside ECE", (ACE, ("ece", "ECE", False))),
+    MethodTable(
+        "10b-ece-by-chance",
+        "confidence",
+        "ECE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
+        (("ece", "ECE", False), *floor_columns("ece")),
+    ),
     MethodTable(
         "selective",
         "selective",

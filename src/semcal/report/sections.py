@@ -143,8 +143,8 @@ class Section:
 
 
 SCORED = (
-    *("03-main", "02b-selected-accuracies", "08c-gain", "08-brier", "08b-brier-parts", "09-ace-mcb"),
-    "10-ace-ece",
+    *("03-main", "03b-ace-by-chance", "02b-selected-accuracies", "08c-gain", "08-brier", "08b-brier-parts"),
+    *("09-ace-mcb", "10-ace-ece", "10b-ece-by-chance"),
     *("11-volatility-mcb", "11-volatility-ece", "score-maps"),
 )
 PAIRED = ("ace", "auroc", "brier", "accuracy", "se-conf", "se-vanilla", "gain")

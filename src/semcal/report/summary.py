@@ -63,6 +63,7 @@ class Change:
     before: float | None
     after: float | None
     interval: tuple[float, float] | None = None  # of after − before over questions
+    floor: float | None = None  # what an error of calibration would be after it by chance alone
 
     @property
     def verdict(self) -> str:
@@ -93,10 +94,11 @@ class Change:
         """The verdict with what it rests on."""
         if self.before is None or self.after is None:
             return "undefined"
+        chance = "" if self.floor is None else f", where chance alone would show {number(self.floor).text}"
         if self.interval is None:
-            return f"{self.verdict}, with no interval to tell it from chance"
+            return f"{self.verdict}, with no interval to tell it from chance{chance}"
         low, high = map(_signed, self.interval)
-        return f"{self.verdict} ({_signed(self.after - self.before)}, 95 % interval {low} to {high})"
+        return f"{self.verdict} ({_signed(self.after - self.before)}, 95 % interval {low} to {high}){chance}"
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def findings(results: Results) -> list[Finding]:
                             _mean(before, metric),
                             _mean(after, metric),
                             _interval(results, model, dataset, metric, method, against),
+                            after.get(f"{metric}_floor"),
                         )
                         for metric in SUBJECTS
                     ),

@@ -94,7 +94,8 @@ def command(
     sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
     sampling |= {"measure": measure, "abstain_below": abstain_below}
     given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
-    chosen = _calibration(calibration, given, equivalence, atlas=model == opt.ATLAS, compare=compare)
+    beside = {"compare": compare or None, "context": context}
+    chosen = _calibration(calibration, given, beside, equivalence, atlas=model == opt.ATLAS)
     if chosen is not None:
         if chosen.threshold is not None and not force:
             info(f"ask: {chosen.threshold.sentence}")
@@ -133,14 +134,19 @@ def command(
 
 
 def _calibration(
-    name: str | None, given: Mapping[str, Any], equivalence: str | None, *, atlas: bool, compare: bool
+    name: str | None,
+    given: Mapping[str, Any],
+    beside: Mapping[str, Any],
+    equivalence: str | None,
+    *,
+    atlas: bool,
 ) -> Calibration | None:
-    """The calibration that is named, or the embedded model's unless options say otherwise."""
+    """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
     from semcal.demo.paths import calibration_dir
     from semcal.pipeline.apply_calibration import check_beside, check_equivalence
 
     if name is not None:
-        if compare:
+        if beside["compare"]:
             raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
         found = opt.open_calibration(name)
         check_beside(found, {_option(key): value for key, value in given.items()})
@@ -149,8 +155,7 @@ def _calibration(
         return found
     if not atlas or not calibration_dir().is_dir():
         return None
-    others = [key for key, value in given.items() if value is not None and key != "abstain_below"]
-    others += ["compare"] if compare else []
+    others = [key for key, value in {**given, **beside, "abstain_below": None}.items() if value is not None]
     others += ["equivalence"] if equivalence not in (None, opt.ATLAS) else []
     if others:
         options = ", ".join(map(_option, others))

@@ -12,6 +12,7 @@ from semcal.experiment.analyses.columns import Floats
 from semcal.experiment.analyses.grid_scores import VARIANTS, GridScores, Key, PairScores, over_runs, row_names
 from semcal.metrics import Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
+from semcal.metrics.noise import noise_floors
 from semcal.metrics.resamples import draw_counts
 
 __all__ = [
@@ -33,6 +34,8 @@ METRICS = (
     *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
     *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
 )
+#: Errors of calibration with a noise floor: all but SmoothECE, whose floor takes twenty times as long.
+FLOORED = ("ace", "ece")
 #: The measures of the short table of entropies.
 SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")
 #: Shares of the least confident questions that are rejected, and how far the slope is taken.
@@ -53,7 +56,10 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
 
     {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for each
     of `METRICS`; all of these are null where the measure is undefined for every question. Refinement is
-    uncertainty − resolution. Reliability and resolution are over unique confidence values.
+    uncertainty − resolution. Reliability and resolution are over unique confidence values. Beside ACE and ECE
+    what calibrated confidences would show: ace_floor (mean) and ace_floor_95 (quantile), means over runs, and
+    ace_p, the p value of calibration, of several runs twice its mean (Vovk and Wang, 2020); null where ACE
+    depends on the order of rows.
     """
     run = scores.run
     return [
@@ -73,13 +79,43 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
 def scores_of(pair: PairScores, key: Key) -> dict[str, Any]:
     """The metrics of one method under one measure, as in `confidence`."""
     counted = {"n": pair.n, "undefined": pair.undefined}
-    return counted | {metric: _metric(pair, key, metric) for metric in METRICS}
+    return counted | {metric: _metric(pair, key, metric) for metric in METRICS} | _floors(pair, key)
 
 
 def _metric(pair: PairScores, key: Key, metric: str) -> dict[str, Any] | None:
     if key not in pair.arrays:
         return None
     return pair.refinement(key) if metric == "refinement" else pair.over_runs(key, metric)
+
+
+def _floors(pair: PairScores, key: Key) -> dict[str, float | None]:
+    """The noise floors of one method under one measure, as in `confidence`."""
+    options = pair.options
+    found: dict[str, float | None] = {
+        f"{metric}_{name}": None for metric in FLOORED for name in ("floor", "floor_95", "p")
+    }
+    if key not in pair.arrays:
+        return found
+    arrays = pair.arrays[key]
+    runs = [
+        noise_floors(
+            np.clip(p, 0.0, 1.0),
+            correct,
+            FLOORED,
+            groups=pair.groups,
+            bins=options.bins,
+            draws=options.resamples,
+            seed=np.random.default_rng(options.seed),
+        )
+        for p, correct in zip(arrays.confidence, arrays.correct)
+    ]
+    for metric in FLOORED[options.ace == "reference" :]:
+        floors = [run[metric] for run in runs]
+        p_value = float(np.mean([one.p_value for one in floors]))
+        found[f"{metric}_floor"] = float(np.mean([one.mean for one in floors]))
+        found[f"{metric}_floor_95"] = float(np.mean([one.quantile_95 for one in floors]))
+        found[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
+    return found
 
 
 def entropy(scores: GridScores) -> list[dict[str, Any]]:
