@@ -120,9 +120,9 @@ def test_the_map_names_modules_that_are_there() -> None:
     assert len(page.split()) <= 1000
 
 
-def test_readme_and_docs_have_at_most_36_000_words() -> None:
+def test_readme_and_docs_have_at_most_40_000_words() -> None:
     pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))]
-    assert sum(len(page.split()) for page in pages) <= 36_000
+    assert sum(len(page.split()) for page in pages) <= 40_000
 
 
 def test_every_command_is_described(folder: Path) -> None:
