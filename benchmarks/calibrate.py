@@ -68,7 +68,9 @@ def cell(
     one = load_set(data)
     asking = PromptConfig(one.few_shot)
     labelled = one.calibration_train[:labels]
-    found = calibrate(model, labelled, equivalence=equivalence, asking=asking, m=M, max_new_tokens=LONGEST)
+    found = calibrate(
+        model, labelled, equivalence=equivalence, few_shot=one.few_shot, m=M, max_new_tokens=LONGEST
+    )
     fitted = fit(model, labelled, few_shot=one.few_shot).temperature
     under = {1.0, fitted, *found.temperatures}
     sampled = sample_candidates(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import semcal
 from semcal.cli.app import app
 from semcal.cli.commands import ask
 from semcal.demo.paths import language_model_dir, nli_model_dir
@@ -36,18 +37,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         rows = ({"id": q.id, "question": q.question, "answers": q.answers} for q in questions)
         write_rows(tmp_path / name, rows)
+    samples = (
+        {
+            "question": f"Who built mill {n}?",
+            "samples": ["Ana"] * (4 + n % 7) + ["Bo"] * (6 - n % 7),
+            "answers": "Ana" if n % 3 else "Cy",
+        }
+        for n in range(60)
+    )
+    write_rows(tmp_path / "samples.jsonl", samples)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks("python")
-    exec(compile(code, "README.md", "exec"), {})
-    assert re.search(r"\d\.\d", capsys.readouterr().out)
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.filterwarnings("ignore:Matplotlib is currently using agg")
+def test_the_python_of_the_docs_runs(folder: Path, page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, code in enumerate(blocks("python", (ROOT / page).read_text(encoding="utf-8"))):
+        exec(compile(code, f"{page} {number}", "exec"), {"semcal": semcal})
+        assert re.search(r"\d\.\d", capsys.readouterr().out)
 
 
 def test_the_answer_in_the_readme_is_the_one_that_the_command_prints() -> None:
@@ -108,9 +120,9 @@ def test_the_map_names_modules_that_are_there() -> None:
     assert len(page.split()) <= 1000
 
 
-def test_readme_and_docs_have_at_most_36_000_words() -> None:
+def test_readme_and_docs_have_at_most_40_000_words() -> None:
     pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))]
-    assert sum(len(page.split()) for page in pages) <= 36_000
+    assert sum(len(page.split()) for page in pages) <= 40_000
 
 
 def test_every_command_is_described(folder: Path) -> None:

@@ -14,8 +14,13 @@ from semcal.registry import attribute
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.engine.loading import load_equivalence, load_model
-    from semcal.pipeline.ask import SemanticUQ
+    from semcal.pipeline.answer import Answer
+    from semcal.pipeline.ask import SemanticUQ, ask_many
+    from semcal.pipeline.calibrate import calibrate
+    from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.fitting import Fit, fit
+    from semcal.pipeline.results import Results
+    from semcal.pipeline.score import score
     from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
@@ -23,9 +28,14 @@ __version__ = "0.1.0"
 
 #: Name → the module that holds it, imported when the name is first used.
 _ADDRESSES = {
+    "Answer": "pipeline.answer",
+    "Calibration": "pipeline.calibrated",
     "Fit": "pipeline.fitting",
     "Question": "qa.questions",
+    "Results": "pipeline.results",
     "SemanticUQ": "pipeline.ask",
+    "ask_many": "pipeline.ask",
+    "calibrate": "pipeline.calibrate",
     "confidence": "semantics",
     "confidences": "semantics",
     "errors": "",
@@ -34,13 +44,19 @@ _ADDRESSES = {
     "load_model": "engine.loading",
     "metrics": "",
     "recalibration": "",
+    "score": "pipeline.score",
 }
 
 __all__ = [
+    "Answer",
+    "Calibration",
     "Fit",
     "Question",
+    "Results",
     "SemanticUQ",
     "__version__",
+    "ask_many",
+    "calibrate",
     "confidence",
     "confidences",
     "errors",
@@ -49,6 +65,7 @@ __all__ = [
     "load_model",
     "metrics",
     "recalibration",
+    "score",
 ]
 
 

@@ -105,14 +105,15 @@ class WorkerError(SemcalError):
 
 
 class MissingExtraError(SemcalError, ImportError):
-    """An optional package that is not installed; the `extra` of semcal brings it."""
+    """An optional package that is not installed; the `extra` of semcal brings it, if there is one."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; install it with: pip install 'semcal[{extra}]'")
+    def __init__(self, package: str, extra: str | None = None) -> None:
+        what = package if extra is None else f"'semcal[{extra}]'"
+        super().__init__(f"{package} is not installed; install it with: pip install {what}")
         self.package = package
         self.extra = extra
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str | None]]:
         return type(self), (self.package, self.extra)
 
 

@@ -212,7 +212,8 @@ def test_an_unknown_likelihood_takes_the_mean_of_the_fit() -> None:
     assert found == pytest.approx([1 / (1 + math.exp(u)) for u in (0.5, 1.0, 1.0)])
 
 
-def test_no_question_has_no_answer(model, known) -> None:
-    assert semcal.SemanticUQ(model, calibration=known).ask_many([]) == []
+def test_no_question_is_refused(model, known) -> None:
+    with pytest.raises(InputError, match="questions is empty"):
+        semcal.SemanticUQ(model, calibration=known).ask_many([])
     with pytest.raises(InputError, match="occurs twice"):
         semcal.SemanticUQ(model, calibration=known).ask_many([Question("1", ONE)] * 2)

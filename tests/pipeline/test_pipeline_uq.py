@@ -10,7 +10,7 @@ import pytest
 import semcal
 from semcal.engine.drawing import Truncation
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.errors import FitError, InputError, SemcalWarning, UsageError
+from semcal.errors import FitError, InputError, ModelError, SemcalWarning, UsageError
 from semcal.pipeline.fitting import Fit
 from semcal.qa.questions import Question
 
@@ -167,9 +167,9 @@ def test_ids_must_be_distinct_and_measures_known(model) -> None:
         semcal.SemanticUQ(model, measure="E-CS")
 
 
-def test_a_path_is_no_model_and_a_linkage_is_checked_at_once() -> None:
-    with pytest.raises(UsageError, match=r"semcal\.load_model"):
-        semcal.SemanticUQ("models/llama")  # type: ignore[arg-type]
+def test_the_path_of_a_model_is_loaded_and_a_linkage_is_checked_at_once() -> None:
+    with pytest.raises(ModelError, match=r"no such directory: \./llama"):
+        semcal.SemanticUQ("./llama")
     with pytest.raises(UsageError, match="linkage"):
         semcal.SemanticUQ(FakeLanguageModel({}), linkage="average")
 

@@ -358,17 +358,15 @@ def fit_recalibrator() -> None:
 
 def calibrate_embedded() -> None:
     """Calibrate the embedded model, as `semcal ask` uses it: 500 questions of each closed-book set."""
-    from semcal.engine import load_equivalence
     from semcal.experiment.environment import versions
     from semcal.pipeline.calibrate import calibrate
-    from semcal.pipeline.prompting import PromptConfig
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
     found = calibrate(
         load_model(language_model_dir()),
         [*trivia.calibration_train[:500], *rare.calibration_train[:500]],
-        equivalence=load_equivalence("atlas"),
-        asking=PromptConfig(trivia.few_shot),
+        equivalence="atlas",
+        few_shot=trivia.few_shot,
         max_new_tokens=24,  # the small vocabulary spells a date in words in many tokens
         risk=0.3,
         data="atlas-trivia and atlas-rare, calibration-train",

@@ -175,7 +175,7 @@ class FitWork:
     ) -> dict[str, Any]:
         """Fit and save what the options ask for, and return the result to print."""
         from semcal.experiment.environment import versions
-        from semcal.pipeline.calibration_set import CalibrationSet
+        from semcal.pipeline.calibration_set import CalibrationSet, provenance_of
 
         if not options.samples:
             if not options.exact:
@@ -186,9 +186,8 @@ class FitWork:
         labelled = CalibrationSet.of(
             self.model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
-        provenance = labelled.provenance(
-            self.model, asking=self.asking, data=self.data, seed=options.seed, versions=versions()
-        )
+        known: Any = {"data": self.data, "seed": options.seed, "versions": versions()}
+        provenance = provenance_of(self.model, labelled.questions, asking=self.asking, **known)
         if options.learning_curve:
             return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
         chosen, table = self._choose(options, labelled, how, unfinished.folder)

@@ -313,17 +313,9 @@ def open_recalibrator(
     model: LanguageModel, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.pipeline.fitting import Fit
-    from semcal.pipeline.prompting import PromptConfig
-    from semcal.recalibration.temperature import Base, Temperature
+    from semcal.pipeline.fitting import recalibrator_and_prompt
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
-    examples = open_few_shot(few_shot)
-    if name is None:
-        return (Base() if temperature is None else Temperature(temperature)), PromptConfig(examples or ())
-    fit = Fit.from_pretrained(name)
-    asking = fit.asking if examples is None else PromptConfig(examples)
-    if not force:
-        fit.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
-    return fit.recalibrator, asking
+    given = temperature if name is None else name
+    return recalibrator_and_prompt(model, given, open_few_shot(few_shot), force=force)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Equivalence", "ExactMatch", "FakeEquivalence", "Triple"]
+__all__ = ["Equivalence", "ExactMatch", "FakeEquivalence", "Triple", "address_of"]
 
 #: (question, premise answer, hypothesis answer); the answers are normal forms.
 Triple = tuple[str, str, str]
@@ -52,6 +52,11 @@ class ExactMatch:
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each triple whether its two answers are the same string."""
         return [premise == hypothesis for _, premise, hypothesis in triples]
+
+
+def address_of(equivalence: Equivalence) -> str:
+    """Return what `semcal.load_equivalence` loads it from; its name where it was made in memory."""
+    return str(getattr(equivalence, "address", equivalence.name))
 
 
 class FakeEquivalence:

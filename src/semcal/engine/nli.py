@@ -60,7 +60,7 @@ class CrossEncoder:
                 f"{name}: the tokenizer has no padding token; set pad_token in tokenizer_config.json"
             )
         tokenizer.truncation_side = "left"  # the answers stand at the end and must stay whole
-        self.name = name
+        self.name = self.address = name
         self.revision = revision
         self.truncated = 0  # pairs so far that were too long and lost the beginning of their question
         self._entailment = entailment_index(model.config.id2label, name=name)
@@ -98,7 +98,9 @@ class CrossEncoder:
                 "knows; the two do not belong together"
             )
         with as_model_error(what, location.source):
-            return cls(model.to(where), tokenizer, name=location.name, revision=found)
+            encoder = cls(model.to(where), tokenizer, name=location.name, revision=found)
+        encoder.address = str(name_or_dir)
+        return encoder
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
+from semcal.engine.equivalence import Equivalence, ExactMatch, Triple, address_of
 from semcal.errors import StoreError, shown
 
 __all__ = ["CachedEquivalence", "add_verdicts"]
@@ -79,6 +79,7 @@ class CachedEquivalence:
         self.inner = inner
         self.path = Path(path)
         self.hits, self.calls = 0, 0  # verdicts so far that the file held, and that `inner` decided
+        self.address = address_of(inner)
         self._key = f"{inner.name}@{inner.revision}"
         self._prepare()
         self._stay_open()

@@ -170,6 +170,7 @@ class FitJob:
 
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Fit."""
+        from semcal.pipeline.calibration_set import provenance_of
         from semcal.pipeline.fitting import mean_loss_of
         from semcal.recalibration.attentive import fingerprint
         from semcal.recalibration.saving import save_pretrained
@@ -177,8 +178,9 @@ class FitJob:
 
         del progress
         found, model = state.calibration(self.source), state.model
-        provenance = found.labelled.provenance(
+        provenance = provenance_of(
             model,
+            found.labelled.questions,
             asking=self.source.asking,
             data=f"{self.dataset}, calibration-train",
             seed=self.seed,

@@ -107,7 +107,7 @@ def bootstrap(
     end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the floor's mean. With fewer than 30 right
     or 30 wrong answers the interval of AUROC (and of PRR, 2 AUROC - 1) holds Newcombe's as well. In
     simulation 95 % intervals of ACE, ECE, SmoothECE and AUROC then hold the true value in 89 to 100 % of data
-    sets of 10 to 500 questions, percentile intervals in 0 to 97 % (docs/decisions/few-questions.md). Ends are
+    sets of 10 to 500 questions (docs/decisions/few-questions.md). Ends are
     kept within the range of the metric, and the estimate within the interval.
 
     Parameters

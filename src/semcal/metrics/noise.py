@@ -122,33 +122,32 @@ def noise_floors(
     seed: int | np.random.Generator = 0,
 ) -> dict[str, NoiseFloor]:
     """The floor of each metric from the same draws, of checked confidences and outcomes [N]."""
-    expected = "a positive whole number, such as 1000"
-    number = int(as_option(draws, "draws", expected, low=0, whole=True))
-    rng = as_generator(seed)
-    clusters = as_groups(groups, len(confidence))
-    questions = Resamples(np.empty((len(confidence), 1)), clusters)
-    outcomes = np.zeros_like(confidence) if correct is None else correct
+    number = int(as_option(draws, "draws", "a positive whole number, such as 1000", low=0, whole=True))
+    rng, n = as_generator(seed), len(confidence)
+    questions = Resamples(np.empty((n, 1)), as_groups(groups, n))
+    outcomes = np.zeros(n) if correct is None else correct
     run = ResampledRun.of(confidence, outcomes, questions, check_bins(bins))
     seen = np.add.reduceat(run.correct - run.values, run.starts)[:, None]
     errors: dict[str, list[Floats]] = {name: [] for name in metrics}
     under_null: dict[str, list[Floats]] = {name: [] for name in metrics}
-    step = max(1, AT_A_TIME // len(confidence))
+    step = max(1, AT_A_TIME // n)
     for start in range(0, number, step):
         gaps = null = _drawn_gaps(run, min(step, number - start), rng)
-        if clusters is not None:
-            signs = replace(questions, counts=np.empty((len(confidence), gaps.shape[1])))
+        if questions.groups is not None:
+            signs = replace(questions, counts=np.empty((n, gaps.shape[1])))
             null = run.calibrated_gaps(signs.draw_calibration(rng))
         for name in metrics:
             errors[name].append(CALIBRATED[name](run, gaps))
             under_null[name].append(errors[name][-1] if null is gaps else CALIBRATED[name](run, null))
-    return {
-        name: _floor(
-            np.concatenate(errors[name]),
-            np.concatenate(under_null[name]),
-            float("nan") if correct is None else float(CALIBRATED[name](run, seen)[0]),
-        )
-        for name in metrics
-    }
+    floors = {}
+    for name in metrics:
+        drawn, observed = np.concatenate(errors[name]), float(CALIBRATED[name](run, seen)[0])
+        # 1e-12: the same outcomes have the same error despite rounding
+        reached = np.count_nonzero(np.concatenate(under_null[name]) >= observed - 1e-12)
+        tested = (observed, (1 + int(reached)) / (1 + number)) if correct is not None else (np.nan, np.nan)
+        mean, quantile = float(drawn.mean()), float(np.quantile(drawn, 0.95))
+        floors[name] = NoiseFloor(tested[0], mean, quantile, tested[1], number)
+    return floors
 
 
 def _drawn_gaps(run: ResampledRun, draws: int, rng: np.random.Generator) -> Floats:
@@ -160,11 +159,3 @@ def _drawn_gaps(run: ResampledRun, draws: int, rng: np.random.Generator) -> Floa
     right[~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws))
     gaps: Floats = right - count * value
     return gaps
-
-
-def _floor(errors: Floats, under_null: Floats, observed: float) -> NoiseFloor:
-    """Sum up drawn errors; without an observed one (NaN) there is no p value."""
-    # 1e-12: the same outcomes have the same error despite rounding
-    reached = np.count_nonzero(under_null >= observed - 1e-12)
-    p = float("nan") if np.isnan(observed) else (1 + int(reached)) / (1 + len(errors))
-    return NoiseFloor(observed, float(errors.mean()), float(np.quantile(errors, 0.95)), p, len(errors))

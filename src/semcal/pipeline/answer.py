@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semcal.pipeline.assess import CALIBRATED
-from semcal.pipeline.calibrated import CalibratedAnswer
 from semcal.pipeline.sample_features import representative
-from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.temperature import solver_of, temperature_of
+
+if TYPE_CHECKING:
+    from semcal.pipeline.calibrated import CalibratedAnswer
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["Answer", "Meaning", "MeasureAnswer", "answer_of"]
 
@@ -75,6 +76,13 @@ class Answer:
         For each measure its own answer, and the confidence in that.
     row : mapping
         Everything else, as `semcal sample | cluster | measure` would have written it.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> (found,) = semcal.score([{"question": "Who wrote it?", "samples": ["Ana", "Bo", "Ana"]}])
+    >>> found, found.meanings[1]
+    (Answer('Ana', confidence=0.667), Meaning('Bo', share=0.333, samples=1))
     """
 
     id: str
@@ -95,6 +103,8 @@ class Answer:
 
     def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
         """The answer as `semcal ask` writes it."""
+        from semcal.recalibration.temperature import solver_of, temperature_of
+
         return {
             "id": self.id,
             "question": self.question,

@@ -16,13 +16,30 @@ from semcal.pipeline.rows import clusters_of, identity, samples_of
 from semcal.pipeline.sample_features import rows_by_temperature
 
 __all__ = [
+    "as_calibration",
     "calibrated_rows",
     "check_beside",
     "check_calibratable",
     "check_equivalence",
     "check_model",
+    "drawn_for",
     "equivalence_of",
 ]
+
+
+Row = Mapping[str, Any]
+
+
+def as_calibration(given: Any) -> Calibration:
+    """Return a calibration: as it is, or loaded from its directory, id or name."""
+    if isinstance(given, str | Path):
+        return Calibration.from_pretrained(given)
+    if isinstance(given, Calibration):
+        return given
+    raise UsageError(
+        f"the calibration is {shown(given)}; give what semcal.calibrate returns, or the directory that it "
+        "was saved in"
+    )
 
 
 def check_beside(calibration: Calibration, given: Mapping[str, Any]) -> None:
@@ -103,19 +120,13 @@ def check_calibratable(row: Mapping[str, Any]) -> None:
     clusters_of(row, len(samples_of(row)))
 
 
-def calibrated_rows(
-    rows: Sequence[Mapping[str, Any]], calibration: Calibration, *, t_alpha: float = 0.5, g_alpha: float = 0.5
-) -> list[dict[str, Any]]:
-    """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
+def drawn_for(calibration: Calibration, rows: Sequence[Mapping[str, Any]]) -> dict[float | None, list[Row]]:
+    """Split rows into those at each temperature that the calibration reads, that of the answer first.
 
-    Raises
-    ------
-    UsageError
-        If a row has another number of draws than the calibration was made with, or lacks a temperature.
+    UsageError if a row lacks one.
     """
-    alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
     first = calibration.temperature
-    drawn: dict[float | None, list[Mapping[str, Any]]] = {t: [] for t in (first, *calibration.temperatures)}
+    drawn: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
     for row in rows:
         split = rows_by_temperature([row])
         own = None if None in split else next(iter(split)) if first is None else first
@@ -127,6 +138,21 @@ def calibrated_rows(
                     "some; sample at this temperature too, or calibrate with what the rows have"
                 )
             of_one.append(split[chosen][0])
+    return drawn
+
+
+def calibrated_rows(
+    rows: Sequence[Mapping[str, Any]], calibration: Calibration, *, t_alpha: float = 0.5, g_alpha: float = 0.5
+) -> list[dict[str, Any]]:
+    """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
+
+    Raises
+    ------
+    UsageError
+        If a row has another number of draws than the calibration was made with, or lacks a temperature.
+    """
+    alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    drawn = drawn_for(calibration, rows)
     measured = {t: measure_rows(of_one, **alphas) for t, of_one in drawn.items()}
     try:
         found = calibration.apply(measured)
@@ -141,5 +167,5 @@ def calibrated_rows(
             "threshold": None if limit is None else limit.threshold,
             "abstained": one.abstained,
         }
-        for row, one in zip(measure_rows(rows, temperature=first, **alphas), found)
+        for row, one in zip(measure_rows(rows, temperature=calibration.temperature, **alphas), found)
     ]

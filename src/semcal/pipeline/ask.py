@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +12,35 @@ from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.engine.loading import load_equivalence
-from semcal.errors import InputError, SemcalWarning, UsageError
+from semcal.errors import SemcalWarning, UsageError
 from semcal.pipeline.answer import Answer, answer_of
-from semcal.pipeline.apply_calibration import check_beside, check_equivalence, check_model, equivalence_of
+from semcal.pipeline.apply_calibration import (
+    as_calibration,
+    check_beside,
+    check_equivalence,
+    check_model,
+    equivalence_of,
+)
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.fitting import Fit
+from semcal.pipeline.fitting import recalibrator_and_prompt
+from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
 from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.results import Results
+from semcal.pipeline.rows import check_distinct
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.sample_features import RowsAt
 from semcal.pipeline.worker_state import WorkerState
+from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.temperature import Base
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["AskJob", "AskedRows", "SemanticUQ"]
+__all__ = ["AskJob", "AskedRows", "SemanticUQ", "ask_many"]
 
 #: Fewer draws than this are refused, and fewer than that are warned about.
 FEWEST, FEW = 2, 5
@@ -43,17 +51,17 @@ class SemanticUQ:
 
     Parameters
     ----------
-    model : LanguageModel
-        From `semcal.load_model`, or a fake.
+    model : LanguageModel, str or Path
+        From `semcal.load_model`, or what that takes; or a fake.
     calibration : Calibration, str or Path, optional
         Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
         recalibrator, temperatures, m, equivalence, linkage and threshold, which are refused beside it.
-    recalibrator : Fit, Recalibrator or ATS, optional
-        From `semcal.fit`; it brings its few-shot examples with it. The model's own distribution
-        (T = 1) by default.
+    recalibrator : Fit, Recalibrator, ATS, float, str or Path, optional
+        From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
+        the model's own distribution (T = 1) by default.
     equivalence : Equivalence or str, optional
         Decides which answers mean the same: "exact" (the default), or an NLI model or its directory.
-    few_shot : sequence of Question, optional
+    few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those that the recalibrator was fitted with.
     m : int, optional
         Draws per question, at least 2; 10 by default.
@@ -101,12 +109,12 @@ class SemanticUQ:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | str | Path,
         *,
         calibration: Calibration | str | Path | None = None,
-        recalibrator: Fit | AnyRecalibrator | None = None,
-        equivalence: Equivalence | str | None = None,
-        few_shot: Sequence[Question] | None = None,
+        recalibrator: Any = None,
+        equivalence: Equivalence | str | Path | None = None,
+        few_shot: Any = None,
         m: int | None = None,
         seed: int = 0,
         max_new_tokens: int | None = None,
@@ -118,12 +126,10 @@ class SemanticUQ:
         g_alpha: float = 0.5,
         force: bool = False,
     ) -> None:
-        if isinstance(model, str | Path):
-            raise UsageError(f"the model is the path {str(model)!r}; load it first: semcal.load_model(path)")
+        model = as_model(model)
         own: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
         if calibration is not None:
-            if not isinstance(calibration, Calibration):
-                calibration = Calibration.from_pretrained(calibration)
+            calibration = as_calibration(calibration)
             others = {"recalibrator": recalibrator, "truncation": truncation, "measure": measure}
             check_beside(calibration, own | others | {"few_shot": few_shot, "abstain_below": abstain_below})
             own = {name: getattr(calibration, name) for name in own}
@@ -134,8 +140,7 @@ class SemanticUQ:
         self.calibration = calibration
         self.m = _checked_draws(10 if own["m"] is None else own["m"])
         self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
-        chosen = equivalence or "exact"
-        self.equivalence = load_equivalence(chosen) if isinstance(chosen, str) else chosen
+        self.equivalence = as_equivalence("exact" if equivalence is None else equivalence)
         self.seed = seed
         self.max_new_tokens: int | None = own["max_new_tokens"]
         self.truncation = truncation
@@ -147,53 +152,48 @@ class SemanticUQ:
         self.g_alpha = g_alpha
 
     def _distribution(
-        self, recalibrator: Fit | AnyRecalibrator | None, few_shot: Sequence[Question] | None, *, force: bool
+        self, recalibrator: Any, few_shot: Any, *, force: bool
     ) -> tuple[PromptConfig, dict[float | None, AnyRecalibrator]]:
         """The prompt, and what answers are sampled under: the first gives the answer."""
-        if self.calibration is not None:
-            asking = self.calibration.asking if few_shot is None else PromptConfig(tuple(few_shot))
-            if not force:
-                check_model(self.calibration, self.model)
-            return asking, self.calibration.recalibrators
-        if not isinstance(recalibrator, Fit):
-            return PromptConfig(tuple(few_shot or ())), {None: recalibrator or Base()}
-        asking = recalibrator.asking if few_shot is None else PromptConfig(tuple(few_shot))
+        found, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
+        if self.calibration is None:
+            return asking, {None: found}
         if not force:
-            recalibrator.provenance.check(
-                model=self.model.name, revision=self.model.revision, prompt_hash=asking.hash(self.model)
-            )
-        return asking, {None: recalibrator.recalibrator}
+            check_model(self.calibration, self.model)
+        asking = self.calibration.asking if few_shot is None else asking
+        return asking, self.calibration.recalibrators
 
     @property
     def recalibrator(self) -> AnyRecalibrator:
         """What the answer is sampled under."""
         return next(iter(self.recalibrators.values()))
 
-    def ask(self, question: str, *, context: str | None = None) -> Answer:
-        """Ask one question, with its passage if there is one.
+    def ask(self, question: Question | str | Mapping[str, Any], *, context: str | None = None) -> Answer:
+        """Ask one question, a text with its passage if there is one, a dict or a `Question`.
 
         The random numbers are derived from the seed and the question's text: the same question gets
         the same answer again.
         """
-        return self.ask_many([Question(question, question, (), context)])[0]
+        (one,) = as_questions([question], "the question")
+        one = one if context is None else replace(one, context=context)
+        return self.ask_many([one], progress=False)[0]
 
-    def ask_many(
-        self, questions: Sequence[Question], *, progress: Callable[[int], None] | None = None
-    ) -> list[Answer]:
-        """Ask many questions with distinct ids; open-book and closed-book questions may be mixed."""
-        repeated = first_repeated([question.id for question in questions])
-        if repeated is not None:
-            raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
-        rows = self._rows(questions, progress)
+    def ask_many(self, questions: Any, *, progress: ShowProgress = True) -> Results:
+        """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
+
+        Questions and `progress` are those of `semcal.ask_many`.
+        """
+        questions = as_questions(questions)
+        check_distinct(question.id for question in questions)
+        with shown_progress(progress, "ask", len(questions)) as update:
+            rows = self._rows(questions, update)
         own = next(iter(rows.values()))
-        if self.calibration is None or not own:
-            return [answer_of(row, self.measure, None, self.threshold) for row in own]
-        limit = self.calibration.threshold
+        limit = None if self.calibration is None else self.calibration.threshold
         threshold = self.threshold if limit is None else limit.threshold
-        return [
-            answer_of(row, self.measure, one, threshold)
-            for row, one in zip(own, self.calibration.apply(rows))
-        ]
+        calibrated = [None] * len(own) if self.calibration is None else self.calibration.apply(rows)
+        answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(own, calibrated)]
+        how: dict[str, Any] = {"equivalence": self.equivalence, "linkage": self.linkage, "seed": self.seed}
+        return Results(answers, rows, grader=RuleGrader(), **how)
 
     def _rows(self, questions: Sequence[Question], progress: Callable[[int], None] | None) -> RowsAt:
         """The questions sampled in one pass under each recalibrator, clustered apart, and measured."""
@@ -209,7 +209,7 @@ class SemanticUQ:
             progress=progress,
         )
         drawn = [
-            {"id": question.id, "question": question.question, **one.fields()}
+            {**question.row(), **one.fields()}
             for of_one in sampled
             for question, one in zip(questions, of_one)
         ]
@@ -219,6 +219,40 @@ class SemanticUQ:
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         n = len(questions)
         return {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
+
+
+def ask_many(
+    questions: Any,
+    model: LanguageModel | str | Path = "atlas",
+    *,
+    progress: ShowProgress = True,
+    **options: Any,
+) -> Results:
+    """Ask a model many questions.
+
+    Parameters
+    ----------
+    questions : list of str, file, DataFrame, dicts or Questions
+        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded.
+    model : LanguageModel, str or Path
+        From `semcal.load_model`, or what that takes; "atlas" is the small one that comes with the package.
+    progress : bool or callable
+        A bar on a terminal or in a notebook, or a function of the number of questions that are answered.
+    **options
+        Of `semcal.SemanticUQ`: `calibration`, `equivalence`, `recalibrator`, `m`, `seed`, …
+
+    Returns
+    -------
+    Results
+
+    Examples
+    --------
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 1.0}, "Who sang it?": {"Bo": 0.5, "Cy": 0.5}})
+    >>> ask_many([{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}], model)
+    Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000)
+    """
+    return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 
 
 def _checked_draws(m: int) -> int:

@@ -17,13 +17,25 @@ from semcal.qa.questions import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 
-__all__ = ["Scores", "assess", "check_assessable", "fit_scores", "recalibrate_rows", "scores_by_measure"]
+__all__ = [
+    "CALIBRATED",
+    "Scores",
+    "assess",
+    "check_assessable",
+    "fit_scores",
+    "recalibrate_rows",
+    "scores_by_measure",
+]
 
 Row = Mapping[str, Any]
 Name = TypeVar("Name", bound=Hashable)
 #: The measure that `probability` and `answer_correct` of a row are listed as.
 CALIBRATED = "Calibrated"
 OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
+#: What the output says of a risk-controlled threshold.
+OF_THRESHOLD = (
+    *("delta", "threshold", "answered", "coverage", "errors", "upper_bound", "questions_needed", "sentence"),
+)
 #: Shares of the least confident questions that are rejected for `selective_accuracy`.
 REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -175,17 +187,7 @@ def _risk(scores: Scores, limit: float, delta: float) -> dict[str, Any]:
     found = metrics.risk_controlled_threshold(
         scores.confidence, scores.correct, risk_limit=limit, delta=delta
     )
-    return {
-        "limit": limit,
-        "delta": delta,
-        "threshold": found.threshold,
-        "answered": found.answered,
-        "coverage": found.coverage,
-        "errors": found.errors,
-        "upper_bound": found.upper_bound,
-        "questions_needed": found.questions_needed,
-        "sentence": found.sentence,
-    }
+    return {"limit": limit} | {key: getattr(found, key) for key in OF_THRESHOLD}
 
 
 def fit_scores(rows: Iterable[Row], kind: str) -> dict[str | None, ScoreRecalibrator]:

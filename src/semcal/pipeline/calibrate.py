@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence
+from semcal.arrays import as_option
+from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import UsageError
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
+from semcal.pipeline.calibration_set import provenance_of
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fit_and_select import sample_candidates
+from semcal.pipeline.fitting import recalibrator_and_prompt
+from semcal.pipeline.grade import as_grader
+from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, name_of
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.rows import (
     answers_of,
+    check_distinct,
     clusters_of,
     identity,
     log_likelihoods_of,
@@ -24,13 +31,13 @@ from semcal.pipeline.rows import (
     temperatures_of,
 )
 from semcal.pipeline.sample_features import rows_by_temperature
+from semcal.pipeline.score import score
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader
-from semcal.qa.questions import Question, data_hash
 from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.provenance import Provenance, check_enough
+from semcal.recalibration.provenance import check_enough
 from semcal.recalibration.saving import Fitted
-from semcal.recalibration.temperature import Temperature
+from semcal.recalibration.temperature import Temperature, temperature_of
 
 __all__ = ["TEMPERATURES", "calibrate", "calibrate_samples", "check_labelled_samples"]
 
@@ -39,95 +46,131 @@ TEMPERATURES = (1.0, 0.5)
 
 
 def calibrate(
-    model: LanguageModel,
-    labelled: Sequence[Question],
+    model: LanguageModel | str | Path | None = None,
+    labelled: Any = None,
     *,
-    equivalence: Equivalence,
+    samples: Any = None,
+    equivalence: Equivalence | str | Path = "exact",
     temperatures: Sequence[float] = TEMPERATURES,
-    recalibrator: AnyRecalibrator | None = None,
-    asking: PromptConfig | None = None,
+    recalibrator: Any = None,
+    few_shot: Any = None,
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int | None = None,
     linkage: str = "components",
-    grader: Grader | None = None,
+    grader: Grader | str | None = None,
     risk: float | None = None,
     delta: float = 0.05,
     data: str | None = None,
     versions: Mapping[str, str | None] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: ShowProgress = True,
     keep: Store | None = None,
 ) -> Calibration:
-    """Sample labelled questions, and learn the probability that the model's answer is right.
+    """Learn the probability that an answer is right, from labelled questions.
 
     Parameters
     ----------
-    model : LanguageModel
-        What answers.
-    labelled : sequence of Question
-        With reference answers and distinct ids; a hundred are a start, 250 are good.
-    equivalence : Equivalence
-        Decides which answers mean the same.
+    model : LanguageModel, str or Path
+        What answers: from `semcal.load_model`, or what that takes.
+    labelled : file, DataFrame, dicts or Questions
+        `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a
+        start, 250 are good.
+    samples : file, DataFrame or dicts
+        Instead of a model and its questions: stored samples with `answers`, as `semcal.score` takes them.
+    equivalence : Equivalence, str or Path
+        Decides which answers mean the same: "exact", an NLI model, or its name or directory.
     temperatures : sequence of float
-        The answer comes from the draws at T = 1, which are always made. Draws at the others are features;
-        they are drawn in the same pass, and a map that reads them is chosen only where that pays.
-    recalibrator : Recalibrator or ATS, optional
-        Takes the place of T = 1.
-    asking : PromptConfig, optional
-        Few-shot examples.
+        The answer comes from the draws at T = 1; those at other temperatures are features.
+    recalibrator : Fit, Recalibrator, float, str or Path, optional
+        Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
+    few_shot : file, DataFrame, dicts or Questions, optional
+        Answered examples before every question; by default those of the recalibrator.
     m : int
-        Draws at each temperature, 2 or more.
-    data : str, optional
-        Where the questions come from, for the record.
-    progress : callable, optional
-        Gets the number of questions that are sampled.
+        Draws at each temperature.
+    seed : int
+        Of the draws, of the folds, and of what is kept apart.
+    grader : Grader or {"rules", "nli"}, optional
+        Decides whether an answer is right: rules by default, or the equivalence.
+    risk, delta : float
+        With `risk` also a threshold: of the answers from it on at most this share is wrong, with probability
+        1 - `delta`. Two in five of the questions are kept apart for it.
+    data, versions : optional
+        Where the questions come from, and versions of packages, for the record.
+    progress : bool or callable
+        A bar on a terminal or in a notebook, or a function of the number of questions that were sampled.
     keep : Store, optional
         Holds finished blocks, from which the same call resumes with identical results.
 
-    Other parameters are those of :func:`calibrate_rows`.
+    Returns
+    -------
+    Calibration
+        With `report`, `threshold` and `save_pretrained`; for `semcal.SemanticUQ(model, calibration=…)`.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be used, with its place and what to do.
+    FitError
+        If there are fewer than 5 labelled questions.
+    UsageError
+        For an argument that makes no sense.
+
+    Examples
+    --------
+    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
+    >>> found = calibrate(FakeLanguageModel(table), labelled)
+    >>> found.report.n, found.report.base["accuracy"]
+    (60, 0.667)
     """
-    check_enough(len(labelled), of="to calibrate on")
+    for name, share in (("risk", risk), ("delta", delta)):
+        if share is not None:
+            as_option(share, name, "a share between 0 and 1, such as 0.1", low=0, high=1)
+    judge = as_equivalence(equivalence)
+    learning: dict[str, Any] = {"risk": risk, "delta": delta, "seed": seed}
+    if samples is not None:
+        if model is not None or labelled is not None:
+            raise UsageError("give samples, or a model with labelled questions, and not both")
+        scored = score(samples, judge, grader=grader, linkage=linkage, progress=progress)
+        return scored.calibrate(**learning)
+    if labelled is None:
+        raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
+    model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
+    check_enough(len(questions), of="to calibrate on")
+    check_distinct(question.id for question in questions)
     if m < 2:
         raise UsageError(f"a share is taken among 2 draws or more, got m = {m}; 10 are usual")
-    asking = asking or PromptConfig()
-    own: dict[float | None, AnyRecalibrator] = (
-        {None: recalibrator} if recalibrator else {1.0: Temperature(1.0)}
-    )
-    sampled = sample_candidates(
-        model,
-        labelled,
-        own | {t: Temperature(t) for t in temperatures if t != 1.0},
-        asking=asking,
-        equivalence=equivalence,
-        m=m,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        linkage=linkage,
-        progress=progress,
-        keep=keep,
-    )
-    provenance = Provenance(
-        model=model.name,
-        revision=model.revision,
-        prompt=asking.describe(),
-        prompt_hash=asking.hash(model),
-        data=data or "questions given in Python",
-        data_hash=data_hash(labelled),
-        n_questions=len(labelled),
-        seed=seed,
-        versions=versions or {},
-    )
+    fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
+    own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
+    if recalibrator is not None:
+        fixed = not isinstance(fitted, Fitted) and temperature_of(fitted)
+        own = {fixed or None: fitted}
+    with shown_progress(progress, "calibrate", len(questions)) as update:
+        sampled = sample_candidates(
+            model,
+            questions,
+            own | {t: Temperature(t) for t in temperatures if t != 1.0},
+            asking=asking,
+            equivalence=judge,
+            m=m,
+            seed=seed,
+            max_new_tokens=max_new_tokens,
+            linkage=linkage,
+            progress=update,
+            keep=keep,
+        )
+    known: dict[str, Any] = {"data": data or name_of(labelled), "seed": seed, "versions": versions or {}}
+    provenance = provenance_of(model, questions, asking=asking, **known)
     return calibrate_rows(
         {t: measure_rows(rows) for t, rows in sampled.items()},
-        equivalence=equivalence.name,
+        equivalence=address_of(judge),
         linkage=linkage,
-        grader=grader,
-        risk=risk,
-        delta=delta,
-        seed=seed,
+        grader=as_grader(grader, judge),
+        **learning,
         max_new_tokens=max_new_tokens,
         provenance=provenance,
-        recalibrator=recalibrator if isinstance(recalibrator, Fitted) else None,
+        recalibrator=fitted if isinstance(fitted, Fitted) else None,
     )
 
 
@@ -171,4 +214,4 @@ def calibrate_samples(
         new = [row for row in split if "clusters" not in row]
         clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage)[0])
         measured[temperature] = measure_rows([row if "clusters" in row else next(clustered) for row in split])
-    return calibrate_rows(measured, equivalence=equivalence.name, linkage=linkage, **how)
+    return calibrate_rows(measured, equivalence=address_of(equivalence), linkage=linkage, **how)

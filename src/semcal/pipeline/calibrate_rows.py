@@ -25,7 +25,7 @@ from semcal.metrics.probability_maps import (
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.rows import (
     answers_of,
-    first_repeated,
+    check_distinct,
     identity,
 )
 from semcal.pipeline.sample_features import (
@@ -95,9 +95,7 @@ def calibrate_rows(
         Below 50 labelled questions; where all answers are right or all wrong; where all have one share.
     """
     first, own = next(iter(rows.items()))
-    repeated = first_repeated([identity(row) for row in own])
-    if repeated is not None:
-        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+    check_distinct(map(identity, own))
     check_enough(len(own), of="to calibrate on")
     warn_if_few(len(own), of="to calibrate on")
     m = len(own[0]["samples"])

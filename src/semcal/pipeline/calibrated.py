@@ -166,9 +166,18 @@ class Calibration(_Contents):
         Model, prompt and data; None where the samples came from a file.
     recalibrator : Recalibrator or ATS, optional
         What the answers are sampled under.
+
+    Examples
+    --------
+    >>> Calibration.from_pretrained("atlas").equivalence
+    'atlas'
     """
 
     recalibrator: Fitted | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
+        return f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
 
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:

@@ -18,7 +18,7 @@ from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.provenance import Provenance, check_enough
 from semcal.recalibration.training_store import TrainingStore
 
-__all__ = ["CalibrationSet", "calibration_features"]
+__all__ = ["CalibrationSet", "calibration_features", "provenance_of"]
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,28 @@ class CalibrationSet:
             return None
         return TrainingStore(folder, asdict(self.manifest(model, asking=asking, whole=whole)))
 
-    def provenance(
-        self,
-        model: LanguageModel,
-        *,
-        asking: PromptConfig,
-        data: str,
-        seed: int,
-        versions: Mapping[str, str | None],
-    ) -> Provenance:
-        """What a recalibrator fitted to these questions is valid for."""
-        return Provenance(
-            model=model.name,
-            revision=model.revision,
-            prompt=asking.describe(),
-            prompt_hash=asking.hash(model),
-            data=data,
-            data_hash=data_hash(self.questions),
-            n_questions=len(self.questions),
-            seed=seed,
-            versions=versions,
-        )
+
+def provenance_of(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    *,
+    asking: PromptConfig,
+    data: str,
+    seed: int,
+    versions: Mapping[str, str | None],
+) -> Provenance:
+    """What a recalibrator or calibration made with these questions is valid for."""
+    return Provenance(
+        model=model.name,
+        revision=model.revision,
+        prompt=asking.describe(),
+        prompt_hash=asking.hash(model),
+        data=data,
+        data_hash=data_hash(questions),
+        n_questions=len(questions),
+        seed=seed,
+        versions=versions,
+    )
 
 
 def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:

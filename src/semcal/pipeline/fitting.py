@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-from semcal.pipeline.inputs import as_model, as_questions
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features, provenance_of
+from semcal.pipeline.inputs import as_model, as_questions, name_of
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
@@ -39,6 +39,7 @@ __all__ = [
     "fit",
     "fit_exactly",
     "mean_loss_of",
+    "recalibrator_and_prompt",
     "train_stored",
 ]
 
@@ -131,6 +132,24 @@ def as_recalibrator(given: Any) -> Fit | AnyRecalibrator:
         f"the recalibrator is {shown(given)}; give a temperature such as 0.7, what semcal.fit "
         "returns, or the directory that it was saved in"
     )
+
+
+def recalibrator_and_prompt(
+    model: LanguageModel, given: Any, few_shot: Any, *, force: bool = False
+) -> tuple[AnyRecalibrator, PromptConfig]:
+    """Return what to sample under, and after which examples: those given, or else those of the fit.
+
+    UsageError if the fit is of another model or prompt, unless `force` is given.
+    """
+    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
+    asking = PromptConfig(tuple(examples))
+    found = as_recalibrator(given)
+    if not isinstance(found, Fit):
+        return found, asking
+    asking = found.asking if few_shot is None else asking
+    if not force:
+        found.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
+    return found.recalibrator, asking
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
@@ -338,11 +357,9 @@ def fit(
     """
     exact = check_method(method, solver, loss, alpha) == "exact"
     model = as_model(model)
-    if isinstance(questions, (str, Path)):
-        data = data or str(Path(questions).name)
-    questions = as_questions(questions, labelled=True)
     asking = PromptConfig(tuple(as_questions(few_shot, "few_shot", labelled=True)))
-    labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
+    given = as_questions(questions, labelled=True)
+    labelled = CalibrationSet.of(model, given, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     whole = method == "ATS" or store is not None
     with shown_progress(progress, "fit", len(labelled.questions)) as update:
@@ -366,7 +383,6 @@ def fit(
                 on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
             ),
         )
-    provenance = labelled.provenance(
-        model, asking=asking, data=data or "questions given in Python", seed=seed, versions=versions or {}
-    )
+    known: dict[str, Any] = {"data": data or name_of(questions), "seed": seed, "versions": versions or {}}
+    provenance = provenance_of(model, labelled.questions, asking=asking, **known)
     return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})

@@ -10,7 +10,7 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
-from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.rows import check_distinct
 from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, references_of
 from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import read_source_rows
@@ -20,7 +20,7 @@ from semcal.records import Row, row_of
 if TYPE_CHECKING:
     from semcal.engine.language_model import LanguageModel
 
-__all__ = ["as_equivalence", "as_model", "as_questions", "as_sample_rows"]
+__all__ = ["as_equivalence", "as_model", "as_questions", "as_sample_rows", "name_of"]
 
 #: The columns of rows of samples, and those of them whose cells hold lists.
 SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_likelihoods", "temperatures")
@@ -55,25 +55,10 @@ def as_equivalence(given: Any) -> Equivalence:
 
 
 def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
-    """Return questions from a file, texts, dicts, `Question`s or a DataFrame.
+    """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
 
-    Parameters
-    ----------
-    given : str, Path, iterable or DataFrame
-        A file or a data set as in `semcal.qa.load_questions`; texts, whose ids are the texts themselves;
-        mappings or rows of a table with `question` and, if they like, `id`, `answers`, `context`, `group`.
-    what : str
-        The name of the argument, for messages.
-    labelled : bool
-        Whether each needs reference answers; then none at all, and `Question`s without, are left to whoever
-        says how many are needed.
-
-    Raises
-    ------
-    InputError
-        For the first that cannot be used, with its place, value and remedy; if there are none.
-    UsageError
-        If it is nothing that holds questions.
+    `what` is the argument's name in errors, which name the first bad row and what to do. `labelled` questions
+    need answers; none at all, and `Question`s without, are left to who says how many are needed.
     """
     if isinstance(given, str | Path):
         _check_path(given, what)
@@ -95,19 +80,7 @@ def as_questions(given: Any, what: str = "questions", *, labelled: bool = False)
 
 
 def as_sample_rows(given: Any, what: str = "samples") -> list[dict[str, Any]]:
-    """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered.
-
-    Parameters
-    ----------
-    given : str, Path, iterable of mappings or DataFrame
-        With `question` and `samples` (a list of texts, or its JSON) and, if they like, `id`, `answers`,
-        `log_likelihoods`, `temperatures`, `context`, `group`. Other keys pass through.
-
-    Raises
-    ------
-    InputError, UsageError
-        As `as_questions`.
-    """
+    """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered."""
     if isinstance(given, str | Path):
         _check_path(given, what)
         rows = read_source_rows(given, names=SAMPLED)
@@ -121,7 +94,7 @@ def as_sample_rows(given: Any, what: str = "samples") -> list[dict[str, Any]]:
     if 0 < named < len(found):
         raise InputError(f"{len(found) - named} of {len(found)} rows of {what} have no id; name all, or none")
     found = found if named else [{"id": str(number), **row} for number, row in enumerate(found, 1)]
-    _check_ids([str(row["id"]) for row in found])
+    check_distinct(str(row["id"]) for row in found)
     return found
 
 
@@ -158,6 +131,11 @@ def _from_texts(texts: list[str], what: str) -> list[Question]:
         name = f"{text} ({copies + 1})" if copies else text
         found[name] = Question(name, text)
     return list(found.values())
+
+
+def name_of(given: Any) -> str:
+    """Return where questions come from, for the record."""
+    return Path(given).name if isinstance(given, str | Path) else "questions given in Python"
 
 
 def _check_path(given: str | Path, what: str) -> None:
@@ -220,12 +198,6 @@ def _placed(error: RowError, given: Any, what: str) -> InputError:
 
 def _place(given: Any, what: str, index: int) -> str:
     return f"{what}.iloc[{index}]" if hasattr(given, "iloc") else f"{what}[{index}]"
-
-
-def _check_ids(ids: list[str]) -> None:
-    repeated = first_repeated(ids)
-    if repeated is not None:
-        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
 
 
 def _kind(given: Any) -> str:

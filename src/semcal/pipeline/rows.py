@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from semcal.errors import InputError, shown
@@ -12,6 +12,7 @@ from semcal.semantics.ragged import ABOVE_ZERO
 
 __all__ = [
     "answers_of",
+    "check_distinct",
     "clusters_of",
     "identity",
     "log_likelihoods_of",
@@ -160,11 +161,10 @@ def top_clusters_of(data: Data, n_clusters: int) -> dict[str, int | None]:
     return dict(value)
 
 
-def first_repeated(ids: Sequence[str]) -> str | None:
-    """The first id that occurs twice, or None."""
+def check_distinct(ids: Iterable[str]) -> None:
+    """Raise InputError if an id of a question occurs twice."""
     seen: set[str] = set()
     for item in ids:
         if item in seen:
-            return item
+            raise InputError(f"the question id {item!r} occurs twice; ids must be distinct")
         seen.add(item)
-    return None

@@ -18,7 +18,7 @@ from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.rows import first_repeated, identity
+from semcal.pipeline.rows import check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import several, ties_of
 from semcal.recalibration.provenance import CHOSEN_BY
@@ -193,9 +193,7 @@ def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
 
 
 def _by_id(rows: Rows) -> dict[str, Mapping[str, Any]]:
-    repeated = first_repeated([identity(row) for row in rows])
-    if repeated is not None:
-        raise InputError(f"question {repeated!r} occurs twice under one candidate; ids must be distinct")
+    check_distinct(map(identity, rows))
     return {identity(row): row for row in rows}
 
 

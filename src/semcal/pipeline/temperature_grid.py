@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import InputError, UsageError
+from semcal.errors import UsageError
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import first_repeated
+from semcal.pipeline.rows import check_distinct
 from semcal.pipeline.select import Rows, Score, candidate_scores, choose
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader, RuleGrader
@@ -141,9 +141,7 @@ def rows_at_temperatures(
     `keep` holds finished blocks, from which the same call resumes with identical results.
     """
     grid = _checked_grid(temperatures)
-    repeated = first_repeated([question.id for question in questions])
-    if repeated is not None:
-        raise InputError(f"the question id {repeated!r} occurs twice; ids must be distinct")
+    check_distinct(question.id for question in questions)
     sampled = sample_candidates(
         model,
         questions,
@@ -195,9 +193,9 @@ def fit_grid(
     >>> found.temperatures, found.at_edge
     ({'E-SC': 2.0}, ())
     """
-    questions = as_questions(questions, labelled=True)
+    model, questions = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(questions), of="to choose a temperature by")
     how: dict[str, Any] = {"equivalence": as_equivalence(equivalence), **sampling}
     with shown_progress(progress, "fit", len(questions)) as update:
-        rows = rows_at_temperatures(as_model(model), questions, temperatures, progress=update, **how)
+        rows = rows_at_temperatures(model, questions, temperatures, progress=update, **how)
     return choose_temperatures(rows, measures=measures, bins=bins, by=by)

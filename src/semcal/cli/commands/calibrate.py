@@ -192,7 +192,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
             questions,
             equivalence=equivalence,
             recalibrator=recalibrator if options["recalibrator"] else None,
-            asking=asking,
+            few_shot=asking.few_shot,
             data=Path(file).name,
             versions=versions(),
             progress=begin("calibrate", len(questions)),

@@ -53,6 +53,7 @@ def command(
     is null. Rows that are null under a measure do not count for it; their number is printed.
     """
     from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
+    from semcal.qa.questions import several
 
     rows = islice(open_rows(file, columns, check_assessable, fields=FIELDS, label="metrics"), limit)
     with BadRows() as bad:
@@ -70,6 +71,8 @@ def command(
     results = [({} if name is None else {"measure": name}) | one for name, one in assessed.items()]
     if risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
+        if any(several(scores.ties) is not None for scores in found.values()):
+            info("metrics: questions that share a passage or group are not independent, as it assumes")
     if json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:
             handle.writelines(dumps(result) + "\n" for result in results)

@@ -1,0 +1,265 @@
+"""Answers to many questions, with tables, metrics and plots of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from semcal import metrics
+from semcal.engine.equivalence import address_of
+from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError
+from semcal.pipeline.answer import Answer
+from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
+from semcal.pipeline.grade import grade_row
+from semcal.registry import check_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from semcal.engine.equivalence import Equivalence
+    from semcal.pipeline.calibrated import Calibration
+    from semcal.pipeline.sample_features import RowsAt
+    from semcal.qa.grading import Grader
+
+__all__ = ["Results"]
+
+#: Rows of answers that a notebook shows.
+SHOWN = 10
+#: Metrics that a notebook shows.
+FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"}
+FIGURES |= {"ace_floor": "by chance", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+PLOTS = ("reliability", "selective")
+
+
+class Results(Sequence[Answer]):
+    """The answers to many questions, each a `semcal.Answer`; graded where reference answers are known.
+
+    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return it; a notebook shows the first answers
+    and their metrics.
+
+    Attributes
+    ----------
+    rows : list of dict
+        What the command line would write: samples, clusters, the measures and, where they are known, the
+        calibrated `answer` and its `probability`, and what is `correct`.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> found = semcal.score([
+    ...     {"question": "Who wrote it?", "samples": ["Ana", "Ana", "Bo"], "answers": ["Ana"]},
+    ...     {"question": "Who sang it?", "samples": ["Cy", "Di", "Cy"], "answers": ["Di"]},
+    ... ])
+    >>> found
+    Results(2 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.667, gain 0.222)
+    >>> found[0], found.rows[0]["correct"]
+    (Answer('Ana', confidence=0.667), {'E-SC': True})
+    >>> found.metrics()["E-SC"]["brier"]
+    0.278
+    """
+
+    def __init__(
+        self,
+        answers: Sequence[Answer],
+        rows: RowsAt,
+        *,
+        grader: Grader,
+        equivalence: Equivalence,
+        linkage: str,
+        seed: int,
+        stored: bool = False,
+    ) -> None:
+        self._answers, self._rows_at, self._stored = list(answers), rows, stored
+        self._grader, self._equivalence, self._linkage, self._seed = grader, equivalence, linkage, seed
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    @overload
+    def __getitem__(self, place: int) -> Answer: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Answer]: ...
+    def __getitem__(self, place: int | slice) -> Answer | Sequence[Answer]:
+        return self._answers[place]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row of each answer, graded where its reference answers are known."""
+        return [self._row(answer) for answer in self]
+
+    def _row(self, answer: Answer) -> dict[str, Any]:
+        row = dict(answer.row)
+        if answer.measure == CALIBRATED:
+            row |= {"answer": answer.text, "probability": answer.confidence}
+            row |= {"threshold": answer.threshold, "abstained": answer.abstained}
+        return grade_row(row, grader=self._grader, seed=self._seed) if row.get("answers") else row
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a short dict of each answer: the rows of `to_df`."""
+        graded = self._graded() != []
+        limited = any(answer.abstained is not None for answer in self)
+        return [
+            {
+                "id": one.id,
+                "question": one.question,
+                "answer": one.text,
+                "confidence": one.confidence,
+                **({"correct": _correct(row, one.measure)} if graded else {}),
+                **({"abstained": one.abstained} if limited else {}),
+                "entropy": one.entropy,
+                "meanings": len(one.meanings),
+                **{name: best.confidence for name, best in one.by_measure.items()},
+            }
+            for one, row in zip(self, self.rows)
+        ]
+
+    def to_df(self) -> DataFrame:
+        """Return a pandas data frame, a row a question; MissingExtraError without pandas.
+
+        Columns: id, question, answer, confidence (in that answer), correct (if any is graded), abstained (if
+        there is a threshold), entropy (nats), the number of meanings, and each measure's confidence in its
+        own answer.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingExtraError("pandas") from error
+        return DataFrame(self.records())
+
+    def metrics(
+        self,
+        measure: str | Iterable[str] | None = None,
+        *,
+        bins: int = 15,
+        ci: bool = False,
+        risk: float | None = None,
+        delta: float = 0.05,
+        seed: int = 0,
+    ) -> dict[str, dict[str, Any]]:
+        """Return the metrics of each measure, "Calibrated" among them, as `semcal metrics` prints them.
+
+        `measure` chooses one or several; `ci` adds standard errors (`se`) and 95 % intervals (`interval`);
+        `risk` the threshold from which at most this share of the answers is wrong, with probability
+        1 - `delta`. InputError if no row has reference answers.
+        """
+        return assess(self._scores(measure), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+
+    def _graded(self) -> list[int]:
+        """The places of the graded rows."""
+        return [place for place, row in enumerate(self.rows) if "correct" in row]
+
+    def _scores(self, measure: str | Iterable[str] | None = None) -> dict[str, Scores]:
+        graded = [self.rows[place] for place in self._graded()]
+        if not graded:
+            raise InputError(
+                "no row has reference answers, so none is graded; add a column 'answers' (there are: "
+                f"{', '.join(self.rows[0])})"
+            )
+        chosen = None if measure is None else [measure] if isinstance(measure, str) else list(measure)
+        return {str(name): one for name, one in scores_by_measure(graded, chosen).items()}
+
+    def plot(
+        self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None
+    ) -> list[Axes]:
+        """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
+
+        Of the answers' own confidence, or of a `measure`. With `kind` ("reliability" or "selective") only one
+        of the two, on `ax` if that is given (then reliability by default).
+        """
+        name = measure or self[0].measure
+        (scores,) = self._scores(name).values()
+        kinds = PLOTS if kind is None and ax is None else (check_name(kind or PLOTS[0], PLOTS, what="plot"),)
+        axes: list[Any] = [ax]
+        if ax is None:
+            from matplotlib import pyplot
+
+            axes = list(pyplot.subplots(1, len(kinds), squeeze=False, figsize=(5 * len(kinds), 4.2))[1][0])
+        for one, where in zip(kinds, axes):
+            if one == "reliability":
+                metrics.reliability_diagram(scores.confidence, scores.correct).plot(ax=where)
+            else:
+                points = np.linspace(0, max(scores.confidence), 201)
+                metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points).plot(ax=where)
+            where.set_title(f"{name}, {len(scores.correct)} questions")
+        return axes
+
+    def calibrate(self, *, risk: float | None = None, delta: float = 0.05, seed: int = 0) -> Calibration:
+        """Learn the probability that an answer is right from the graded rows of stored samples.
+
+        Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
+        calibration has to know.
+        """
+        from semcal.pipeline.calibrate_rows import calibrate_rows
+
+        if not self._stored:
+            raise UsageError(
+                "these answers were sampled from a model, which a calibration has to know; use "
+                "semcal.calibrate(model, labelled)"
+            )
+        return calibrate_rows(
+            {t: [rows[place] for place in self._graded()] for t, rows in self._rows_at.items()},
+            equivalence=address_of(self._equivalence),
+            linkage=self._linkage,
+            grader=self._grader,
+            risk=risk,
+            delta=delta,
+            seed=seed,
+        )
+
+    def __repr__(self) -> str:
+        graded = len(self._graded())
+        if not graded:
+            return f"Results({len(self)} answers, none graded)"
+        name = self[0].measure
+        (one,) = self._scores(name).values()
+        figures = "undefined"
+        if one.confidence:
+            figures = ", ".join(
+                f"{key} {value:.3f}"
+                for key, value in (
+                    ("accuracy", np.mean(one.correct)),
+                    ("confidence", np.mean(one.confidence)),
+                    ("gain", metrics.gain(one.confidence, one.correct)),
+                )
+            )
+        return f"Results({len(self)} answers, {graded} graded; {name}: {figures})"
+
+    def _repr_html_(self) -> str:
+        shown = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
+        if not self._graded():
+            return shown
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            found = self.metrics()
+        return shown + _html_table(
+            [
+                {"measure": name, **{head: one.get(key) for key, head in FIGURES.items()}}
+                for name, one in found.items()
+            ]
+        )
+
+
+def _correct(row: dict[str, Any], measure: str) -> bool | None:
+    found = row.get("answer_correct") if measure == CALIBRATED else row.get("correct", {}).get(measure)
+    return None if found is None else bool(found)
+
+
+def _html_table(records: Sequence[dict[str, Any]], more: int = 0) -> str:
+    """A table of HTML, everything in it escaped."""
+    heads = dict.fromkeys(key for one in records for key in one)
+    rows = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    rows += ["".join(f"<td>{escape(_shown(one.get(head)))}</td>" for head in heads) for one in records]
+    rest = f"<p>… and {more} more</p>" if more > 0 else ""
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>{rest}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value != value:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,221 @@
+"""What users give in Python is made uniform, or refused with a sentence that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import semcal
+from semcal.engine.fakes import FakeLanguageModel
+from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
+from semcal.pipeline.fitting import as_recalibrator
+from semcal.pipeline.inputs import as_questions, as_sample_rows
+from semcal.pipeline.temperature_grid import fit_grid
+from semcal.qa.questions import Question
+from semcal.records import write_rows
+
+polars = pytest.importorskip("polars")
+
+ROWS = [
+    {"id": "a", "question": "Who wrote it?", "answers": ["Ana"], "group": 1},
+    {"id": "b", "question": "When?", "answers": ["1843", "in 1843"], "group": 2},
+]
+EXPECTED = [
+    Question("a", "Who wrote it?", ("Ana",), extra={"group": 1}),
+    Question("b", "When?", ("1843", "in 1843"), extra={"group": 2}),
+]
+SAMPLED = [
+    {"id": "a", "question": "Who?", "samples": ["Ana", "Bo"], "log_likelihoods": [-0.5, -1.5]},
+    {"id": "b", "question": "When?", "samples": ["1843", "1844"], "log_likelihoods": None},
+]
+
+
+def test_questions_are_the_same_from_a_file_dicts_and_tables(tmp_path: Path) -> None:
+    write_rows(tmp_path / "q.jsonl", ROWS)
+    arrays = pandas.DataFrame(ROWS).assign(answers=[np.array(row["answers"]) for row in ROWS])
+    for given in (tmp_path / "q.jsonl", str(tmp_path / "q.jsonl"), ROWS, iter(ROWS), pandas.DataFrame(ROWS)):
+        assert as_questions(given, labelled=True) == EXPECTED
+    assert as_questions(arrays, labelled=True) == as_questions(polars.DataFrame(ROWS)) == EXPECTED
+    assert as_questions(EXPECTED) == EXPECTED
+
+
+def test_texts_are_named_by_themselves_and_rows_without_ids_by_their_number() -> None:
+    twice = as_questions(["Who?", "When?", "Who?", "Who?"])
+    assert [q.id for q in twice] == ["Who?", "When?", "Who? (2)", "Who? (3)"]
+    assert {q.question for q in twice} == {"Who?", "When?"}
+    table = pandas.DataFrame({"Query": ["Who?", "When?"], "Answer": ["Ana", "1843"]})
+    assert as_questions(table, labelled=True) == [
+        Question("1", "Who?", ("Ana",)),
+        Question("2", "When?", ("1843",)),
+    ]
+
+
+def test_samples_are_the_same_from_a_file_dicts_tables_and_cells_of_text(tmp_path: Path) -> None:
+    write_rows(tmp_path / "s.jsonl", SAMPLED)
+    table = pandas.DataFrame(SAMPLED)
+    table.to_csv(tmp_path / "s.csv", index=False)  # lists as Python writes them
+    table.to_parquet(tmp_path / "s.parquet")
+    texts = table.assign(samples=['["Ana", "Bo"]', '["1843", "1844"]'])
+    for given in (
+        tmp_path / "s.jsonl",
+        SAMPLED,
+        table,
+        polars.DataFrame(SAMPLED),
+        texts,
+        tmp_path / "s.parquet",
+    ):
+        assert as_sample_rows(given) == SAMPLED
+    assert as_sample_rows(tmp_path / "s.csv") == SAMPLED
+
+
+def test_missing_cells_of_a_table_are_no_answers_and_ids_are_numbered() -> None:
+    table = pandas.DataFrame(
+        {
+            "question": ["Who?", "When?"],
+            "responses": [("Ana", "Bo"), ("1843",)],
+            "answers": ["Ana", float("nan")],
+            "asked": pandas.to_datetime(["2024-01-02", None]),
+            "level": pandas.array([1, None], dtype="Int64"),
+        }
+    )
+    assert as_sample_rows(table) == [
+        {"id": "1", "question": "Who?", "samples": ["Ana", "Bo"], "answers": ["Ana"]}
+        | {"asked": "2024-01-02T00:00:00", "level": 1},
+        {"id": "2", "question": "When?", "samples": ["1843"], "asked": None, "level": None},
+    ]
+
+
+class NoModel:
+    """Neither a model nor anything else."""
+
+
+WRONG_QUESTIONS: list[tuple[Any, str]] = [
+    (None, "questions is None; expected a file, a list of texts, dicts or Questions"),
+    (3, "questions is of type int; expected a file"),
+    (0.5, "questions is of type float"),
+    (b"Who?", "questions is of type bytes"),
+    ([], "questions is empty; give at least one row"),
+    ((row for row in []), "questions is empty"),
+    (pandas.DataFrame(), "questions is empty"),
+    ([["Who?"]], r"questions\[0\] is of type list; expected all of one kind"),
+    ([("Who?", "Ana")], r"questions\[0\] is of type tuple"),
+    ([None], r"questions\[0\] is None"),
+    ([float("nan")], r"questions\[0\] is of type float"),
+    (["Who?", {"question": "When?"}], r"questions\[0\] is of type str; expected all of one kind"),
+    ([EXPECTED[0], {"question": "When?"}], r"questions\[0\] is of type Question"),
+    ([""], r"questions\[0\] is empty; leave it out"),
+    (
+        "Who wrote it?",
+        r"'Who wrote it\?', and there is no such file; texts go in a list",
+    ),
+    ("", "there is no such file; texts go in a list"),
+    ("none.jsonl", "no such file: none.jsonl"),
+    ({"question": "Who?"}, "questions is of type dict; expected a file"),
+    ([{"question": ""}], r'questions\[0\]: "question" must be a text that is not empty'),
+    ([{"q": "Who?"}], r"questions\[0\]: no question: give it as \"question\" \(the row's keys: q\)"),
+    ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
+    ([{"question": "Who?", "answers": [1]}], r'"answers" must hold texts only, got 1: write it in quotes'),
+    ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*leave it out"),
+    ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*give each question its own"),
+    ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id", though rows before have one'),
+    (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no question: give it as"),
+    (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no question"),
+    (
+        pandas.DataFrame([["a", "b"]], columns=["question"] * 2),
+        "2 columns of questions are called",
+    ),
+    (pandas.Series([1, 2]), r"questions\[0\] is of type int"),
+    (NoModel, "questions is the class NoModel"),
+    (FakeLanguageModel({}), "questions is of type FakeLanguageModel"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_QUESTIONS)
+def test_what_holds_no_questions_is_refused_with_its_place_and_what_to_do(given: Any, message: str) -> None:
+    with pytest.raises((InputError, UsageError), match=message):
+        semcal.SemanticUQ(FakeLanguageModel({"Who?": {"Ana": 1.0}})).ask_many(given)
+
+
+WRONG_SAMPLES: list[tuple[Any, str]] = [
+    (None, "samples is None; expected a file, a list of dicts, or a DataFrame"),
+    (["Ana", "Ana"], r"samples\[0\] is of type str"),
+    (
+        [{"question": "Who?", "sample": "Ana"}],
+        r"no 'samples' \(its keys: question, sample\); there is one",
+    ),
+    ([{"question": "Who?", "samples": []}], r"samples\[0\]: 'samples' is empty"),
+    ([{"question": "Who?", "samples": "Ana"}], r'expected a list of texts like \["a", "b"\], got \'Ana\''),
+    ([{"question": "Who?", "samples": [1]}], r"samples\[0\]: 'samples' must be a list of strings, got \[1\]"),
+    ([{"samples": ["Ana"]}], r"samples\[0\]: no 'question'"),
+    ([SAMPLED[0], SAMPLED[0]], "the question id 'a' occurs twice"),
+    (
+        [SAMPLED[0], {"question": "?", "samples": ["a"]}],
+        "1 of 2 rows of samples have no id; name",
+    ),
+    (
+        [{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}],
+        r"samples\[0\] \(id 'a'\): 'log_likelihoods' must",
+    ),
+    ([{**SAMPLED[0], "log_likelihoods": [-1]}], "'log_likelihoods' must hold 2 numbers, one a sample"),
+    (pandas.DataFrame({"question": ["Who?"]}), r"samples.iloc\[0\]: no 'samples'"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_SAMPLES)
+def test_what_holds_no_samples_is_refused_with_its_place_and_what_to_do(given: Any, message: str) -> None:
+    with pytest.raises((InputError, UsageError), match=message):
+        semcal.score(given)
+
+
+MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
+LABELLED = [{"question": "Who?", "answers": "Ana"}]
+WRONG_CALLS = {
+    "a model's class": (lambda: semcal.ask_many(["Who?"], NoModel), "the model is the class NoModel"),
+    "no model at all": (lambda: semcal.fit(None, LABELLED), "the model is None; give its name or directory"),
+    "something else as a model": (lambda: fit_grid(NoModel(), LABELLED), "the model is of type NoModel"),
+    "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
+    "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "no such directory: nil"),
+    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "the equivalence is of type int"),
+    "a model as equivalence": (
+        lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
+        "equivalence is of type",
+    ),
+    "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
+    "a grader that needs an NLI model": (lambda: semcal.score(SAMPLED, grader="nli"), "needs an NLI model"),
+    "a number as grader": (lambda: semcal.score(SAMPLED, grader=3), "the grader is 3; give"),
+    "an unknown measure": (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
+    "a measure without likelihoods": (
+        lambda: semcal.score(SAMPLED, measure="L-SC"),
+        "has no log-likelihoods",
+    ),
+    "a list as recalibrator": (
+        lambda: as_recalibrator([1]),
+        r"recalibrator is \[1\]; give a",
+    ),
+    "a temperature of 0": (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
+    "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "no such directory"),
+    "a number as calibration": (lambda: semcal.score(SAMPLED, calibration=3), "the calibration is 3; give"),
+    "labels without answers": (lambda: semcal.fit(MODEL, ["Who?"]), "texts without reference answers"),
+    "labels as texts": (lambda: semcal.calibrate(MODEL, ["Who?"]), "labelled are texts without reference"),
+    "no labels": (lambda: semcal.calibrate(MODEL), "no labelled questions"),
+    "few labels": (lambda: semcal.calibrate(MODEL, LABELLED), "at least 5 are needed"),
+    "an empty list of labels": (lambda: semcal.fit(MODEL, []), "at least 5 are needed"),
+    "a model beside samples": (lambda: semcal.calibrate(MODEL, samples=SAMPLED), "and not both"),
+    "samples without answers": (lambda: semcal.calibrate(samples=SAMPLED), "no labelled"),
+    "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
+    "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
+    "progress as a text": (lambda: semcal.ask_many(["Who?"], MODEL, progress="yes"), "progress must be True"),
+    "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"the question\[0\] is None"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CALLS)
+def test_a_wrong_call_is_refused_with_a_sentence(what: str) -> None:
+    call, message = WRONG_CALLS[what]
+    with pytest.raises(SemcalError, match=message) as refused:
+        call()
+    assert isinstance(refused.value, InputError | UsageError | ModelError | FitError)

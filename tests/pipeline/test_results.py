@@ -1,0 +1,218 @@
+"""`Results` show, measure and plot what the commands would; progress is shown where somebody watches."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import pandas
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+import semcal
+from semcal.cli.app import app
+from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.errors import InputError, MissingExtraError, UsageError
+from semcal.pipeline import progress
+from semcal.pipeline.progress import shown_progress
+from semcal.records import write_rows
+
+TABLE = {f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.3, "Cy.": 0.1} for i in range(60)}
+LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(TABLE)]
+
+
+@pytest.fixture(scope="module")
+def asked() -> semcal.Results:
+    return semcal.ask_many(LABELLED, FakeLanguageModel(TABLE))
+
+
+@pytest.fixture(scope="module")
+def samples(asked: semcal.Results) -> list[dict]:
+    """Stored samples, as another system would hand them over."""
+    kept = ("id", "question", "samples", "log_likelihoods", "answers")
+    return [{key: row[key] for key in kept} for row in asked.rows]
+
+
+def test_scores_are_those_of_the_commands_in_a_pipe(samples: list[dict], tmp_path: Path) -> None:
+    write_rows(tmp_path / "samples.jsonl", samples)
+    steps = [("cluster",), ("measure",), ("grade",), ("metrics", "--ci", "--risk", "0.4")]
+    source = tmp_path / "samples.jsonl"
+    for number, (command, *options) in enumerate(steps):
+        target = tmp_path / f"{number}.jsonl"
+        done = CliRunner().invoke(app, [command, str(source), *options, "--out", str(target)])
+        assert done.exit_code == 0, done.output
+        source = target
+    piped = {row.pop("measure"): row for row in pandas.read_json(source, lines=True).to_dict("records")}
+    found = semcal.score(samples).metrics(ci=True, risk=0.4)
+    assert list(found) == list(piped)
+    for measure, numbers in found.items():
+        for key in ("n", "accuracy", "ace", "ace_floor", "brier", "gain", "auroc", "entropy_auroc"):
+            assert numbers[key] == pytest.approx(piped[measure][key], nan_ok=True)
+        assert numbers["interval"]["gain"] == pytest.approx(piped[measure]["interval"]["gain"])
+        assert numbers["risk"]["sentence"] == piped[measure]["risk"]["sentence"]
+
+
+def test_a_model_asked_and_its_stored_samples_scored_are_the_same(asked, samples) -> None:
+    scored = semcal.score(pandas.DataFrame(samples))
+    assert scored.to_df().equals(asked.to_df())
+    assert [answer.text for answer in scored] == [answer.text for answer in asked]
+    assert len(scored) == 60
+    assert scored[0] == asked[0] or scored[0].text == asked[0].text
+    assert scored[-2:][1].id == "60"
+
+
+def test_a_data_frame_has_a_row_a_question_and_no_empty_columns(asked, samples) -> None:
+    table = asked.to_df()
+    assert list(table)[:7] == ["id", "question", "answer", "confidence", "correct", "entropy", "meanings"]
+    assert "abstained" not in table
+    assert list(table)[7:] == list(asked[0].by_measure)
+    assert table["correct"].mean() == asked.metrics("E-SC")["E-SC"]["accuracy"]
+    bare = semcal.score([{"question": row["question"], "samples": row["samples"]} for row in samples])
+    assert list(bare.to_df()) == list(table)[:4] + list(table)[5:8]
+
+
+def test_answers_that_nobody_graded_have_no_metrics() -> None:
+    found = semcal.score([{"question": "Who?", "samples": ["Ana", "Bo"], "answer": "Ana"}])
+    assert repr(found) == "Results(1 answers, none graded)"
+    for call in (found.metrics, found.plot):
+        with pytest.raises(InputError, match=r"add a column 'answers' \(there are: id, question, sam"):
+            call()
+    partly = semcal.score([*LABELLED_SAMPLES, {"question": "Who?", "samples": ["Ana"]}])
+    assert repr(partly).startswith(
+        "Results(3 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.750, gain "
+    )
+    assert partly.metrics()["E-SC"]["n"] == 2
+    assert partly.to_df()["correct"].tolist() == [True, False, None]
+
+
+LABELLED_SAMPLES = [
+    {"question": "Who?", "samples": ["Ana", "Ana"], "answers": ["Ana"]},
+    {"question": "<b>Who</b>?", "samples": ["Ana", "<script>"], "answers": ["Cy & Di"]},
+]
+
+
+def test_a_notebook_shows_a_short_table_that_runs_nothing() -> None:
+    found = semcal.score([{**row, "id": n} for n in range(40) for row in [LABELLED_SAMPLES[n % 2]]])
+    page = found._repr_html_()
+    assert "<b>" not in page
+    assert "&lt;b&gt;Who&lt;/b&gt;?" in page
+    assert page.count("<tr>") == 1 + 10 + 1 + 1
+    assert "… and 30 more" in page
+    assert "gain" in page
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "–" in semcal.score(LABELLED_SAMPLES[:1])._repr_html_()  # AUROC of one class
+
+
+def test_an_equivalence_joins_meanings_and_a_grader_may_use_it() -> None:
+    same = FakeEquivalence([{"ana", "dr ana"}])
+    rows = [{"question": "Who?", "samples": ["Dr Ana", "Dr Ana", "Bo", "Ana"], "answers": ["Ana"]}]
+    assert semcal.score(rows)[0].confidence == 0.5
+    joined = semcal.score(rows, same, grader="nli")
+    assert (joined[0].text, joined[0].confidence) == ("Dr Ana", 0.75)
+    assert joined.rows[0]["rule"]["E-SC"] == "nli"
+
+
+def test_plots_stand_side_by_side_or_where_they_are_put(asked, tmp_path: Path) -> None:
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pair = asked.plot()
+    assert [one.get_title() for one in pair] == ["E-SC, 60 questions"] * 2
+    assert pair[0].figure is pair[1].figure
+    pair[0].figure.savefig(tmp_path / "both.png")
+    own = Figure().subplots()
+    assert asked.plot("L-SC", kind="selective", ax=own) == [own]
+    assert asked.plot("L-SC", ax=Figure().subplots())[0].has_data()
+    with pytest.raises(UsageError, match="unknown plot 'reliable'"):
+        asked.plot(kind="reliable")
+    with pytest.raises(UsageError, match="unknown measure"):
+        asked.plot("E-CS")
+    pyplot.close("all")
+
+
+def test_stored_samples_are_calibrated_and_the_probability_is_a_measure(samples, tmp_path: Path) -> None:
+    found = semcal.score(samples).calibrate()
+    again = semcal.calibrate(samples=samples)
+    assert found.report == again.report
+    assert (found.m, found.equivalence) == (10, "exact")
+    found.save_pretrained(tmp_path)
+    scored = semcal.score(samples, calibration=tmp_path)
+    assert scored[0].measure == "Calibrated"
+    assert list(scored.metrics())[-1] == "Calibrated"
+    assert scored.to_df()["confidence"].tolist() == [row["probability"] for row in scored.rows]
+    assert "Calibrated: accuracy" in repr(scored)
+    with pytest.raises(UsageError, match="linkage given beside a calibration"):
+        semcal.score(samples, calibration=found, linkage="greedy")
+    with pytest.raises(UsageError, match="made with the equivalence 'exact'"):
+        semcal.score(samples, "fake", calibration=found)
+
+
+def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:
+    with pytest.raises(UsageError, match=r"semcal\.calibrate\(model, labelled\)"):
+        asked.calibrate()
+    model = FakeLanguageModel(TABLE)
+    found = semcal.calibrate(model, pandas.DataFrame(LABELLED), risk=0.5)
+    assert found.provenance is not None
+    assert (found.report.n, found.report.apart) == (36, 24)
+    again = semcal.ask_many([row["question"] for row in LABELLED], model, calibration=found)
+    assert again[0].measure == "Calibrated"
+    assert "abstained" in again.to_df()
+
+
+def test_a_temperature_given_as_a_number_is_that_of_the_calibration() -> None:
+    model = FakeLanguageModel(TABLE)
+    found = semcal.calibrate(model, LABELLED, recalibrator=0.7, temperatures=(1.0,))
+    assert found.temperature == 0.7
+    assert found.recalibrators[0.7].temperature == 0.7
+    cold = semcal.ask_many(list(TABLE), model, recalibrator=0.5)
+    fitted = semcal.ask_many(list(TABLE), model, recalibrator=semcal.fit(model, LABELLED))
+    warm = semcal.ask_many(list(TABLE), model)
+    assert sum(a.confidence for a in cold) > sum(a.confidence for a in warm)
+    assert sum(a.confidence for a in fitted) != sum(a.confidence for a in warm)
+
+
+def test_without_pandas_a_data_frame_says_what_to_install(asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install pandas$"):
+        asked.to_df()
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, notebook: bool) -> io.StringIO:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", stream)
+    if notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    return stream
+
+
+def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(monkeypatch) -> None:
+    model = FakeLanguageModel(TABLE)
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    for terminal, notebook, given, shown in (
+        (False, False, True, False),
+        (True, False, True, True),
+        (True, False, False, False),
+        (False, True, True, True),
+        (False, True, False, False),
+    ):
+        with monkeypatch.context() as patch:
+            stream = watched(patch, terminal=terminal, notebook=notebook)
+            semcal.ask_many(list(TABLE), model, progress=given)
+            semcal.score([{"question": "Who?", "samples": ["Ana"]}], progress=given)
+        assert ("ask" in stream.getvalue()) == shown, (terminal, notebook, given)
+        assert not notebook or not shown or "60 of 60" in stream.getvalue()
+
+
+def test_a_function_gets_the_number_of_finished_questions() -> None:
+    told: list[int] = []
+    semcal.ask_many(list(TABLE), FakeLanguageModel(TABLE), progress=told.append)
+    assert told[-1] == 60
+    with shown_progress(told.append, "any", 3) as update:
+        assert update == told.append
