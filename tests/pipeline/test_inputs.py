@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-import polars
 import pytest
 
 import semcal
@@ -18,6 +17,8 @@ from semcal.pipeline.inputs import as_questions, as_sample_rows
 from semcal.pipeline.temperature_grid import fit_grid
 from semcal.qa.questions import Question
 from semcal.records import write_rows
+
+polars = pytest.importorskip("polars")
 
 ROWS = [
     {"id": "a", "question": "Who wrote it?", "answers": ["Ana"], "group": 1},

@@ -55,25 +55,10 @@ def as_equivalence(given: Any) -> Equivalence:
 
 
 def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
-    """Return questions from a file, texts, dicts, `Question`s or a DataFrame.
+    """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
 
-    Parameters
-    ----------
-    given : str, Path, iterable or DataFrame
-        A file or a data set as in `semcal.qa.load_questions`; texts, whose ids are the texts themselves;
-        mappings or rows of a table with `question` and, if they like, `id`, `answers`, `context`, `group`.
-    what : str
-        The name of the argument, for messages.
-    labelled : bool
-        Whether each needs reference answers; then none at all, and `Question`s without, are left to whoever
-        says how many are needed.
-
-    Raises
-    ------
-    InputError
-        For the first that cannot be used, with its place, value and remedy; if there are none.
-    UsageError
-        If it is nothing that holds questions.
+    `what` is the argument's name in errors, which name the first bad row and what to do. `labelled` questions
+    need answers; none at all, and `Question`s without, are left to who says how many are needed.
     """
     if isinstance(given, str | Path):
         _check_path(given, what)
@@ -95,19 +80,7 @@ def as_questions(given: Any, what: str = "questions", *, labelled: bool = False)
 
 
 def as_sample_rows(given: Any, what: str = "samples") -> list[dict[str, Any]]:
-    """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered.
-
-    Parameters
-    ----------
-    given : str, Path, iterable of mappings or DataFrame
-        With `question` and `samples` (a list of texts, or its JSON) and, if they like, `id`, `answers`,
-        `log_likelihoods`, `temperatures`, `context`, `group`. Other keys pass through.
-
-    Raises
-    ------
-    InputError, UsageError
-        As `as_questions`.
-    """
+    """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered."""
     if isinstance(given, str | Path):
         _check_path(given, what)
         rows = read_source_rows(given, names=SAMPLED)

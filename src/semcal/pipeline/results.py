@@ -8,6 +8,8 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from semcal import metrics
 from semcal.engine.equivalence import address_of
 from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError
@@ -30,12 +32,8 @@ __all__ = ["Results"]
 #: Rows of answers that a notebook shows.
 SHOWN = 10
 #: Metrics that a notebook shows.
-FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"} | {
-    "ace_floor": "by chance",
-    "brier": "Brier",
-    "auroc": "AUROC",
-    "gain": "gain",
-}
+FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"}
+FIGURES |= {"ace_floor": "by chance", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
 PLOTS = ("reliability", "selective")
 
 
@@ -103,30 +101,30 @@ class Results(Sequence[Answer]):
         return grade_row(row, grader=self._grader, seed=self._seed) if row.get("answers") else row
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a short dict of each answer, the rows of `to_df`."""
-        found = []
-        for answer, row in zip(self, self.rows):
-            one: dict[str, Any] = {"id": answer.id, "question": answer.question, "answer": answer.text}
-            one |= {"confidence": answer.confidence, "correct": _correct(row, answer.measure)}
-            one |= {
-                "abstained": answer.abstained,
-                "entropy": answer.entropy,
-                "meanings": len(answer.meanings),
+        """Return a short dict of each answer: the rows of `to_df`."""
+        graded = self._graded() != []
+        limited = any(answer.abstained is not None for answer in self)
+        return [
+            {
+                "id": one.id,
+                "question": one.question,
+                "answer": one.text,
+                "confidence": one.confidence,
+                **({"correct": _correct(row, one.measure)} if graded else {}),
+                **({"abstained": one.abstained} if limited else {}),
+                "entropy": one.entropy,
+                "meanings": len(one.meanings),
+                **{name: best.confidence for name, best in one.by_measure.items()},
             }
-            found.append(one | {name: best.confidence for name, best in answer.by_measure.items()})
-        return _without_empty(found, ("correct", "abstained"))
+            for one, row in zip(self, self.rows)
+        ]
 
     def to_df(self) -> DataFrame:
-        """Return a data frame, a row a question.
+        """Return a pandas data frame, a row a question; MissingExtraError without pandas.
 
-        Columns: id, question, answer, confidence (in that answer), correct (where any is graded), abstained
-        (where there is a threshold), entropy (nats), the number of meanings, and for each measure the
-        confidence in its own answer.
-
-        Raises
-        ------
-        MissingExtraError
-            Without pandas.
+        Columns: id, question, answer, confidence (in that answer), correct (if any is graded), abstained (if
+        there is a threshold), entropy (nats), the number of meanings, and each measure's confidence in its
+        own answer.
         """
         try:
             from pandas import DataFrame
@@ -144,33 +142,24 @@ class Results(Sequence[Answer]):
         delta: float = 0.05,
         seed: int = 0,
     ) -> dict[str, dict[str, Any]]:
-        """Return the metrics of each measure, "Calibrated" among them with a calibration.
+        """Return the metrics of each measure, "Calibrated" among them, as `semcal metrics` prints them.
 
-        Parameters
-        ----------
-        measure : str or list of str, optional
-            Only these.
-        bins : int
-            Of ECE and ACE.
-        ci : bool
-            Add standard errors (`se`) and 95 % intervals (`interval`) over questions.
-        risk, delta : float
-            Add the threshold from which at most this share of the answers is wrong, with probability
-            1 - `delta` (`risk`).
-
-        Raises
-        ------
-        InputError
-            If no row has reference answers.
+        `measure` chooses one or several; `ci` adds standard errors (`se`) and 95 % intervals (`interval`);
+        `risk` the threshold from which at most this share of the answers is wrong, with probability
+        1 - `delta`. InputError if no row has reference answers.
         """
         return assess(self._scores(measure), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
 
+    def _graded(self) -> list[int]:
+        """The places of the graded rows."""
+        return [place for place, row in enumerate(self.rows) if "correct" in row]
+
     def _scores(self, measure: str | Iterable[str] | None = None) -> dict[str, Scores]:
-        graded = [row for row in self.rows if "correct" in row]
+        graded = [self.rows[place] for place in self._graded()]
         if not graded:
-            keys = ", ".join(self.rows[0]) if self.rows else "none"
             raise InputError(
-                f"no row has reference answers, so none is graded; add a column 'answers' (there are: {keys})"
+                "no row has reference answers, so none is graded; add a column 'answers' (there are: "
+                f"{', '.join(self.rows[0])})"
             )
         chosen = None if measure is None else [measure] if isinstance(measure, str) else list(measure)
         return {str(name): one for name, one in scores_by_measure(graded, chosen).items()}
@@ -178,24 +167,13 @@ class Results(Sequence[Answer]):
     def plot(
         self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None
     ) -> list[Axes]:
-        """Draw the reliability diagram and selective accuracy of a measure, side by side, or one of them.
+        """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
 
-        Parameters
-        ----------
-        measure : str, optional
-            By default that of the answers' confidence.
-        kind : {"reliability", "selective"}, optional
-            Only this one; "reliability" where an `ax` is given.
-        ax : matplotlib.axes.Axes, optional
-            Where it is drawn.
-
-        Returns
-        -------
-        list of matplotlib.axes.Axes
+        Of the answers' own confidence, or of a `measure`. With `kind` ("reliability" or "selective") only one
+        of the two, on `ax` if that is given (then reliability by default).
         """
-        name = measure or self._main
+        name = measure or self[0].measure
         (scores,) = self._scores(name).values()
-        pair = scores.confidence, scores.correct
         kinds = PLOTS if kind is None and ax is None else (check_name(kind or PLOTS[0], PLOTS, what="plot"),)
         axes: list[Any] = [ax]
         if ax is None:
@@ -204,17 +182,18 @@ class Results(Sequence[Answer]):
             axes = list(pyplot.subplots(1, len(kinds), squeeze=False, figsize=(5 * len(kinds), 4.2))[1][0])
         for one, where in zip(kinds, axes):
             if one == "reliability":
-                metrics.reliability_diagram(*pair).plot(ax=where)
+                metrics.reliability_diagram(scores.confidence, scores.correct).plot(ax=where)
             else:
-                metrics.selective_accuracy(*pair, rejection=[k / 100 for k in range(100)]).plot(ax=where)
+                points = np.linspace(0, max(scores.confidence), 201)
+                metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points).plot(ax=where)
             where.set_title(f"{name}, {len(scores.correct)} questions")
         return axes
 
     def calibrate(self, *, risk: float | None = None, delta: float = 0.05, seed: int = 0) -> Calibration:
         """Learn the probability that an answer is right from the graded rows of stored samples.
 
-        Parameters and errors are those of `semcal.calibrate`; also UsageError if a model was asked, which a
-        calibration has to know: `semcal.calibrate(model, labelled)`.
+        Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
+        calibration has to know.
         """
         from semcal.pipeline.calibrate_rows import calibrate_rows
 
@@ -223,9 +202,8 @@ class Results(Sequence[Answer]):
                 "these answers were sampled from a model, which a calibration has to know; use "
                 "semcal.calibrate(model, labelled)"
             )
-        kept = [i for i, row in enumerate(self.rows) if "correct" in row]
         return calibrate_rows(
-            {t: [rows[i] for i in kept] for t, rows in self._rows_at.items()},
+            {t: [rows[place] for place in self._graded()] for t, rows in self._rows_at.items()},
             equivalence=address_of(self._equivalence),
             linkage=self._linkage,
             grader=self._grader,
@@ -234,51 +212,42 @@ class Results(Sequence[Answer]):
             seed=seed,
         )
 
-    @property
-    def _main(self) -> str:
-        """The measure of the answers' confidence."""
-        return self[0].measure if self else "E-SC"
-
     def __repr__(self) -> str:
-        graded = sum("correct" in row for row in self.rows)
+        graded = len(self._graded())
         if not graded:
             return f"Results({len(self)} answers, none graded)"
-        (one,) = self._scores(self._main).values()
-        figures = f"; {self._main}: undefined"
+        name = self[0].measure
+        (one,) = self._scores(name).values()
+        figures = "undefined"
         if one.confidence:
-            p, c = one.confidence, one.correct
-            figures = (
-                f"; {self._main}: accuracy {sum(c) / len(c):.3f}, confidence {sum(p) / len(p):.3f}, "
-                f"gain {metrics.gain(p, c):.3f}"
-            )
-        return f"Results({len(self)} answers, {graded} graded{figures})"
-
-    def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(repr(self))}</p>", _html_table(self.records()[:SHOWN], len(self) - SHOWN)]
-        if any("correct" in row for row in self.rows):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UndefinedWarning)
-                found = self.metrics()
-            parts.append(
-                _html_table(
-                    [
-                        {"measure": name} | {shown: one.get(key) for key, shown in FIGURES.items()}
-                        for name, one in found.items()
-                    ]
+            figures = ", ".join(
+                f"{key} {value:.3f}"
+                for key, value in (
+                    ("accuracy", np.mean(one.correct)),
+                    ("confidence", np.mean(one.confidence)),
+                    ("gain", metrics.gain(one.confidence, one.correct)),
                 )
             )
-        return "\n".join(parts)
+        return f"Results({len(self)} answers, {graded} graded; {name}: {figures})"
+
+    def _repr_html_(self) -> str:
+        shown = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
+        if not self._graded():
+            return shown
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            found = self.metrics()
+        return shown + _html_table(
+            [
+                {"measure": name, **{head: one.get(key) for key, head in FIGURES.items()}}
+                for name, one in found.items()
+            ]
+        )
 
 
 def _correct(row: dict[str, Any], measure: str) -> bool | None:
     found = row.get("answer_correct") if measure == CALIBRATED else row.get("correct", {}).get(measure)
     return None if found is None else bool(found)
-
-
-def _without_empty(records: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The records without those of the named keys that are None in all."""
-    empty = [name for name in names if all(one[name] is None for one in records)]
-    return [{key: value for key, value in one.items() if key not in empty} for one in records]
 
 
 def _html_table(records: Sequence[dict[str, Any]], more: int = 0) -> str:
