@@ -128,6 +128,10 @@ def test_the_equivalence_is_that_of_the_calibration_and_no_other(model, known) -
     with pytest.raises(UsageError, match="not 'exact'"):
         semcal.SemanticUQ(model, calibration=elsewhere, equivalence="exact")
     semcal.SemanticUQ(model, calibration=elsewhere, equivalence="atlas")  # its directory is called so
+    with pytest.raises(UsageError, match="made with the NLI model 'my-nli'; give its directory"):
+        semcal.SemanticUQ(model, calibration=replace(known, equivalence="my-nli"))
+    embedded = semcal.SemanticUQ(model, calibration=replace(known, equivalence="nli_model"))
+    assert embedded.equivalence.name == "nli_model"
 
 
 def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:

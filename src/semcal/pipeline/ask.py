@@ -18,7 +18,6 @@ from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import (
     as_calibration,
     check_beside,
-    check_equivalence,
     check_model,
     equivalence_of,
 )
@@ -83,21 +82,9 @@ class SemanticUQ:
     force : bool
         Apply a recalibrator or calibration that was made for another model or prompt.
 
-    Attributes
-    ----------
-    nli_calls, pairs : int
-        NLI calls so far, and all ordered pairs of answers.
-
-    Raises
-    ------
-    UsageError
-        If the recalibrator or calibration was made for another model or prompt, m is 1, or the calibration
-        sets what is given beside it.
-
-    Warns
-    -----
-    SemcalWarning
-        Below 5 draws; where a calibration of stored samples cannot be checked.
+    `nli_calls` counts NLI calls so far, and `pairs` all ordered pairs of answers. UsageError if the
+    recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
+    given beside it; SemcalWarning below 5 draws, and where a calibration of stored samples cannot be checked.
 
     Examples
     --------
@@ -134,9 +121,7 @@ class SemanticUQ:
             others = {"recalibrator": recalibrator, "truncation": truncation, "measure": measure}
             check_beside(calibration, own | others | {"few_shot": few_shot, "abstain_below": abstain_below})
             own = {name: getattr(calibration, name) for name in own}
-            if equivalence is not None:
-                check_equivalence(calibration, getattr(equivalence, "name", str(equivalence)))
-            equivalence = equivalence or equivalence_of(calibration)
+            equivalence = equivalence_of(calibration, equivalence)
         self.model = model
         self.calibration = calibration
         self.m = _warn_if_few(checked_draws(10 if own["m"] is None else own["m"]))

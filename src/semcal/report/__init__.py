@@ -2,7 +2,7 @@
 
 from semcal.report.figures import write_figure
 from semcal.report.fit_figures import learning_curve_figure, loss_figure, steps_figure
-from semcal.report.summary import in_words
+from semcal.report.opening import in_words
 from semcal.report.table_writers import markdown
 from semcal.report.tables import Cell, Column, Table, deviation_table
 

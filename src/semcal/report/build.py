@@ -19,6 +19,7 @@ from semcal.report.explorer import Explorer, begin_explorer
 from semcal.report.further_tables import ablation_tables
 from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
 from semcal.report.grid_tables import grid_tables, write_tables
+from semcal.report.opening import calibrated_findings
 from semcal.report.page import write_page
 from semcal.report.sections import PageFigure, page_figure
 from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
@@ -34,6 +35,7 @@ MANIFEST = "report-files.json"
 FOLDERS = ("tables", "figures")
 #: Tables that results.md shows, by the beginning of their names; all of them stand in tables/.
 SHOWN = (
+    "calibrated",
     *("03-main", "03b-ace-by-chance", "08c-gain", "04-entropy-short", "02-accuracies", "07-temperatures"),
     *("09-ace-mcb", "11-volatility-mcb"),
     *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits", "deviations"),
@@ -104,6 +106,7 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
     parts = [
         f"{markdown_text(facts(run, results), begins=True)} {claims_in_words(results)}",
         *map(markdown_text, less_accurate_in_words(results)),
+        *_gains(results),
         _with_caption(headline_table(results)),
         "## What the paper claims, and what this run shows",
         rules_note(results),
@@ -113,6 +116,12 @@ def results_markdown(run: FinishedRun, results: Results) -> str:
         *map(_with_caption, _shown(results)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _gains(results: Results) -> list[str]:
+    """What Calibrated gains on each set; nothing where it was not run."""
+    lines = [f"- {markdown_text(one.line)}" for one in calibrated_findings(results)]
+    return ["\n".join(lines)] if lines else []
 
 
 def _beyond(results: Results) -> list[str]:

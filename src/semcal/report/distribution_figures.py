@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.experiment.analyses.columns import read_columns
 from semcal.experiment.finished import FinishedRun
+from semcal.experiment.grid_settings import CALIBRATED
 from semcal.report.figures import (
     BAND,
     INK,
@@ -27,7 +28,13 @@ from semcal.report.figures import (
     style,
 )
 
-__all__ = ["before_after_figure", "correlation_figure", "distribution_figure", "reliability_figure"]
+__all__ = [
+    "before_after_figure",
+    "correlation_figure",
+    "distribution_figure",
+    "reliability_figure",
+    "threshold_figure",
+]
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]
@@ -82,6 +89,55 @@ def before_after_figure(
     axes.set_xlabel(f"confidence ({measure})")
     axes.set_ylabel("share right")
     return figure
+
+
+@style()
+def threshold_figure(run: FinishedRun, model: str, dataset: str) -> Figure:
+    """Reliability of Base and of Calibrated; below, what a threshold on the latter answers and gets wrong."""
+    rows = [row for number in range(run.runs) for row in run.calibrated_rows(model, dataset, number)]
+    share, p, correct = (
+        np.array([row[key] for row in rows], dtype=np.float64) for key in ("share", "probability", "correct")
+    )
+    figure, grid = panels(2, 1, panel=(2.55, 1.7), gaps=(0.0, 0.78), margins=(0.5, 0.1, 0.1, 0.42))
+    above, below = grid[:, 0]
+    above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
+    for method, confidence in (("Base", share), (CALIBRATED, p)):
+        _draw_curve(above, method, confidence, correct, band=method == CALIBRATED)
+    above.set_xlabel("confidence")
+    above.set_ylabel("share right")
+    _draw_threshold(below, p, correct, run.calibration(model, dataset)["threshold"])
+    for axes in (above, below):
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    return figure
+
+
+def _draw_threshold(axes: Axes, p: Floats, correct: Floats, found: Mapping[str, Any] | None) -> None:
+    """The share that is answered from each threshold on, and the share of these answers that is wrong."""
+    thresholds = np.unique(p)
+    answered = p[:, None] >= thresholds
+    share = answered.mean(axis=0)
+    wrong = (answered * (1 - correct[:, None])).sum(axis=0) / answered.sum(axis=0)
+    at = np.concatenate([[0.0], thresholds])  # up to the smallest of them everything is answered
+    axes.step(at, share[[0, *range(len(share))]], where="pre", color=QUIET, linewidth=1.2, label="answered")
+    axes.step(
+        at,
+        wrong[[0, *range(len(wrong))]],
+        where="pre",
+        color=method_colour(CALIBRATED),
+        linewidth=1.5,
+        label="wrong of these",
+    )
+    if found is not None:
+        limit, threshold = found["risk_limit"], found["threshold"]
+        axes.axhline(limit, color=INK, linewidth=0.7, linestyle=(0, (1, 1.5)), label=f"limit {limit:.3g}")
+        if threshold is not None:
+            axes.axvline(threshold, color=INK, linewidth=1.0, label=f"threshold {threshold:.2f}")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7, handlelength=1.6)
+    axes.set_xlabel("answer from this probability on")
+    axes.set_ylabel("share")
 
 
 def _draw_curve(axes: Axes, method: str, confidence: Floats, correct: Floats, *, band: bool) -> None:

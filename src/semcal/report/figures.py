@@ -32,6 +32,7 @@ METHOD_COLOURS = {
     "ATS": "#009e73",
     "Platt": "#e69f00",
     "TS-grid": "#56b4e9",
+    "Calibrated": "#5d3a9b",
 }
 
 #: Lines differ as well, for print without colour.
@@ -41,6 +42,7 @@ METHOD_LINES: dict[str, LineStyle] = {
     "TS": "-",
     "ATS": (0, (6, 1, 1, 1)),
     "Platt": (0, (3, 1, 1, 1, 1, 1)),
+    "Calibrated": "-",
 }
 
 MEASURE_MARKERS = {

@@ -17,6 +17,7 @@ from semcal.report.against_base import (
 )
 from semcal.report.paper_tables import fitted_temperature
 from semcal.report.tables import (
+    LARGER_IS_BETTER,
     NAMES,
     Cell,
     Field,
@@ -53,6 +54,8 @@ def further_tables(results: Results) -> list[Table]:
     analyses = results["analyses"]
     tables = (
         _claims(results["claims"]),
+        *calibrated_tables(results),
+        *calibrated_tables(results),
         *(against_base_table(results, metric) for metric in METRICS),
         *(_paired(results, quantity) for quantity in QUANTITIES),
         *(_transfer(results, metric) for metric in ("ace", "brier")),
@@ -124,6 +127,54 @@ def _score_maps(results: Results) -> Table | None:
             (row["model"], row["dataset"], name) for row in rows for name in ("none", row["map"])
         ),
     )
+
+
+def calibrated_tables(results: Results) -> list[Table]:
+    """Calibrated beside every method, and less each of them; none where it was not run."""
+    rows = results["analyses"].get("calibrated")
+    if not rows:
+        return []
+    metrics = {"accuracy": "Accuracy", "mean_confidence": "Confidence", "ace": "ACE"}
+    more = {"brier": "Brier score", "auroc": "AUROC", "gain": "Gain"}
+    fields = [Field(name, key) for key, name in metrics.items()]
+    fields += [Field("by chance", "ace_floor"), *(Field(name, key) for key, name in more.items())]
+    differences = [
+        {**row, "less": other, "metric": metric, "less_accurate": False} | _tested(found, metric)
+        for row in rows
+        for other, of in row.get("against", {}).items()
+        for metric, found in of.items()
+    ]
+    return [
+        flat_table(
+            "calibrated",
+            "Calibrated beside the methods of the run under E-SC: every answer in its commonest wording, on "
+            "which it is graded, with the 95 % interval over questions. By chance: the ACE that calibrated "
+            "confidences show on as many questions",
+            rows,
+            {**PAIR, "method": "Method"},
+            *fields,
+        ),
+        pivot(
+            "calibrated-against",
+            "Calibrated less each other method on the same questions, with its 95 % interval over questions; "
+            "in bold where Calibrated is shown to be better, in brackets where worse",
+            differences,
+            {**PAIR, "less": "Calibrated less"},
+            [
+                Field(name, difference_cell, where={"metric": metric})
+                for metric, name in {"accuracy": "Accuracy", "ace": "ACE", **more}.items()
+            ],
+        ),
+    ]
+
+
+def _tested(found: Mapping[str, Any] | None, metric: str) -> dict[str, Any]:
+    """A difference and whether it is for the better; None where the interval holds 0."""
+    if found is None:
+        return {"difference": None}
+    low, high = found["interval"]
+    better = (low > 0) == (metric in LARGER_IS_BETTER) if low > 0 or high < 0 else None
+    return {"difference": found["value"], "interval": found["interval"], "better": better}
 
 
 # ---- Fits and answers -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from semcal.report.distribution_figures import (
     correlation_figure,
     distribution_figure,
     reliability_figure,
+    threshold_figure,
 )
 from semcal.report.figures import style, write_figure
 from semcal.report.question_figures import prompt_figure, prompts_of, schematic_figure, teaser_figure
@@ -29,6 +30,9 @@ Row = Mapping[str, Any]
 
 CAPTIONS = {
     "0": "How often answers of a given confidence are right, before and after recalibration.",
+    "0a": "Above, how often answers of a given confidence are right, as they come (Base) and Calibrated. "
+    "Below, from each threshold on the calibrated probability on, the share of the questions that are "
+    "answered, and the share of these answers that are wrong.",
     "1": "One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and whether it is "
     "right (✓) or wrong (✗). It was picked as one that the fitted temperature does most for.",
     "2": "How the seven measures come from the answers to one question of this run, under Base or else the "
@@ -125,6 +129,8 @@ def _planned(
     if MEASURE in measures:
         for pair in run.pairs:
             yield "0", "before-after", pair, partial(before_after_figure, run, *pair, compared, MEASURE)
+    for pair in run.pairs if run.calibrated else ():
+        yield "0a", "threshold", pair, partial(threshold_figure, run, *pair)
     yield "1", "pull", (), partial(teaser_figure, run, models[0], datasets[0])
     yield "2", "schematic", (), partial(schematic_figure, run, models[0], datasets[0])
     yield "3", "scatter", (), partial(scatter_figure, analyses["confidence"], models, datasets)

@@ -17,12 +17,14 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from semcal.experiment.analyses.calibrated import GAINS
 from semcal.experiment.finished import FinishedRun, read_environment
 from semcal.records import writing
 from semcal.report import summary
 from semcal.report.against_base import less_accurate_in_words
 from semcal.report.explorer import Explorer, script_json
 from semcal.report.grid_tables import cost_tables, grid_tables
+from semcal.report.opening import calibrated_findings, calibrated_headline
 from semcal.report.sections import PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table
 
@@ -50,6 +52,7 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
         "Base": "Nothing (temperature 1).",
         "SE": "Temperature 0.5, as in the work on semantic entropy.",
         "TS": "Temperature scaling: one temperature, fitted on labelled questions.",
+        "Calibrated": "Base's answers, each with the probability that it is right, learnt from labels.",
         "TS-grid": "One temperature out of a grid from 0.5 to 4.",
         "ATS": "Attentive temperature scaling: a small network gives each token its temperature.",
         "Platt": "A factor and an offset for each token of the vocabulary.",
@@ -94,8 +97,10 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
     """Return the page of a run as text; the same run gives the same text."""
     environment = read_environment(run.folder)
     figures = list(figures)
-    plots = {figure.of: figure.svg for figure in figures if figure.number == "0"}
-    found = summary.findings(results)
+    plots, thresholds = (
+        {figure.of: figure.svg for figure in figures if figure.number == number} for number in ("0", "0a")
+    )
+    found, calibrated = summary.findings(results), calibrated_findings(results)
     sections = sections_of(results, figures, [*grid_tables(results), *cost_tables(results, environment)])
     script = _files("explorer.js", "page.js")
     closing = (deviation_table(results), _problem_table(run))
@@ -105,12 +110,15 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         version=(environment.get("versions") or {}).get("semcal", ""),
         results=results,
         findings=[{"finding": one, "plot": plots.get(pair, Markup())} for one, pair in zip(found, run.pairs)],
+        calibrated=[{"finding": one, "plot": thresholds[pair]} for one, pair in zip(calibrated, run.pairs)],
+        calibrated_headline=calibrated_headline(calibrated) if calibrated else "",
+        gains_key=GAINS.key,
         compared=list(dict.fromkeys((found[0].against, found[0].method))),
         headlines=summary.headlines(found),
         less_accurate=less_accurate_in_words(results),
         headline_table=summary.headline_table(results),
         sections=sections,
-        links=_links({one.section.name for one in sections}),
+        links=_links({one.section.name for one in sections} | ({"gains"} if calibrated else set())),
         explorer_note=_explorer_note(run, explorer),
         claims_in_words=summary.claims_in_words(results),
         rules_note=summary.rules_note(results),
@@ -131,6 +139,8 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
 def _links(sections: set[str]) -> dict[str, str]:
     """What stands in the bar at the top."""
     first = {"findings": "What changed", "scores": "Scores"}
+    if "gains" in sections:
+        first = {"gains": "Before and after", **first}
     some = {"measures": "By measure", "reliability": "Reliability", "selective": "Selective answering"}
     last = {"explorer": "Questions", "claims": "Claims", "settings": "Settings"}
     return {**first, **{name: said for name, said in some.items() if name in sections}, **last}

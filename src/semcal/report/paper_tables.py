@@ -27,6 +27,7 @@ from semcal.report.tables import (
 __all__ = ["fitted_temperature", "paper_tables"]
 
 Results = Mapping[str, Any]
+CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
 BOLD = "Best of each measure and data set in bold, ⁼ where several show the same digits"
 
 
@@ -117,13 +118,15 @@ class MethodTable:
             spread = "of one run, with the 95 % interval over questions"
         under = "; the best of a data set underlined" if self.underline else ""
         rows = flagged(results, [row for row in results["analyses"][self.analysis] if row["model"] == model])
+        methods = dict.fromkeys([*results["methods"], *(row["method"] for row in rows)])
+        note = f"{under}{less_accurate_note(rows)}{CALIBRATED_NOTE if 'Calibrated' in methods else ''}"
         return pivot(
             f"{self.name}-{slug(model)}",
-            f"{self.caption} for {model}: {spread}. {BOLD}{under}{less_accurate_note(rows)}.",
+            f"{self.caption} for {model}: {spread}. {BOLD}{note}.",
             rows,
             {"dataset": "Data set", "method": "Method"},
             fields,
-            heads=product(results["datasets"], in_order(results["methods"])),
+            heads=product(results["datasets"], in_order(list(methods))),
             underline=self.underline,
         )
 

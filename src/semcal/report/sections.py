@@ -166,6 +166,14 @@ SECTIONS = (
         "95 % interval over questions.",
     ),
     Section(
+        "calibrated",
+        "Calibrated beside the other methods",
+        tables=("calibrated", "calibrated-against"),
+        note="Calibrated gives Base's answers: its accuracy is Base's, and only the probability beside each "
+        "is another. The other methods draw answers of their own.",
+        folded=False,
+    ),
+    Section(
         "against-base",
         "Each method against Base",
         tables=("against-base-accuracy", "against-base-gain"),

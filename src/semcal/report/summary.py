@@ -34,9 +34,9 @@ __all__ = [
     "findings",
     "headline_table",
     "headlines",
-    "in_words",
     "listed",
     "rules_note",
+    "tally",
 ]
 
 Results = Mapping[str, Any]
@@ -64,6 +64,7 @@ class Change:
     after: float | None
     interval: tuple[float, float] | None = None  # of after − before over questions
     floor: float | None = None  # what an error of calibration would be after it by chance alone
+    measure: str | None = MEASURE  # None where one measure is not the matter
 
     @property
     def verdict(self) -> str:
@@ -83,7 +84,8 @@ class Change:
 
     @property
     def name(self) -> str:
-        return f"{NAMES[self.metric]} of {MEASURE}"
+        name = NAMES[self.metric]
+        return name if self.measure is None else f"{name} of {self.measure}"
 
     @property
     def values(self) -> str:
@@ -228,22 +230,16 @@ def headlines(found: Sequence[Finding]) -> list[str]:
         return []
     return [
         f"{subject} of {MEASURE} ({NAMES[metric]}), {found[0].method} against {found[0].against}: "
-        f"{_tally([change.verdict for one in found for change in one.changes if change.metric == metric])}."
+        f"{tally([change.verdict for one in found for change in one.changes if change.metric == metric])}."
         for metric, subject in SUBJECTS.items()
     ]
 
 
-def _tally(verdicts: Sequence[str]) -> str:
+def tally(verdicts: Sequence[str]) -> str:
     """ "better on 2 of 3 sets, worse on 1"."""
     counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
     (first, n), *rest = counts
     return ", ".join([f"{first} on {n} of {len(verdicts)} sets", *(f"{word} on {k}" for word, k in rest)])
-
-
-def in_words(results: Results) -> list[str]:
-    """What a run showed: a line for calibration, one for discrimination, and one for each data set."""
-    found = findings(results)
-    return [*headlines(found), *(one.line for one in found)]
 
 
 # ---- What was run -----------------------------------------------------------------------------------------
@@ -264,10 +260,11 @@ def facts(run: FinishedRun, results: Results) -> str:
     asked = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in zip(run.datasets, sizes))
     runs = "one run" if run.runs == 1 else f"{run.runs} runs"
     rows = counted(results["problems"], "row")
+    methods = ", ".join(run.settings["methods"])
     refused = f" Refused: {rows} of the data." if results["problems"] else ""
     return (
-        f"{asked}; {', '.join(run.methods)}; {runs} of {counted(run.m, 'sampled answer')} a question; preset "
-        f"{run.preset}, seed {run.seed}.{refused}"
+        f"{asked}; {methods}; {runs} of {counted(run.m, 'sampled answer')} a question; preset {run.preset}, "
+        f"seed {run.seed}.{refused}"
     )
 
 

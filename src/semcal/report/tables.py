@@ -27,7 +27,7 @@ NAMES = {
 LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "gain", "prr"})
 MISSING = "–"
 #: The paper's order of methods, and that of measures in its tables.
-METHODS = ("Base", "SE", "TS", "Platt", "ATS")
+METHODS = ("Base", "SE", "TS", "Platt", "ATS", "Calibrated")
 MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC")
 
 Row = Mapping[str, Any]

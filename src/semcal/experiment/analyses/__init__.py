@@ -77,7 +77,7 @@ from semcal.experiment.analyses.answers import (
     splits,
     temperatures,
 )
-from semcal.experiment.analyses.calibrated import KEY, calibrated, gain_findings, one_wording
+from semcal.experiment.analyses.calibrated import KEY, OF_CALIBRATED, calibrated, gain_findings, one_wording
 from semcal.experiment.analyses.claims import judge
 from semcal.experiment.analyses.claims.other_claims import findings
 from semcal.experiment.analyses.claims.statements import RULES
@@ -95,7 +95,6 @@ from semcal.experiment.analyses.scores_by_method import (
     correlations,
     distributions,
     entropy,
-    scores_of,
     selective,
     selective_of,
     volatility,
@@ -216,10 +215,10 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
             wordings = one_wording(scores, pair)
             rows["calibrated"] = calibrated(run, pair, wordings)
             names = row_names(*pair, *KEY)
-            base = {"candidate": "Base", "measure_alpha": None}
+            own = {key: value for key, value in rows["calibrated"][-1].items() if key not in OF_CALIBRATED}
             of_calibrated = {
-                "confidence": [{**names, **base, **scores_of(wordings, KEY)}],
-                "selective": [{**names, **selective_of(wordings, KEY)}],
+                "confidence": [names | {"candidate": "Base", "measure_alpha": None} | own],
+                "selective": [names | selective_of(wordings, KEY)],
             }
     return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice, wordings, of_calibrated)
 

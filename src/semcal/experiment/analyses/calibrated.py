@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from semcal import metrics
 from semcal.experiment.analyses.claims.statements import (
     FAILS,
     HOLDS,
@@ -29,20 +28,21 @@ from semcal.experiment.analyses.grid_scores import (
     ScoreArrays,
     row_names,
 )
+from semcal.experiment.analyses.scores_by_method import scores_of
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, Grading
 from semcal.pipeline.sample_features import representative
 from semcal.qa.grading import Grader
 from semcal.qa.questions import several
 
-__all__ = ["KEY", "METRICS", "calibrated", "gain_findings", "one_wording"]
+__all__ = ["GAINS", "KEY", "METRICS", "OF_CALIBRATED", "calibrated", "gain_findings", "one_wording"]
 
 Rows = list[dict[str, Any]]
 MEASURE = "E-SC"
 KEY = (CALIBRATED, MEASURE)
 METRICS = ("accuracy", "mean_confidence", "ace", "brier", "auroc", "gain")
-#: Simulations of a noise floor.
-DRAWS = 1000
+#: What its row alone has.
+OF_CALIBRATED = ("against", "calibration")
 GAINS = Statement(
     "Calibrated gains over Base",
     "Calibrated gains over Base",
@@ -89,26 +89,12 @@ def _answers(
 def calibrated(run: FinishedRun, pair: Pair, scores: PairScores) -> Rows:
     """Compare Calibrated with every method on the answers of E-SC, each in one wording.
 
-    {model, dataset, method, measure, n}, one of `over_runs` for each of `METRICS`, ace_floor and ace_floor_95
-    (mean over runs). Of Calibrated also `against`: {method: {metric: {value, interval, p}}}, its value less
-    that of the other; and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the
-    last two being the shares of the test questions that are answered, and of these answers that are wrong.
+    {model, dataset, method, measure} and what `scores_by_method.confidence` has. The last row, that of
+    Calibrated, also has `against`: {method: {metric: {value, interval, p}}}, its value less that of the other
+    for `METRICS`; and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the last
+    two being the shares of the test questions that are answered, and of these answers that are wrong.
     """
-    rows = []
-    for (method, measure), arrays in scores.arrays.items():
-        floors = [
-            metrics.noise_floor(p, correct, metric="ace", bins=scores.options.bins, draws=DRAWS)
-            for p, correct in zip(arrays.confidence, arrays.correct)
-        ]
-        rows.append(
-            {
-                **row_names(*pair, method, measure),
-                "n": scores.n,
-                **{metric: scores.over_runs((method, measure), metric) for metric in METRICS},
-                "ace_floor": float(np.mean([one.mean for one in floors])),
-                "ace_floor_95": float(np.mean([one.quantile_95 for one in floors])),
-            }
-        )
+    rows = [{**row_names(*pair, *key), **scores_of(scores, key)} for key in scores.arrays]
     against = {
         method: {metric: _difference(scores, method, metric) for metric in METRICS} for method in run.methods
     }

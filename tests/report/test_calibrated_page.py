@@ -1,0 +1,160 @@
+"""Calibrated in the report: before, after and threshold first, its tables, its figure and its words."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import made_up_grid as made_up
+import pytest
+import yaml
+from read_page import Page
+
+from semcal.experiment.analyses import analyse
+from semcal.experiment.calibration_jobs import ApplyJob
+from semcal.experiment.finished import read_finished
+from semcal.experiment.grid_settings import Grading
+from semcal.experiment.paths import calibrated_path, calibration_folder
+from semcal.pipeline.calibrate_rows import calibrate_rows
+from semcal.pipeline.worker_state import WorkerState
+from semcal.records import dumps
+from semcal.report import in_words
+from semcal.report.build import remake
+from semcal.report.grid_figures import grid_figures
+from semcal.report.grid_tables import grid_tables
+
+DATASET = "made-up-trivia"
+
+
+def progress(_: int) -> None:
+    """Nobody looks."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A made-up run in which Calibrated has learnt from the answers to other questions."""
+    grid = made_up.Grid(
+        models=("alpha",), datasets={DATASET: False}, methods=("Base", "TS"), runs=2, n=60, counts=()
+    )
+    other = made_up.write_grid(
+        tmp_path_factory.mktemp("labelled"), made_up.Grid(**{**vars(grid), "n": 220, "seed": 1})
+    )
+    folder = made_up.write_grid(tmp_path_factory.mktemp("run"), grid)
+    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    settings["methods"].append("Calibrated")
+    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    answered = read_finished(other).rows("alpha", DATASET, "Base")
+    labelled = list({row["question"]: row for row in answered}.values())[:200]
+    at = calibration_folder("alpha", DATASET)
+    calibrate_rows({1.0: labelled}, equivalence="exact", risk=0.5).save_pretrained(folder / at)
+    run = read_finished(folder)
+    lines = [tuple(map(dumps, run.rows("alpha", DATASET, "Base", number))) for number in range(2)]
+    job = ApplyJob(at, (), tuple({1.0: of_run} for of_run in lines), Grading())
+    found = list(map(dumps, job(WorkerState(folder=folder), progress)))
+    for number in range(2):
+        path = folder / calibrated_path("alpha", DATASET, number)
+        path.write_text("\n".join(found[number * grid.n : (number + 1) * grid.n]) + "\n")
+    remake(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dict[str, Any]) -> None:
+    text = (folder / "report.html").read_text()
+    assert text.index('id="gains"') < text.index('id="findings"') < text.index('id="scores"')
+    assert "Base, TS, Calibrated; 2 runs" in text
+    (line,) = [line for line in in_words(results) if line.startswith(DATASET)]
+    sentence = line.removeprefix(f"{DATASET}: a")
+    assert f"A{sentence}" in text
+    assert f"- {DATASET}: a" in (folder / "results.md").read_text().replace("\\", "")
+    page = Page(text)
+    assert not page.open
+    assert {"table-calibrated", "table-calibrated-against"} <= page.tables.keys()
+
+
+def test_the_words_say_what_the_figures_say(folder: Path, results: dict[str, Any]) -> None:
+    base, _, own = results["analyses"]["calibrated"]
+    (line,) = [line for line in in_words(results) if line.startswith(DATASET)]
+    calibration = own["calibration"]
+    assert (calibration["labels"], calibration["apart"]) == (120, 80)
+    before, after = f"{base['ace']['mean']:.3f}", f"{own['ace']['mean']:.3f}"
+    assert f"off by {before} (ACE; {base['ace_floor']:.3f} is chance); calibrated on 120" in line
+    assert f"on 120 labelled questions by {after} ({own['ace_floor']:.3f} is chance)." in line
+    rows = [
+        row for number in range(2) for row in read_finished(folder).calibrated_rows("alpha", DATASET, number)
+    ]
+    kept = [row["correct"] for row in rows if row["probability"] >= calibration["threshold"]["threshold"]]
+    assert calibration["answered"] == len(kept) / len(rows)
+    assert calibration["wrong"] == pytest.approx(1 - sum(kept) / len(kept))
+    assert (
+        f"{100 * len(kept) / len(rows):.0f} % answered, at most 50 % of them wrong with 95 % confidence"
+        in line
+    )
+
+
+def changed(results: dict[str, Any], **calibration: Any) -> str:
+    found = copy.deepcopy(results)
+    found["analyses"]["calibrated"][-1]["calibration"] |= calibration
+    return in_words(found)[0]
+
+
+def test_a_declined_map_and_a_threshold_that_is_not_there_are_said(results: dict[str, Any]) -> None:
+    assert "no map learnt from 120 labelled questions is clearly better, so they stay as they are" in changed(
+        results, chosen="none(E-SC)"
+    )
+    none = {"threshold": None, "risk_limit": 0.1, "delta": 0.05, "questions_needed": None}
+    assert (
+        "No threshold keeps errors within 10 % (80 questions kept apart show none, nor would more"
+        in changed(results, threshold=none)
+    )
+    assert "about 300 would be needed" in changed(results, threshold={**none, "questions_needed": 300})
+    assert "threshold" not in changed(results, threshold=None).lower()
+
+
+def test_its_tables_hold_the_figures_and_no_table_of_other_methods_compares_ts_with_it(
+    results: dict[str, Any],
+) -> None:
+    tables = {table.name: table for table in grid_tables(results)}
+    rows = {row[2].text: row for row in tables["calibrated"].rows}
+    assert list(rows) == ["Base", "TS", "Calibrated"]
+    assert rows["Base"][3].text == rows["Calibrated"][3].text
+    gain = rows["Calibrated"][-1]
+    own = results["analyses"]["calibrated"][-1]
+    assert gain.value == own["gain"]["mean"]
+    assert gain.interval == tuple(own["gain"]["interval"])
+    against = {row[2].text: row for row in tables["calibrated-against"].rows}
+    assert list(against) == ["Base", "TS"]
+    assert against["Base"][3].text == "+0.000"
+    main = [[cell.text for cell in row] for row in tables["03-main-alpha"].rows]
+    of_own = next(row for row in main if row[1] == "Calibrated")
+    assert of_own[2] == f"{own['ace']['mean']:.3f}"
+    assert set(of_own[3:9]) == {"–"}
+    assert {row["method"] for row in results["analyses"]["paired"]} == {"TS"}
+
+
+def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wrong(folder: Path) -> None:
+    run, results = read_finished(folder), json.loads((folder / "results.json").read_text())
+    (found,) = [one for one in grid_figures(run, results) if one.number == "0a"]
+    _, below = found.figure.axes
+    assert found.name == "figure-00a-threshold+alpha+made-up-trivia"
+    lines = {line.get_label(): line for line in below.get_lines()}
+    threshold = run.calibration("alpha", DATASET)["threshold"]
+    assert list(lines[f"threshold {threshold['threshold']:.2f}"].get_xdata()) == [threshold["threshold"]] * 2
+    answered, wrong = (lines[name].get_ydata() for name in ("answered", "wrong of these"))
+    rows = [row for number in range(2) for row in run.calibrated_rows("alpha", DATASET, number)]
+    assert answered[0] == 1.0
+    assert wrong[0] == pytest.approx(1 - sum(row["correct"] for row in rows) / len(rows))
+    last = max(row["probability"] for row in rows)
+    assert answered[-1] == sum(row["probability"] == last for row in rows) / len(rows)
+
+
+def test_a_run_without_it_has_no_such_analysis_table_or_section(analysed_grid: Path) -> None:
+    results = analyse(analysed_grid)
+    assert "calibrated" not in results["analyses"]
+    assert not [table for table in grid_tables(results) if table.name.startswith("calibrated")]
