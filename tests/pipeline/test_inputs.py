@@ -224,7 +224,7 @@ WRONG_CALLS = {
         "the calibration is 3",
     ),
     "m in words": (lambda: semcal.ask_many(["Who?"], MODEL, m="ten"), "m is 'ten'; expected a whole number"),
-    "half a draw": (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "ids must be distinct|m is 2.5"),
+    "half a draw": (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a whole"),
     "a linkage that is a number": (
         lambda: semcal.score(SAMPLED, linkage=3),
         "unknown linkage 3. Known: comp",
