@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
@@ -69,23 +69,23 @@ def equivalence_of(
 ) -> Equivalence | str | Path:
     """Return the equivalence of a calibration: `given` if that has its name, else the name to load.
 
-    Directories go by their last part. UsageError if the names differ, or if nothing is given and only the
-    name of a directory is known.
+    Directories go by their last part. UsageError if the names differ, or if nothing is given and the
+    directory is not there.
     """
-    name = calibration.equivalence
-    folders = {one: NLI_MODEL.embedded.load(one)().name for one in NLI_MODEL.embedded.names()}
+    name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
     if given is not None:
-        other = str(given) if isinstance(given, str | Path) else given.name
-        if Path(folders.get(other, other)).name != Path(folders.get(name, name)).name:
+        other = str(given) if isinstance(given, str | Path) else address_of(given)
+        moved = Path(other).name == Path(name).name and name not in embedded and other not in embedded
+        if other != name and not moved:
             raise UsageError(
                 f"the calibration was made with the equivalence {shown(name)}, not {shown(other)}, which "
                 "would find other meanings; leave it out, or calibrate again with it"
             )
         return given
-    name = next((one for one, folder in folders.items() if name == folder), name)
-    if name not in ("exact", *folders) and not (is_hub_id(name) or Path(name).is_dir()):
+    if name not in ("exact", *embedded) and not (is_hub_id(name) or Path(name).is_dir()):
         raise UsageError(
-            f"the calibration was made with the NLI model {shown(name)}; give its directory (--equivalence)"
+            f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "
+            "as the equivalence (--equivalence)"
         )
     return name
 
