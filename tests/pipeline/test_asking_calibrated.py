@@ -17,6 +17,7 @@ from made_up_calibration import (
 )
 
 import semcal
+from semcal.demo.paths import nli_model_dir
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
@@ -127,7 +128,13 @@ def test_the_equivalence_is_that_of_the_calibration_and_no_other(model, known) -
     elsewhere = replace(known, equivalence="/somewhere/nli_model")
     with pytest.raises(UsageError, match="not 'exact'"):
         semcal.SemanticUQ(model, calibration=elsewhere, equivalence="exact")
-    semcal.SemanticUQ(model, calibration=elsewhere, equivalence="atlas")  # its directory is called so
+    with pytest.raises(UsageError, match="not 'atlas'"):  # whose directory is called so
+        semcal.SemanticUQ(model, calibration=elsewhere, equivalence="atlas")
+    semcal.SemanticUQ(model, calibration=elsewhere, equivalence=str(nli_model_dir()))
+    with pytest.raises(UsageError, match="'/somewhere/nli_model', which is no directory here; give it"):
+        semcal.SemanticUQ(model, calibration=elsewhere)
+    embedded = semcal.SemanticUQ(model, calibration=replace(known, equivalence="atlas"))
+    semcal.SemanticUQ(model, calibration=embedded.calibration, equivalence=embedded.equivalence)
 
 
 def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:

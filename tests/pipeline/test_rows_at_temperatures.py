@@ -17,6 +17,7 @@ from semcal.pipeline.cluster import check_clusterable, cluster_rows
 from semcal.pipeline.grade import check_gradable, grade_row
 from semcal.pipeline.measure import check_measurable, measure_rows
 from semcal.qa.grading import RuleGrader
+from semcal.recalibration import TemperatureScaling
 
 ROW: dict[str, Any] = {
     "id": "1",
@@ -176,3 +177,11 @@ def test_the_answer_beside_a_probability_is_graded_on_its_one_wording() -> None:
     assert (graded["correct"], graded["answer_correct"]) == (False, True)
     with pytest.raises(InputError, match="'answer' beside 'probability' must be a text, got 7"):
         check_gradable({**row, "answer": 7})
+
+
+def test_draws_at_a_temperature_are_not_those_under_a_recalibrator() -> None:
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    under = replace(FOUR, temperature=None, recalibrator=fitted)
+    assert calibrated_rows([clustered(ALONE)], under)[0]["probability"] == pytest.approx(0.55)
+    with pytest.raises(UsageError, match="the answer of the calibration is sampled under its recalibrator"):
+        calibrated_rows([clustered({**ALONE, "temperatures": [1.0] * 4})], under)

@@ -18,24 +18,12 @@ __all__ = ["Answer", "Meaning", "MeasureAnswer", "answer_of"]
 
 @dataclass(frozen=True, repr=False)
 class Meaning:
-    """One meaning among the sampled answers.
+    """One meaning among the sampled answers."""
 
-    Attributes
-    ----------
-    text : str
-        Its commonest wording.
-    share : float or None
-        Its share under the measure that chose the answer (with a calibration E-SC).
-    probability : float or None
-        That it is right; None without a calibration.
-    samples : tuple of str
-        All wordings that were sampled, with repetitions.
-    """
-
-    text: str
-    share: float | None
-    probability: float | None
-    samples: tuple[str, ...]
+    text: str  # its commonest wording
+    share: float | None  # under the measure that chose the answer (with a calibration E-SC)
+    probability: float | None  # that it is right; None without a calibration
+    samples: tuple[str, ...]  # all wordings that were sampled, with repetitions
 
     def __repr__(self) -> str:
         p = "" if self.probability is None else f", probability={_rounded(self.probability)}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
@@ -20,7 +21,6 @@ __all__ = [
     "calibrated_rows",
     "check_beside",
     "check_calibratable",
-    "check_equivalence",
     "check_model",
     "drawn_for",
     "equivalence_of",
@@ -64,53 +64,45 @@ def check_beside(calibration: Calibration, given: Mapping[str, Any]) -> None:
         )
 
 
-def check_equivalence(calibration: Calibration, name: str) -> None:
-    """Refuse an equivalence of another name than the calibration's; directories go by their last part."""
-    if _last_part(name) != _last_part(calibration.equivalence):
+def equivalence_of(
+    calibration: Calibration, given: Equivalence | str | Path | None = None
+) -> Equivalence | str | Path:
+    """Return the equivalence of a calibration: `given` if that has its name, else the name to load.
+
+    Directories go by their last part. UsageError if the names differ, or if nothing is given and the
+    directory is not there.
+    """
+    name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
+    if given is not None:
+        other = str(given) if isinstance(given, str | Path) else address_of(given)
+        moved = Path(other).name == Path(name).name and name not in embedded and other not in embedded
+        if other != name and not moved:
+            raise UsageError(
+                f"the calibration was made with the equivalence {shown(name)}, not {shown(other)}, which "
+                "would find other meanings; leave it out, or calibrate again with it"
+            )
+        return given
+    if name not in ("exact", *embedded) and not (is_hub_id(name) or Path(name).is_dir()):
         raise UsageError(
-            f"the calibration was made with the equivalence {shown(calibration.equivalence)}, not "
-            f"{shown(name)}, which would find other meanings; leave it out, or calibrate again with it"
+            f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "
+            "as the equivalence (--equivalence)"
         )
-
-
-def equivalence_of(calibration: Calibration) -> str:
-    """Return what to load where no equivalence is given; UsageError if only a directory's name is known."""
-    name = calibration.equivalence
-    for embedded in NLI_MODEL.embedded.names():
-        if name in (embedded, _last_part(embedded)):
-            return embedded
-    if name == "exact" or is_hub_id(name) or Path(name).is_dir():
-        return name
-    raise UsageError(
-        f"the calibration was made with the NLI model {shown(name)}; give its directory (--equivalence)"
-    )
-
-
-def _last_part(name: str) -> str:
-    embedded = NLI_MODEL.embedded
-    return Path(embedded.load(name)() if name in embedded.names() else name).name
+    return name
 
 
 def check_model(calibration: Calibration, model: LanguageModel) -> None:
-    """Raise UsageError unless the calibration was made with these weights and this prompt.
-
-    One of stored samples does not know: SemcalWarning.
-    """
-    known = calibration.provenance
-    if known is None:
-        warnings.warn(
-            "the calibration was made from stored samples: whether they came from "
-            f"{model.name}, with this prompt and at this temperature, cannot be checked, and for others its "
-            "probabilities do not hold",
-            SemcalWarning,
-            stacklevel=3,
+    """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows."""
+    if calibration.provenance is not None:
+        prompt = calibration.asking.hash(model)
+        calibration.provenance.check(
+            model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration"
         )
         return
-    known.check(
-        model=model.name,
-        revision=model.revision,
-        prompt_hash=calibration.asking.hash(model),
-        what="calibration",
+    warnings.warn(
+        f"the calibration was made from stored samples: whether they came from {model.name}, with this "
+        "prompt and at this temperature, cannot be checked, and for others its probabilities do not hold",
+        SemcalWarning,
+        stacklevel=3,
     )
 
 
@@ -129,6 +121,11 @@ def drawn_for(calibration: Calibration, rows: Sequence[Mapping[str, Any]]) -> di
     drawn: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
     for row in rows:
         split = rows_by_temperature([row])
+        if calibration.recalibrator is not None and None not in split:
+            raise UsageError(
+                f"question {identity(row)!r} has draws at temperatures, and the answer of the calibration is "
+                "sampled under its recalibrator; leave 'temperatures' out where the draws are"
+            )
         own = None if None in split else next(iter(split)) if first is None else first
         for t, of_one in drawn.items():
             chosen = own if t == first else t
@@ -146,10 +143,8 @@ def calibrated_rows(
 ) -> list[dict[str, Any]]:
     """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
 
-    Raises
-    ------
-    UsageError
-        If a row has another number of draws than the calibration was made with, or lacks a temperature.
+    UsageError if a row has another number of draws than the calibration was made with, or lacks a
+    temperature.
     """
     alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
     drawn = drawn_for(calibration, rows)

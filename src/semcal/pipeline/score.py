@@ -87,9 +87,7 @@ def score(
 
         calibration = applying.as_calibration(calibration)
         applying.check_beside(calibration, {"linkage": linkage, "measure": measure})
-        if equivalence is not None:
-            applying.check_equivalence(calibration, getattr(equivalence, "name", str(equivalence)))
-        equivalence, linkage = equivalence or applying.equivalence_of(calibration), calibration.linkage
+        equivalence, linkage = applying.equivalence_of(calibration, equivalence), calibration.linkage
     judge, linkage = as_equivalence(equivalence or "exact"), linkage or "components"
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(given)) as update:

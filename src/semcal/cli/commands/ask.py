@@ -99,7 +99,7 @@ def command(
     if chosen is not None:
         if chosen.threshold is not None and not force:
             info(f"ask: {chosen.threshold.sentence}")
-        equivalence = equivalence or equivalence_of(chosen)
+        equivalence = str(equivalence_of(chosen, equivalence))
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
@@ -142,18 +142,15 @@ def _calibration(
     atlas: bool,
 ) -> Calibration | None:
     """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
-    from semcal.demo.paths import calibration_dir
-    from semcal.pipeline.apply_calibration import check_beside, check_equivalence
+    from semcal.pipeline.apply_calibration import check_beside
 
     if name is not None:
         if beside["compare"]:
             raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
         found = opt.open_calibration(name)
         check_beside(found, {_option(key): value for key, value in given.items()})
-        if equivalence is not None:
-            check_equivalence(found, equivalence)
         return found
-    if not atlas or not calibration_dir().is_dir():
+    if not atlas:
         return None
     others = [key for key, value in {**given, **beside, "abstain_below": None}.items() if value is not None]
     others += ["equivalence"] if equivalence not in (None, opt.ATLAS) else []
