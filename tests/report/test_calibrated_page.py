@@ -154,6 +154,17 @@ def test_the_figure_marks_the_threshold_between_what_is_answered_and_what_is_wro
     assert answered[-1] == sum(row["probability"] == last for row in rows) / len(rows)
 
 
+def test_reliability_and_selective_accuracy_show_it_beside_the_methods_under_e_sc_alone(folder: Path) -> None:
+    run, results = read_finished(folder), json.loads((folder / "results.json").read_text())
+    figures = {one.name: one.figure for one in grid_figures(run, results) if one.number in ("4", "11")}
+    columns = {name: len(figure.axes) // 2 for name, figure in figures.items() if "reliability" in name}
+    assert columns["figure-11-reliability+alpha+E-SC"] == 3
+    assert set(columns.values()) == {2, 3}
+    axes = figures["figure-04-selective+alpha"].axes
+    drawn = [[one.get_label() for one in panel.containers] for panel in axes]
+    assert ["Calibrated" in labels for labels in drawn] == [True, False, False, False]
+
+
 def test_a_run_without_it_has_no_such_analysis_table_or_section(analysed_grid: Path) -> None:
     results = analyse(analysed_grid)
     assert "calibrated" not in results["analyses"]

@@ -49,6 +49,8 @@ _READ: dict[tuple[Path, int | None], tuple[Mapping[str, Floats], Mapping[str, Fl
 
 def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: str) -> tuple[Floats, Floats]:
     """Confidence and correctness of the questions of all runs for which the measure is defined."""
+    if method == CALIBRATED:
+        return _calibrated(run, model, dataset, "probability")
     candidate = run.choice(model, dataset, method, measure)["candidate"]
     found = [_by_measure(run, model, dataset, candidate, number) for number in range(run.runs)]
     confidence, correct = (np.concatenate([one[i][measure] for one in found]) for i in (0, 1))
@@ -66,6 +68,15 @@ def _by_measure(
         found = read_columns(run, model, dataset, candidate, number)
         _READ[key] = found.confidence, found.correct
     return _READ[key]
+
+
+def _calibrated(run: FinishedRun, model: str, dataset: str, key: str) -> tuple[Floats, Floats]:
+    """The share of Base's answers or their calibrated probability, and correctness, of all runs."""
+    rows = [row for number in range(run.runs) for row in run.calibrated_rows(model, dataset, number)]
+    confidence, correct = (
+        np.array([row[name] for row in rows], dtype=np.float64) for name in (key, "correct")
+    )
+    return confidence, correct
 
 
 @style()
@@ -94,10 +105,7 @@ def before_after_figure(
 @style()
 def threshold_figure(run: FinishedRun, model: str, dataset: str) -> Figure:
     """Reliability of Base and of Calibrated; below, what a threshold on the latter answers and gets wrong."""
-    rows = [row for number in range(run.runs) for row in run.calibrated_rows(model, dataset, number)]
-    share, p, correct = (
-        np.array([row[key] for row in rows], dtype=np.float64) for key in ("share", "probability", "correct")
-    )
+    (share, correct), (p, _) = (_calibrated(run, model, dataset, key) for key in ("share", "probability"))
     figure, grid = panels(2, 1, panel=(2.55, 1.7), gaps=(0.0, 0.78), margins=(0.5, 0.1, 0.1, 0.42))
     above, below = grid[:, 0]
     above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
@@ -158,11 +166,12 @@ def _draw_curve(axes: Axes, method: str, confidence: Floats, correct: Floats, *,
 @style()
 def reliability_figure(run: FinishedRun, model: str, measure: str) -> Figure:
     """Reliability diagrams of one model: a row a data set, a column a method, below each its histogram."""
-    rows, columns = len(run.datasets), len(run.methods)
+    methods = [*run.methods, *[CALIBRATED] * (run.calibrated and measure == "E-SC")]
+    rows, columns = len(run.datasets), len(methods)
     width, height = 0.55 + 1.45 * columns, 0.3 + 2.0 * rows
     figure = Figure(figsize=(width, height))
     for i, dataset in enumerate(run.datasets):
-        for j, method in enumerate(run.methods):
+        for j, method in enumerate(methods):
             left, bottom = 0.5 + 1.45 * j, height - 0.22 - 2.0 * i - 1.55
             upper = figure.add_axes((left / width, bottom / height, 1.3 / width, 1.3 / height))
             place = (left / width, (bottom - 0.32) / height, 1.3 / width, 0.24 / height)
