@@ -15,7 +15,7 @@ import pytest
 import semcal
 
 PACKAGE = Path(semcal.__file__).parent
-HEAVY = ("torch", "transformers", "matplotlib", "pydantic", "pyarrow", "datasets")
+HEAVY = ("torch", "transformers", "matplotlib", "pydantic", "pyarrow", "datasets", "pandas")
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -26,6 +26,11 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded_by("import semcal, semcal.errors, semcal.records, semcal.registry") == set()
+
+
+def test_scoring_stored_samples_loads_no_torch() -> None:
+    rows = [{"question": "Who?", "samples": ["Ana", "Bo"], "answers": "Ana"}]
+    assert loaded_by(f"import semcal; semcal.score({rows})._repr_html_()") == set()
 
 
 def test_importing_the_package_is_silent() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from semcal.errors import ModelError, SemcalError, StoreError, UsageError
+from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
 __all__ = [
@@ -117,6 +117,8 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     semcal.errors.ModelError: no such directory: atlsa; did you mean 'atlas'? Otherwise give a checkpoint's
     directory or a hub id such as owner/model
     """
+    if not isinstance(name, str | Path):
+        raise kind.error(f"the {kind.what} is {shown(name)}; {kind.advice}")
     if isinstance(name, str) and name in kind.embedded.names():
         return _directory(kind.embedded.load(name)(), kind)
     path = Path(name).expanduser()

@@ -27,7 +27,7 @@ def check_name(name: str, known: Iterable[str], *, what: str) -> str:
     names = list(known)
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else "."
     raise UsageError(f"unknown {what} {shown(name)}{hint} Known: {', '.join(names)}")
 

@@ -264,7 +264,7 @@ def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the
 
 def test_one_draw_is_refused() -> None:
     model, labelled = questions(20)
-    with pytest.raises(UsageError, match="2 draws or more"):
+    with pytest.raises(UsageError, match="m = 1: one draw has a share of 1"):
         calibrate(model, labelled, equivalence=FakeEquivalence(), m=1)
 
 

@@ -48,7 +48,8 @@ def test_texts_are_named_by_themselves_and_rows_without_ids_by_their_number() ->
     assert [q.id for q in twice] == ["Who?", "When?", "Who? (2)", "Who? (3)"]
     assert {q.question for q in twice} == {"Who?", "When?"}
     table = pandas.DataFrame({"Query": ["Who?", "When?"], "Answer": ["Ana", "1843"]})
-    assert as_questions(table, labelled=True) == [
+    assert as_questions(table) == as_questions(table, labelled=True)
+    assert as_questions(table) == [
         Question("1", "Who?", ("Ana",)),
         Question("2", "When?", ("1843",)),
     ]
@@ -209,6 +210,45 @@ WRONG_CALLS = {
     "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
     "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
     "progress as a text": (lambda: semcal.ask_many(["Who?"], MODEL, progress="yes"), "progress must be True"),
+    "a number as the name of a model": (
+        lambda: semcal.load_model(3),
+        "the language model is 3; give a checkpoint",
+    ),
+    "no name of an NLI model": (lambda: semcal.load_equivalence(None), "the NLI model is None; give a"),
+    "no name of a fit": (
+        lambda: semcal.Fit.from_pretrained(None),
+        "the recalibrator is None; give the directory",
+    ),
+    "a number as a saved calibration": (
+        lambda: semcal.Calibration.from_pretrained(3),
+        "the calibration is 3",
+    ),
+    "m in words": (lambda: semcal.ask_many(["Who?"], MODEL, m="ten"), "m is 'ten'; expected a whole number"),
+    "half a draw": (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a whole"),
+    "a linkage that is a number": (
+        lambda: semcal.score(SAMPLED, linkage=3),
+        "unknown linkage 3. Known: comp",
+    ),
+    "a measure that is a number": (
+        lambda: semcal.score(SAMPLED, measure=3),
+        "unknown measure 3. Known: E-SC",
+    ),
+    "a threshold in words": (
+        lambda: semcal.SemanticUQ(MODEL, abstain_below="low"),
+        r"must be in \[0, 1\], got 'l",
+    ),
+    "a truncation that is a number": (
+        lambda: semcal.SemanticUQ(MODEL, truncation=0.9),
+        "truncation is 0.9; give",
+    ),
+    "a limit in words": (
+        lambda: semcal.ask_many(["Who?"], MODEL, max_new_tokens="x"),
+        "max_new_tokens is 'x'",
+    ),
+    "a method that is a number": (
+        lambda: semcal.fit(MODEL, LABELLED, method=3),
+        "unknown method 3. Known: TS",
+    ),
     "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"the question\[0\] is None"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import SemcalWarning, UsageError
+from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import (
     as_calibration,
@@ -24,7 +25,7 @@ from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import recalibrator_and_prompt
-from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
+from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
@@ -41,8 +42,8 @@ from semcal.semantics import MEASURES
 
 __all__ = ["AskJob", "AskedRows", "SemanticUQ", "ask_many"]
 
-#: Fewer draws than this are refused, and fewer than that are warned about.
-FEWEST, FEW = 2, 5
+#: Fewer draws than this are warned about.
+FEW = 5
 
 
 class SemanticUQ:
@@ -123,11 +124,13 @@ class SemanticUQ:
             equivalence = equivalence_of(calibration, equivalence)
         self.model = model
         self.calibration = calibration
-        self.m = _checked_draws(10 if own["m"] is None else own["m"])
+        self.m = _warn_if_few(checked_draws(10 if own["m"] is None else own["m"]))
         self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
         self.equivalence = as_equivalence("exact" if equivalence is None else equivalence)
         self.seed = seed
         self.max_new_tokens: int | None = own["max_new_tokens"]
+        if truncation is not None and not isinstance(truncation, Truncation):
+            raise UsageError(f"truncation is {shown(truncation)}; give semcal.engine.Truncation(top_p=0.9)")
         self.truncation = truncation
         self.linkage = check_name(own["linkage"] or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
@@ -240,11 +243,7 @@ def ask_many(
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 
 
-def _checked_draws(m: int) -> int:
-    if m < FEWEST:
-        raise UsageError(
-            f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
-        )
+def _warn_if_few(m: int) -> int:
     if m < FEW:
         warnings.warn(
             f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure; "
@@ -256,8 +255,8 @@ def _checked_draws(m: int) -> int:
 
 
 def _checked_threshold(threshold: float | None) -> float | None:
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise UsageError(f"abstain_below must be in [0, 1], got {threshold}")
+    if threshold is not None and not (isinstance(threshold, Real) and 0 <= threshold <= 1):
+        raise UsageError(f"abstain_below must be in [0, 1], got {shown(threshold)}")
     return threshold
 
 

@@ -17,7 +17,7 @@ from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.grade import as_grader
-from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, name_of
+from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws, name_of
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.rows import (
@@ -51,7 +51,7 @@ def calibrate(
     *,
     samples: Any = None,
     equivalence: Equivalence | str | Path = "exact",
-    temperatures: Sequence[float] = TEMPERATURES,
+    temperatures: Sequence[float] | float = TEMPERATURES,
     recalibrator: Any = None,
     few_shot: Any = None,
     m: int = 10,
@@ -79,7 +79,7 @@ def calibrate(
         Instead of a model and its questions: stored samples with `answers`, as `semcal.score` takes them.
     equivalence : Equivalence, str or Path
         Decides which answers mean the same: "exact", an NLI model, or its name or directory.
-    temperatures : sequence of float
+    temperatures : float or sequence of float
         The answer comes from the draws at T = 1; those at other temperatures are features.
     recalibrator : Fit, Recalibrator, float, str or Path, optional
         Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
@@ -139,8 +139,8 @@ def calibrate(
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    if m < 2:
-        raise UsageError(f"a share is taken among 2 draws or more, got m = {m}; 10 are usual")
+    m = checked_draws(m)
+    further = [temperatures] if isinstance(temperatures, int | float) else list(temperatures or ())
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
     own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
     if recalibrator is not None:
@@ -150,7 +150,7 @@ def calibrate(
         sampled = sample_candidates(
             model,
             questions,
-            own | {t: Temperature(t) for t in temperatures if t != 1.0},
+            own | {t: Temperature(t) for t in further if t != 1.0},
             asking=asking,
             equivalence=judge,
             m=m,

@@ -169,8 +169,8 @@ class Calibration(_Contents):
 
     Examples
     --------
-    >>> Calibration.from_pretrained("atlas").equivalence
-    'atlas'
+    >>> Calibration.from_pretrained("atlas").m
+    10
     """
 
     recalibrator: Fitted | None = field(default=None, compare=False)

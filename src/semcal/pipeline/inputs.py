@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semcal.arrays import as_option
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, UsageError, shown
@@ -20,8 +21,10 @@ from semcal.records import Row, row_of
 if TYPE_CHECKING:
     from semcal.engine.language_model import LanguageModel
 
-__all__ = ["as_equivalence", "as_model", "as_questions", "as_sample_rows", "name_of"]
+__all__ = ["as_equivalence", "as_model", "as_questions", "as_sample_rows", "checked_draws", "name_of"]
 
+#: Fewer draws than this have no share.
+FEWEST = 2
 #: The columns of rows of samples, and those of them whose cells hold lists.
 SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_likelihoods", "temperatures")
 LISTS = ("samples", "log_likelihoods", "temperatures")
@@ -54,6 +57,16 @@ def as_equivalence(given: Any) -> Equivalence:
     return found
 
 
+def checked_draws(m: Any) -> int:
+    """Return a number of draws; UsageError unless it is a whole number of 2 or more."""
+    found = int(as_option(m, "m", "a whole number of draws, such as 10", whole=True))
+    if found < FEWEST:
+        raise UsageError(
+            f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
+        )
+    return found
+
+
 def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
     """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
 
@@ -62,7 +75,7 @@ def as_questions(given: Any, what: str = "questions", *, labelled: bool = False)
     """
     if isinstance(given, str | Path):
         _check_path(given, what)
-        return load_questions(given, answers_needed=labelled)
+        return load_questions(given, answers_needed=labelled, labelled=True)
     items = _items(given, what, "texts, dicts or Questions", may_be_empty=labelled)
     texts = [item for item in items if isinstance(item, str)]
     if items and len(texts) == len(items):
@@ -76,7 +89,9 @@ def as_questions(given: Any, what: str = "questions", *, labelled: bool = False)
     if len(asked) == len(items):
         return asked
     rows = _rows(items, given, what)
-    return [_good(one, given, what) for one in questions_from_rows(rows, answers_needed=labelled)]
+    return [
+        _good(one, given, what) for one in questions_from_rows(rows, answers_needed=labelled, labelled=True)
+    ]
 
 
 def as_sample_rows(given: Any, what: str = "samples") -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from semcal import metrics
 from semcal.engine.equivalence import address_of
-from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError
+from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError, shown
 from semcal.pipeline.answer import Answer
 from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
 from semcal.pipeline.grade import grade_row
@@ -161,7 +161,8 @@ class Results(Sequence[Answer]):
                 "no row has reference answers, so none is graded; add a column 'answers' (there are: "
                 f"{', '.join(self.rows[0])})"
             )
-        chosen = None if measure is None else [measure] if isinstance(measure, str) else list(measure)
+        alone = isinstance(measure, str) or not isinstance(measure, Iterable)
+        chosen: Any = None if measure is None else [measure] if alone else measure
         return {str(name): one for name, one in scores_by_measure(graded, chosen).items()}
 
     def plot(
@@ -176,6 +177,8 @@ class Results(Sequence[Answer]):
         (scores,) = self._scores(name).values()
         kinds = PLOTS if kind is None and ax is None else (check_name(kind or PLOTS[0], PLOTS, what="plot"),)
         axes: list[Any] = [ax]
+        if ax is not None and not hasattr(ax, "plot"):
+            raise UsageError(f"ax is {shown(ax)}; give an Axes of matplotlib, or leave it out")
         if ax is None:
             from matplotlib import pyplot
 

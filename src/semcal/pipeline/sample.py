@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from semcal.arrays import as_option
 from semcal.engine.language_model import Generation, LanguageModel, Prompt
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
@@ -193,7 +194,9 @@ def default_max_new_tokens(*, open_book: bool) -> int:
 
 
 def _limit(max_new_tokens: int | None, *, open_book: bool) -> int:
-    return default_max_new_tokens(open_book=open_book) if max_new_tokens is None else max_new_tokens
+    if max_new_tokens is None:
+        return default_max_new_tokens(open_book=open_book)
+    return int(as_option(max_new_tokens, "max_new_tokens", "a positive whole number", low=0, whole=True))
 
 
 def check_question(

@@ -188,6 +188,7 @@ def read_questions(
     split: str | None = None,
     columns: Mapping[str, str] = _NO_COLUMNS,
     answers_needed: bool = False,
+    labelled: bool = False,
     notify: Notify | None = None,
 ) -> Iterator[Question | RowError]:
     """Yield the questions of a data set, each bad row as the `RowError` that it is.
@@ -208,6 +209,8 @@ def read_questions(
         and there are no "answers", unless the rows hold samples or a prediction.
     answers_needed : bool
         Whether a question without answers is a bad row.
+    labelled : bool
+        Whether "answer" counts as "answers" though none are needed.
     notify : callable, optional
         Called with notes about the source: its delimiter, the names of its columns.
 
@@ -233,19 +236,20 @@ def read_questions(
         If most cells of answers hold several answers that are not written as a list ("A;B").
     """
     names = {*_KNOWN, *(name for others in _KNOWN.values() for name in others), "title"}
-    names |= {"answer"} if answers_needed else set()
+    names |= {"answer"} if answers_needed or labelled else set()
+    read: dict[str, Any] = {"answers_needed": answers_needed, "labelled": labelled, "notify": notify}
     on_hub = _hub_dataset(str(source), subset)
     if on_hub is None:
         if split is not None or subset is not None:
             raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
         names |= {theirs.lower() for theirs in columns.values()}
         rows = read_source_rows(source, format=format, names=names, notify=notify)
-        return questions_from_rows(rows, columns, answers_needed=answers_needed, notify=notify)
+        return questions_from_rows(rows, columns, **read)
     if format is not None:
         raise UsageError(f"{source} is a data set on the hub: a format is for local files")
     on_hub = replace(on_hub, columns=columns) if columns else on_hub
     rows = read_hub_rows(on_hub, split=split or "train", names=names)
-    return questions_from_rows(rows, on_hub.columns, answers_needed=answers_needed, notify=notify)
+    return questions_from_rows(rows, on_hub.columns, **read)
 
 
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
@@ -263,11 +267,12 @@ def questions_from_rows(
     columns: Mapping[str, str] = _NO_COLUMNS,
     *,
     answers_needed: bool = False,
+    labelled: bool = False,
     notify: Notify | None = None,
 ) -> Iterator[Question | RowError]:
     """Yield the question in each row, and bad rows as errors; parameters as for `read_questions`."""
     lines: dict[str, int] = {}
-    columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed, notify=notify)
+    columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed or labelled, notify=notify)
     id_key, has_ids = columns.get("id", "id"), False
     for row in rows:
         if isinstance(row, RowError):

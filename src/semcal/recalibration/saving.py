@@ -246,7 +246,7 @@ def _refuse_links(directory: Path) -> None:
 
 def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> Path:
     """The directory itself, or the one into which it has been fetched from the hub."""
-    if Path(path_or_id).name == FILE:
+    if isinstance(path_or_id, str | Path) and Path(path_or_id).name == FILE:
         path_or_id = Path(path_or_id).parent
     location = locate(path_or_id, kind, revision=revision)
     if location.on_hub:

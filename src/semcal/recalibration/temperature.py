@@ -73,8 +73,8 @@ class Temperature:
     """
 
     def __init__(self, temperature: float, *, method: str = "T") -> None:
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise UsageError(f"a temperature is a positive number, got {temperature}")
+        if isinstance(temperature, str) or not (math.isfinite(temperature) and temperature > 0):
+            raise UsageError(f"a temperature is a positive number, got {temperature!r}")
         self.temperature = float(temperature)
         self.method = method
 
