@@ -39,7 +39,10 @@ class CalibratedFinding(Finding):
         then = f"calibrated on {labels} by {after}."
         if self.calibration["chosen"].startswith("none"):
             then = f"no map learnt from {labels} is clearly better, so they stay as they are."
-        return " ".join([f"As they come, confidences are off by {before}; {then}", *self._threshold()])
+        beware = [f"Beware: {one}." for one in self.calibration["warnings"]]
+        return " ".join(
+            [f"As they come, confidences are off by {before}; {then}", *self._threshold(), *beware]
+        )
 
     def _threshold(self) -> list[str]:
         found, apart = self.calibration["threshold"], self.calibration["apart"]

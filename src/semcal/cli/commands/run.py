@@ -333,12 +333,13 @@ def demo(
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
 ) -> int:
-    """Compare Base, SE and TS on three question sets of the embedded world, and write a report.
+    """Show what calibration gains on three question sets of the embedded world, and write a report.
 
-    For each set: a temperature is fitted on 1000 calibration questions; ten answers to each of its
-    500 test questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning,
-    measured and graded. With --limit N, N questions of each part are used. Interrupt it as you like: the
-    same command goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.
+    For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
+    from 400 labelled questions, and a temperature is fitted to 500. Ten answers to each of 500 test
+    questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
+    graded. With --limit N, N questions of each part are used. Interrupt it as you like: the same command
+    goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.
     """
     from semcal.demo.paths import settings_file
     from semcal.experiment.folders import forget
@@ -368,9 +369,10 @@ def demo_output(options: Mapping[str, Any]) -> Output:
 
 def _demo_plan(settings: Any, out: Path) -> int:
     for one in settings.datasets:
+        labelled = min(settings.calibrated.questions, one.calibration_train)
         warn(
-            f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at 3 "
-            f"temperatures to each of {one.test} questions ({3 * settings.sampling.m * one.test} answers)"
+            f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at T = 1 "
+            f"to each of {labelled} of them, and at 3 temperatures to each of {one.test} others"
         )
     warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
     return 0
