@@ -182,3 +182,13 @@ def test_the_first_candidate_must_be_no_map() -> None:
     features, right = overconfident()
     with pytest.raises(UsageError, match="without a map"):
         choose_map(features, right, [BETA])
+
+
+def test_isotonic_is_not_tried_where_its_steps_would_follow_a_few_wrong_answers() -> None:
+    features, _ = overconfident()
+    steps = MapCandidate("isotonic", ("share",), fewest=50)
+    tried = [
+        steps in [one.candidate for one in choose_map(features, right, [NONE, steps]).scores]
+        for right in ((np.arange(400) < n).astype(float) for n in (49, 50, 350, 351))
+    ]
+    assert tried == [False, True, True, False]

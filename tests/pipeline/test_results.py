@@ -90,6 +90,13 @@ def test_answers_that_nobody_graded_have_no_metrics() -> None:
     assert partly.to_df()["correct"].tolist() == [True, False, None]
 
 
+def test_grades_of_others_are_not_taken_for_ours() -> None:
+    given = {"question": "Who?", "samples": ["Ana", "Ana"], "correct": True, "confidence": 0.1}
+    found = semcal.score([given, {**given, "answers": "Bo"}])
+    assert repr(found).startswith("Results(2 answers, 1 graded; E-SC: accuracy 0.000, confidence 1.000")
+    assert found.to_df()["correct"].tolist() == [None, False]
+
+
 LABELLED_SAMPLES = [
     {"question": "Who?", "samples": ["Ana", "Ana"], "answers": ["Ana"]},
     {"question": "<b>Who</b>?", "samples": ["Ana", "<script>"], "answers": ["Cy & Di"]},

@@ -162,6 +162,9 @@ def test_a_row_to_calibrate_needs_its_samples() -> None:
         check_calibratable({key: value for key, value in row.items() if key != "samples"})
     with pytest.raises(InputError, match="every sample index from 0 to 4 once"):
         check_calibratable({**row, "samples": [*row["samples"], "Di"], "log_likelihoods": None})
+    with pytest.raises(InputError, match=r"'answer' is there already .*to 'answers' if it is the"):
+        check_calibratable({**row, "answer": "Ana"})  # grade would take the calibrated answer for it
+    check_calibratable(calibrated_rows([row], FOUR)[0])  # measured before
 
 
 def test_the_answer_beside_a_probability_is_graded_on_its_one_wording() -> None:

@@ -117,6 +117,7 @@ class MapCandidate:
     features: tuple[str, ...]
     probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
     rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
+    fewest: int = FOLDS  # right answers, and wrong ones, that it takes
     tier: int = 0  # those of a higher tier must be a standard error above the best of the lower ones
 
     @property
@@ -230,7 +231,7 @@ def choose_map(
         Outcomes, 0 or 1.
     candidates : sequence of MapCandidate
         Simplest first; the first is "none", which wins unless another is above it by more than one standard
-        error of the paired difference, and where fewer than 5 answers are right or fewer than 5 wrong. One
+        error of the paired difference, and where too few answers are right or wrong for the others. One
         of a higher tier (it costs draws, or bends to single answers) must be as far above the best of the
         lower ones.
     groups : ndarray of int, shape (N,), optional
@@ -309,8 +310,8 @@ def _scores(
     repeats: int,
 ) -> tuple[MapScore, ...]:
     """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
-    if min(correct.sum(), (1 - correct).sum()) < FOLDS:
-        candidates = candidates[:1]
+    rarer = min(correct.sum(), (1 - correct).sum())
+    candidates = [candidates[0], *(one for one in candidates[1:] if one.fewest <= rarer)]
     gains = np.zeros((len(candidates), len(correct)))
     for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):

@@ -110,6 +110,11 @@ def check_calibratable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless `calibrated_rows` can measure the row."""
     check_measurable(row)
     clusters_of(row, len(samples_of(row)))
+    if "answer" in row and "probability" not in row:
+        raise InputError(
+            f"'answer' is there already ({shown(row['answer'])}), and the calibrated answer would take its "
+            "place; rename it, to 'answers' if it is the reference"
+        )
 
 
 def drawn_for(calibration: Calibration, rows: Sequence[Mapping[str, Any]]) -> dict[float | None, list[Row]]:

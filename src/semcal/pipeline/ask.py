@@ -229,10 +229,6 @@ def ask_many(
     **options
         Of `semcal.SemanticUQ`: `calibration`, `equivalence`, `recalibrator`, `m`, `seed`, …
 
-    Returns
-    -------
-    Results
-
     Examples
     --------
     >>> from semcal.engine.fakes import FakeLanguageModel

@@ -85,21 +85,18 @@ def calibrate(
         Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
     few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those of the recalibrator.
-    m : int
-        Draws at each temperature.
-    seed : int
-        Of the draws, of the folds, and of what is kept apart.
+    m, max_new_tokens, linkage
+        As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
     grader : Grader or {"rules", "nli"}, optional
         Decides whether an answer is right: rules by default, or the equivalence.
     risk, delta : float
         With `risk` also a threshold: of the answers from it on at most this share is wrong, with probability
         1 - `delta`. Two in five of the questions are kept apart for it.
-    data, versions : optional
-        Where the questions come from, and versions of packages, for the record.
+    data, versions, keep : optional
+        Where the questions come from and versions of packages, for the record; a store of finished blocks,
+        from which the same call resumes with identical results.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that were sampled.
-    keep : Store, optional
-        Holds finished blocks, from which the same call resumes with identical results.
 
     Returns
     -------

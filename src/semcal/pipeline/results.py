@@ -152,7 +152,7 @@ class Results(Sequence[Answer]):
 
     def _graded(self) -> list[int]:
         """The places of the graded rows."""
-        return [place for place, row in enumerate(self.rows) if "correct" in row]
+        return [place for place, row in enumerate(self.rows) if row.get("answers")]
 
     def _scores(self, measure: str | Iterable[str] | None = None) -> dict[str, Scores]:
         graded = [self.rows[place] for place in self._graded()]
@@ -249,7 +249,9 @@ class Results(Sequence[Answer]):
 
 
 def _correct(row: dict[str, Any], measure: str) -> bool | None:
-    found = row.get("answer_correct") if measure == CALIBRATED else row.get("correct", {}).get(measure)
+    if not row.get("answers"):
+        return None
+    found = row["answer_correct"] if measure == CALIBRATED else row["correct"][measure]
     return None if found is None else bool(found)
 
 

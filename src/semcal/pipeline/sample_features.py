@@ -35,6 +35,8 @@ recalibrator, or of a temperature that nobody knows.
 
 #: Measures whose share of the answer's meaning is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")
+#: Right answers, and wrong ones, from which on isotonic calibration is tried.
+ISOTONIC = 50
 #: The fields of a row with one entry a sample.
 PER_SAMPLE = ("samples", "log_likelihoods", "normal_forms", "likelihood", "generations", "token_ids")
 #: The least log-likelihood that tells answers apart, in nats a token.
@@ -109,8 +111,8 @@ def _at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
 def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     """Return what is tried, simplest first: no map, maps of one share, logistic regressions.
 
-    Isotonic calibration, whose steps follow single answers, must be clearly better than the smooth maps, and
-    what reads further draws clearly better than what does not.
+    Isotonic calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be
+    clearly better than the smooth maps, and what reads further draws clearly better than what does not.
     """
     known = [name for name, values in features.values.items() if not np.isnan(values).all()]
     own = tuple(name for name in known if " at " not in name)
@@ -120,7 +122,7 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
         MapCandidate("none", ("E-SC",)),
         *(MapCandidate("beta", (share,)) for share in shares if share in own),
         MapCandidate("logistic", own, shares, rising),
-        MapCandidate("isotonic", ("E-SC",), tier=1),
+        MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
     ]
     if len(known) > len(own):
         found.append(MapCandidate("logistic", tuple(known), shares, rising, tier=2))

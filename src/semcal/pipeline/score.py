@@ -48,24 +48,12 @@ def score(
         `temperatures`, one a sample, if they differ.
     equivalence : Equivalence, str or Path, optional
         As in `semcal.calibrate`; by default "exact", or the calibration's.
-    calibration : Calibration, str or Path, optional
-        Makes the confidence a probability.
+    calibration, measure, t_alpha, g_alpha, linkage : optional
+        As in `semcal.SemanticUQ`.
     grader : Grader or {"rules", "nli"}, optional
-        As in `semcal.calibrate`.
-    measure : str, optional
-        The measure that chooses the answer and is its confidence; "E-SC" by default.
-    t_alpha, g_alpha : float
-        The parameters of T-SC and G-SC.
-    linkage : {"components", "greedy"}, optional
-        How pairs become clusters.
-    seed : int
-        Chooses the members of a cluster that are graded.
+        As in `semcal.calibrate`; `seed` chooses the members of a cluster that are graded.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are clustered.
-
-    Returns
-    -------
-    Results
 
     Raises
     ------
