@@ -112,16 +112,18 @@ def test_score_maps_are_learnt_on_validation_and_tried_on_test(tmp_path: Path) -
     assert "score-maps" in {table.name for table in grid_tables(results)}
 
 
-def test_the_settings_of_the_demo_ask_for_nothing_that_three_methods_do_not_need() -> None:
+def test_the_settings_of_the_demo_ask_for_nothing_that_its_methods_do_not_need() -> None:
     settings = read_settings(settings_file(), limit=30)
     blocks = expected_blocks(settings, {"calibration_train": 30, "validation": 30, "test": 30})
     assert blocks == {
         "check": 1,
         "features": 1,
         "fit": 1,
-        "sample": 1,
-        "cluster": 1,
+        "sample": 2,
+        "cluster": 2,
         "grade": 1,
         "greedy": 1,
+        "calibrate": 1,
+        "apply": 1,
         "measure": 1,
     }
