@@ -280,6 +280,13 @@ def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> Non
     assert len(found.report.warnings) == 2
 
 
+def test_a_promise_from_questions_that_share_a_passage_is_qualified() -> None:
+    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(120))]
+    with pytest.warns(SemcalWarning, match="counts questions as independent"):
+        calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
+
+
 @pytest.mark.slow
 def test_the_guarantee_is_broken_no_more_often_than_promised() -> None:
     from benchmarks.calibrate_guarantee import DELTA, results

@@ -119,7 +119,7 @@ def calibrate_rows(
         equivalence=equivalence,
         linkage=linkage,
         threshold=None,
-        report=learnt.report(apart=int(apart.sum()), problems=_problems(own)),
+        report=learnt.report(apart=int(apart.sum()), problems=_problems(own, promise=risk is not None)),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         recalibrator=recalibrator,
@@ -130,14 +130,19 @@ def calibrate_rows(
     return replace(calibration, threshold=set_threshold(p, correct[apart], risk, delta))
 
 
-def _problems(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What looks wrong with the labelled rows."""
+def _problems(rows: Sequence[Mapping[str, Any]], *, promise: bool) -> Iterator[str]:
+    """What looks wrong with the labelled rows, and with a promise from them."""
     keys = Counter(tie for row in rows for tie in _ties(row) if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
         yield (
             f"{repeated} of {len(rows)} labelled questions are asked more than once: they count as fewer; "
             "take the copies out"
+        )
+    if promise and several(map(ties_of, rows)) is not None:
+        yield (
+            "the threshold's promise counts questions as independent, and some share a passage or group: it "
+            "may be broken more often"
         )
     lists = [row for row in rows if len(answers := answers_of(row)) == 1 and LISTED.search(answers[0])]
     if lists:
