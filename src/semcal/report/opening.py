@@ -54,7 +54,7 @@ class CalibratedFinding(Finding):
             more = (
                 f"; about {needed} would be needed"
                 if needed
-                else ", nor would more: the surest err too often"
+                else ", and more would not help: even the surest answers are wrong too often"
             )
             return [
                 f"No threshold keeps errors within {limit} ({apart} questions kept apart show none{more})."
@@ -110,7 +110,7 @@ def calibrated_headline(found: Sequence[CalibratedFinding]) -> str:
         for metric in METRICS
     }
     told = "; ".join(f"{NAMES[metric]} {tally(of_metric)}" for metric, of_metric in verdicts.items())
-    return f"Calibrated against Base: {told}; accuracy is the same, for so are the answers."
+    return f"Calibrated against Base: {told}; accuracy is the same, since the answers are."
 
 
 def in_words(results: Results) -> list[str]:
