@@ -62,11 +62,21 @@ def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> 
     rows = [*stored(60)]
     rows[3]["samples"] = "Ana"
     rows[9]["answers"] = []
+    rows[11]["answers"] = [" "]
+    rows[13]["group"] = [1]
+    rows[15]["context"] = 5
+    rows[17]["clusters"] = []
+    rows[19]["temperatures"] = ["1"] * 10
     code, (result,), err = semcal("calibrate", write(tmp_path / "s.jsonl", rows), "--out", tmp_path / "c")
     assert code == 1
-    assert result["n"] == 58
+    assert result["n"] == 53
     assert "'samples' must be a list of strings" in err
     assert "'answers' is empty" in err
+    assert "line 12 (id 'q11'): 'answers' holds no text, got [' ']: give at least one" in err
+    assert "line 14 (id 'q13'): 'group' must be a text or a number" in err
+    assert "line 16 (id 'q15'): 'context' must be the passage as a text" in err
+    assert "line 18 (id 'q17'): 'clusters' is empty" in err
+    assert "line 20 (id 'q19'): 'temperatures': expected a number" in err
 
 
 @pytest.mark.parametrize(

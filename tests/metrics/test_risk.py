@@ -153,7 +153,27 @@ def test_with_errors_they_are_the_least_that_pass_at_the_same_error_rate(errors)
 def test_where_even_the_surest_are_wrong_too_often_no_number_of_questions_is_promised():
     result = risk_controlled_threshold([0.9] * 50, [0] * 10 + [1] * 40, risk_limit=0.1)
     assert (result.threshold, result.questions_needed) == (None, None)
-    assert result.sentence.startswith("none holds with 50 questions, nor would with more")
+    assert "wrong answers within 10 % by these 50 questions, nor would it be by more" in result.sentence
+
+
+def test_that_even_the_surest_err_too_often_is_said_only_where_the_questions_could_show_it():
+    """Of ten per cent 28.4 questions are the fewest that could show it, and 85.3 three times that."""
+
+    def needed(right: int, wrong: int) -> int | None:
+        found = risk_controlled_threshold([0.9] * (right + wrong), [1] * right + [0] * wrong, risk_limit=0.1)
+        assert found.threshold is None
+        return found.questions_needed
+
+    assert needed(10, 10) == needed(0, 3) == 29  # of 20 and of 3 questions, nothing is known
+    assert needed(20, 10) is None  # a third wrong of 30: above a tenth beyond doubt
+    few = needed(43, 7)  # 14 % of 50 may be a tenth
+    assert binomtest(7, 50, 0.1, alternative="greater").pvalue > 0.05
+    assert few == next(n for n in range(51, 500) if passes(7, n, 0.1, 0.05))
+    assert needed(75, 10) is not None  # of 85 likewise
+    assert needed(76, 10) is None  # of 86 as well, and they are enough
+    half = risk_controlled_threshold([0.9, 0.4] * 6, [0, 0] * 6, risk_limit=0.1, thresholds=[0.8])
+    assert half.questions_needed == 2 * 29
+    assert half.sentence.endswith("by these 12 questions; at least 58 would be needed")
 
 
 def test_the_sentence_says_what_holds_or_what_it_would_take():
@@ -162,7 +182,15 @@ def test_the_sentence_says_what_holds_or_what_it_would_take():
     expected = "answer from .31: 48 % answered, at most 10 % of them wrong with 95 % confidence"
     assert (result.sentence, result.questions_needed) == (expected, None)
     few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1)
-    assert few.sentence == "none holds with 20 questions; about 29 would be needed"
+    assert few.sentence == (
+        "no threshold is shown to keep the share of wrong answers within 10 % by these 20 questions; "
+        "at least 29 would be needed"
+    )
+    some = risk_controlled_threshold([0.62] * 40, [0] * 2 + [1] * 38, risk_limit=0.1)
+    assert some.sentence == (
+        "no threshold is shown to keep the share of wrong answers within 10 % by these 40 questions; "
+        f"about {some.questions_needed} would be needed"
+    )
     whole = risk_controlled_threshold([0.5] * 60, [1] * 60, risk_limit=0.125, thresholds=[0, 1, -3])
     assert whole.sentence.startswith("answer from -3: 100 % answered, at most 12.5 % of them wrong")
 

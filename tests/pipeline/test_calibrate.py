@@ -97,7 +97,7 @@ def test_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on() -> No
     assert again.threshold != found.threshold
     assert again.threshold is not None
     assert again.threshold.threshold is None
-    assert "none holds" in again.threshold.sentence
+    assert "no threshold is shown" in again.threshold.sentence
 
 
 def _apart(rows: list[dict[str, Any]]) -> set[int]:

@@ -161,6 +161,14 @@ WRONG_SAMPLES: list[tuple[Any, str]] = [
         [{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}],
         r"samples\[0\] \(id 'a'\): 'log_likelihoods' must",
     ),
+    ([{**SAMPLED[0], "temperatures": "hot"}], r"'temperatures': expected a list like \[1, 0.5\], got 'hot'"),
+    ([{**SAMPLED[0], "log_likelihoods": "x"}], r"'log_likelihoods': expected a list like \[-0.5, -1.2\]"),
+    (
+        [{**SAMPLED[0], "temperatures": ["1", 1]}],
+        "'temperatures': expected a number, null or \"-inf\", got '1'",
+    ),
+    ([{**SAMPLED[0], "context": 5}], r"samples\[0\] \(id 'a'\): 'context' must be the passage as a text"),
+    ([{**SAMPLED[0], "group": [1]}], r"samples\[0\] \(id 'a'\): 'group' must be a text or a number"),
     ([{**SAMPLED[0], "log_likelihoods": [-1]}], "'log_likelihoods' must hold 2 numbers, one a sample"),
     (pandas.DataFrame({"question": ["Who?"]}), r"samples.iloc\[0\]: no 'samples'"),
 ]
@@ -174,6 +182,7 @@ def test_what_holds_no_samples_is_refused_with_its_place_and_what_to_do(given: A
 
 MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 LABELLED = [{"question": "Who?", "answers": "Ana"}]
+FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS = {
     "a model's class": (lambda: semcal.ask_many(["Who?"], NoModel), "the model is the class NoModel"),
     "no model at all": (lambda: semcal.fit(None, LABELLED), "the model is None; give its name or directory"),
@@ -208,6 +217,25 @@ WRONG_CALLS = {
     "a model beside samples": (lambda: semcal.calibrate(MODEL, samples=SAMPLED), "and not both"),
     "samples without answers": (lambda: semcal.calibrate(samples=SAMPLED), "no labelled"),
     "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
+    "a delta of 1": (lambda: semcal.calibrate(MODEL, LABELLED, delta=1), r"delta is 1; .*such as 0\.05"),
+    "no delta": (lambda: semcal.calibrate(MODEL, LABELLED, delta=None), "delta is None; expected a share"),
+    "a seed below 0": (lambda: semcal.calibrate(samples=SAMPLED, seed=-1), "seed is -1; expected a whole"),
+    "a seed in words": (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
+    "a score's seed in words": (lambda: semcal.score(SAMPLED, seed="x"), "seed is 'x'; expected a whole"),
+    "a seed of results": (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
+    "a risk of results": (lambda: semcal.score(SAMPLED).calibrate(risk="low"), "risk is 'low'; expected a"),
+    "no temperature": (
+        lambda: semcal.calibrate(MODEL, FIVE, temperatures=[None]),
+        "temperatures is None; expected a positive number",
+    ),
+    "a temperature in words": (
+        lambda: semcal.calibrate(MODEL, FIVE, temperatures="hot"),
+        "temperatures is 'hot'; expected a positive number",
+    ),
+    "what is about a model beside samples": (
+        lambda: semcal.calibrate(samples=SAMPLED, m=5, temperatures=[0.5], few_shot=LABELLED),
+        "m, temperatures, few_shot given beside samples, which no model is asked for; leave them out",
+    ),
     "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
     "progress as a text": (lambda: semcal.ask_many(["Who?"], MODEL, progress="yes"), "progress must be True"),
     "a number as the name of a model": (

@@ -55,6 +55,7 @@ def test_a_measure_that_is_undefined_is_null() -> None:
     [
         ({"clusters": [[0], [1]]}, "'log_likelihoods' must hold 2 numbers"),
         ({"clusters": [[0, 1], [1]]}, "every sample index from 0 to 2 once"),
+        ({"clusters": []}, "'clusters' is empty: it must hold every sample index once"),
         ({"clusters": [[0, 1], []]}, "non-empty lists"),
         ({"clusters": [["0"]]}, "whole numbers"),
         ({"log_likelihoods": [-1, -1, "x"]}, "expected a number"),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import semcal
 from semcal.cli.app import app
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.errors import InputError, MissingExtraError, UsageError
+from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
 from semcal.pipeline import progress
 from semcal.pipeline.progress import shown_progress
 from semcal.records import write_rows
@@ -158,6 +158,45 @@ def test_stored_samples_are_calibrated_and_the_probability_is_a_measure(samples,
         semcal.score(samples, calibration=found, linkage="greedy")
     with pytest.raises(UsageError, match="made with the equivalence 'exact'"):
         semcal.score(samples, "fake", calibration=found)
+
+
+def test_rows_without_answers_are_left_out_of_a_calibration_and_counted(samples) -> None:
+    given = [{key: value for key, value in samples[0].items() if key != "answers"}, *samples[1:]]
+    said = f"^1 of {len(given)} rows of samples have no reference answers and are left out"
+    with pytest.warns(SemcalWarning, match=said):
+        found = semcal.calibrate(samples=given)
+    with pytest.warns(SemcalWarning, match=said):
+        assert semcal.score(given).calibrate().report == found.report
+    assert found.report.n == len(given) - 1
+
+
+def test_one_stored_draw_is_refused_as_one_of_a_model_is(samples) -> None:
+    given = [{**row, "samples": row["samples"][:1], "log_likelihoods": None} for row in samples]
+    for calibrate in (lambda: semcal.calibrate(samples=given), semcal.score(given).calibrate):
+        with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says; sample at"):
+            calibrate()
+
+
+def test_clusters_in_stored_samples_are_used_as_they_are_and_that_is_said(samples) -> None:
+    m = len(samples[0]["samples"])
+    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
+    with pytest.warns(SemcalWarning, match="all .* the same share"):
+        found = semcal.calibrate(samples=given)
+    assert found.report.base["mean_confidence"] == 1
+    assert semcal.calibrate(samples=samples).report.base["mean_confidence"] < 1
+    with pytest.warns(SemcalWarning) as caught:
+        named = semcal.calibrate(samples=given, equivalence=FakeEquivalence([]))
+    assert named.report.base == found.report.base
+    said = [str(one.message) for one in caught if "hold 'clusters'" in str(one.message)]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"{len(given)} of {len(given)} rows hold 'clusters', which are used as they are"
+    )
+    as_text = pandas.DataFrame(given).assign(clusters=str([[*range(m)]]))
+    with pytest.warns(SemcalWarning, match="all .* the same share"):
+        assert semcal.calibrate(samples=as_text).report == found.report
+    with pytest.raises(InputError, match=r"question '.*': 'clusters' must hold every sample index"):
+        semcal.calibrate(samples=[{**row, "clusters": [[0]]} for row in samples])
 
 
 def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, bdtrik, betaincinv, nbdtrik
+from scipy.special import bdtr, bdtrc, bdtrik, betaincinv, nbdtrik
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
@@ -44,6 +44,8 @@ __all__ = [
 GRID = np.arange(101) / 100
 #: Where testing may start.
 STARTS = ("strictest", "likeliest")
+#: With so many times the fewest questions that could show a threshold, none found means none there.
+PLENTY = 3
 #: Errors among the answered for which the number of questions that is needed is looked up.
 LARGEST_ERRORS = 1000
 
@@ -188,11 +190,15 @@ def threshold_sentence(
             f"answer from {_short(threshold)}: {100 * coverage:.0f} % answered, at most "
             f"{100 * risk_limit:.3g} % of them wrong with {100 * (1 - delta):.3g} % confidence"
         )
+    none = (
+        "no threshold is shown to keep the share of wrong answers within "
+        f"{100 * risk_limit:.3g} % by these {questions} questions"
+    )
     if questions_needed is not None:
-        return f"none holds with {questions} questions; about {questions_needed} would be needed"
+        about = "at least" if questions < _fewest(risk_limit, delta) else "about"
+        return f"{none}; {about} {questions_needed} would be needed"
     return (
-        f"none holds with {questions} questions, nor would with more: even the surest are wrong too often; "
-        "allow more risk, or calibrate"
+        f"{none}, nor would it be by more: even the surest are wrong too often; allow more risk, or calibrate"
     )
 
 
@@ -241,8 +247,12 @@ def risk_controlled_threshold(
         Its threshold may be None: these questions do not show any threshold to be safe. `questions_needed`
         is then how many it takes at the least: so many that the bound is r at some threshold, with the share
         answered and the error rate as they are there now (of those not looser than the first that was tested,
-        as that one failed). Without errors that is :math:`\ln \delta / \ln(1 - r)` answered. It is None where
-        all these error rates are r or more, or so close below that it would take 1000 errors to tell.
+        as that one failed). Without errors that is :math:`\ln \delta / \ln(1 - r)` answered. Where all these
+        error rates are r or more (or so close below that it would take 1000 errors to tell), it is None if
+        the questions can show that even the surest are wrong too often: there are 3 times that many, or
+        among the surest that many the error rate is above r at level δ (exact binomial test). Else it is the
+        least that could do: that many answered where there are fewer questions, or as many as pass if
+        no further answer is wrong.
 
     Raises
     ------
@@ -267,7 +277,7 @@ def risk_controlled_threshold(
     >>> result.sentence
     'answer from .61: 50 % answered, at most 5 % of them wrong with 95 % confidence'
     >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02).sentence
-    'none holds with 200 questions; about 1180 would be needed'
+    'no threshold is shown to keep ... within 2 % by these 200 questions; about 1180 would be needed'
     """
     for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
         as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
@@ -276,7 +286,7 @@ def risk_controlled_threshold(
     grid = _strictest_first(GRID if thresholds is None else thresholds)
     answered, right = t.at_least(grid)
     errors = answered - right
-    enough = np.flatnonzero(answered >= np.log(delta) / np.log1p(-risk_limit))
+    enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
     first = int(enough[0]) if len(enough) else len(grid)
     if check_name(start, STARTS, what="start") == "likeliest" and len(enough):
         first = int(enough[_likeliest_to_pass(values, grid[enough], answered[enough], risk_limit, delta)])
@@ -287,7 +297,12 @@ def risk_controlled_threshold(
     found = passed > 0
     # the first that was tested failed; with more questions, stricter ones are tested before it
     strict = (np.arange(len(grid)) <= first) & (answered > 0)
-    needed = None if found else _questions_needed(answered[strict], errors[strict], t.n, risk_limit, delta)
+    now, wrong = answered[strict], errors[strict]
+    needed = None if found else _questions_needed(now, wrong, wrong, t.n, risk_limit, delta)
+    undecided = not found and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
+    if needed is None and undecided:
+        spent = wrong if len(enough) else 0 * wrong
+        needed = _questions_needed(now, 0 * wrong, spent, t.n, risk_limit, delta)
     return RiskControlledThreshold(
         threshold=float(grid[at]) if found else None,
         risk_limit=risk_limit,
@@ -313,16 +328,34 @@ def _likeliest_to_pass(
     return int(np.flatnonzero(chance >= chance.max() - 1e-12)[-1])
 
 
-def _questions_needed(answered: Floats, errors: Floats, n: int, risk: float, delta: float) -> int | None:
-    """The least number at which one of some thresholds passes with its present coverage and error rate."""
+def _fewest(risk: float, delta: float) -> float:
+    """How many answered questions could show a threshold, without errors among them."""
+    return float(np.log(delta) / np.log1p(-risk))
+
+
+def _hopeless(answered: Floats, errors: Floats, risk: float, delta: float) -> bool:
+    """Whether the thresholds that could pass (strictest first) show that the surest are wrong too often."""
+    if not len(answered):
+        return False
+    too_many = bdtrc(errors[0] - 1, answered[0].astype(np.int64), risk) <= delta
+    return bool(too_many or answered[-1] >= PLENTY * _fewest(risk, delta))
+
+
+def _questions_needed(
+    answered: Floats, errors: Floats, spent: Floats, n: int, risk: float, delta: float
+) -> int | None:
+    """The least number at which one of some thresholds passes with its present coverage and error rate.
+
+    `spent` errors have been made in any case.
+    """
     allowed = np.arange(LARGEST_ERRORS)
     least = (
         allowed + 1 + np.ceil(nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
     )  # answered, for so many errors
     needed = [
         least[enough[0]] * n / count
-        for count, wrong in zip(answered, errors)
-        if len(enough := np.flatnonzero(least * wrong <= allowed * count))
+        for count, wrong, made in zip(answered, errors, spent)
+        if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= made)))
     ]
     return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semcal.arrays import as_option
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import LanguageModel
-from semcal.errors import UsageError
+from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.calibration_set import provenance_of
@@ -17,13 +17,25 @@ from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.grade import as_grader
-from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws, name_of
+from semcal.pipeline.inputs import (
+    as_equivalence,
+    as_model,
+    as_questions,
+    as_sample_rows,
+    check_stored_draws,
+    checked_draws,
+    checked_learning,
+    checked_temperatures,
+    name_of,
+    warn_of_rows_left_out,
+)
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.rows import (
     answers_of,
     check_distinct,
     clusters_of,
+    context_of,
     identity,
     log_likelihoods_of,
     question_of,
@@ -31,9 +43,9 @@ from semcal.pipeline.rows import (
     temperatures_of,
 )
 from semcal.pipeline.sample_features import rows_by_temperature
-from semcal.pipeline.score import score
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader
+from semcal.qa.questions import group_of
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import check_enough
 from semcal.recalibration.saving import Fitted
@@ -51,10 +63,10 @@ def calibrate(
     *,
     samples: Any = None,
     equivalence: Equivalence | str | Path = "exact",
-    temperatures: Sequence[float] | float = TEMPERATURES,
+    temperatures: Sequence[float] | float | None = None,
     recalibrator: Any = None,
     few_shot: Any = None,
-    m: int = 10,
+    m: int | None = None,
     seed: int = 0,
     max_new_tokens: int | None = None,
     linkage: str = "components",
@@ -77,10 +89,11 @@ def calibrate(
         start, 250 are good.
     samples : file, DataFrame or dicts
         Instead of a model and its questions: stored samples with `answers`, as `semcal.score` takes them.
+        `clusters` in them are used as they are. What is about asking a model is then refused.
     equivalence : Equivalence, str or Path
         Decides which answers mean the same: "exact", an NLI model, or its name or directory.
-    temperatures : float or sequence of float
-        The answer comes from the draws at T = 1; those at other temperatures are features.
+    temperatures : float or sequence of float, optional
+        The answer comes from the draws at T = 1; those at others (by default 0.5) are features.
     recalibrator : Fit, Recalibrator, float, str or Path, optional
         Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
     few_shot : file, DataFrame, dicts or Questions, optional
@@ -121,23 +134,27 @@ def calibrate(
     >>> found.report.n, found.report.base["accuracy"]
     (60, 0.667)
     """
-    for name, share in (("risk", risk), ("delta", delta)):
-        if share is not None:
-            as_option(share, name, "a share between 0 and 1, such as 0.1", low=0, high=1)
+    learning = checked_learning(risk=risk, delta=delta, seed=seed)
     judge = as_equivalence(equivalence)
-    learning: dict[str, Any] = {"risk": risk, "delta": delta, "seed": seed}
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
-        scored = score(samples, judge, grader=grader, linkage=linkage, progress=progress)
-        return scored.calibrate(**learning)
+        asking_one: dict[str, Any] = {"m": m, "temperatures": temperatures, "few_shot": few_shot}
+        asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
+        _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
+        given = as_sample_rows(samples)
+        rows = [row for row in given if "answers" in row]
+        warn_of_rows_left_out(len(given) - len(rows), of=len(given))
+        with shown_progress(progress, "calibrate", len(rows)) as update:
+            how: dict[str, Any] = {"linkage": linkage, "grader": as_grader(grader, judge), **learning}
+            return calibrate_samples(rows, equivalence=judge, progress=update, **how)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    m = checked_draws(m)
-    further = [temperatures] if isinstance(temperatures, int | float) else list(temperatures or ())
+    m = checked_draws(10 if m is None else m)
+    further = checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
     own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
     if recalibrator is not None:
@@ -171,10 +188,23 @@ def calibrate(
     )
 
 
+def _refuse_beside_samples(given: Mapping[str, Any]) -> None:
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise UsageError(
+            f"{', '.join(names)} given beside samples, which no model is asked for; leave "
+            f"{'it' if len(names) == 1 else 'them'} out, or give a model with labelled questions"
+        )
+
+
 def check_labelled_samples(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row holds samples and the reference answers of its question."""
     identity(row)
-    answers_of(row)
+    answers = answers_of(row)
+    if not any(text.strip() for text in answers):
+        raise InputError(f"'answers' holds no text, got {shown(answers)}: give at least one reference answer")
+    context_of(row)
+    group_of(row)
     m = len(samples_of(row))
     log_likelihoods_of(row, m)
     temperatures_of(row)
@@ -189,6 +219,7 @@ def calibrate_samples(
     *,
     equivalence: Equivalence,
     linkage: str = "components",
+    progress: Callable[[int], None] | None = None,
     **how: Any,
 ) -> Calibration:
     """Learn from stored samples the probability that the commonest answer is right; no model is needed.
@@ -201,14 +232,37 @@ def calibrate_samples(
         clustered again.
     equivalence : Equivalence
         Decides which answers mean the same.
+    progress : callable, optional
+        Gets the number of questions that are clustered.
 
-    Other parameters are those of :func:`calibrate_rows`.
+    Other parameters are those of :func:`calibrate_rows`. UsageError for one draw a question.
+
+    Warns
+    -----
+    SemcalWarning
+        Where rows hold `clusters` and another equivalence than "exact" is given.
     """
     for row in rows:
-        check_labelled_samples(row)
-    measured = {}
-    for temperature, split in rows_by_temperature(rows).items():
-        new = [row for row in split if "clusters" not in row]
-        clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage)[0])
-        measured[temperature] = measure_rows([row if "clusters" in row else next(clustered) for row in split])
+        try:
+            check_labelled_samples(row)
+        except InputError as error:
+            raise InputError(f"question {shown(row.get('id'))}: {error}") from None
+    _warn_of_clusters(rows, address_of(equivalence))
+    check_stored_draws(rows_by_temperature(rows))
+    new = [row for row in rows if "clusters" not in row]
+    done = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress)[0])
+    drawn = rows_by_temperature([row if "clusters" in row else next(done) for row in rows])
+    measured = {temperature: measure_rows(split) for temperature, split in drawn.items()}
     return calibrate_rows(measured, equivalence=address_of(equivalence), linkage=linkage, **how)
+
+
+def _warn_of_clusters(rows: Sequence[Mapping[str, Any]], equivalence: str) -> None:
+    stored = sum("clusters" in row for row in rows)
+    if stored and equivalence != "exact":
+        warnings.warn(
+            f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are; the calibration will "
+            f"be applied with the equivalence {shown(equivalence)}: see that it made them, or leave "
+            "'clusters' out",
+            SemcalWarning,
+            stacklevel=3,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from semcal.arrays import as_option
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.loading import load_equivalence, load_model
-from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
-from semcal.pipeline.rows import check_distinct
+from semcal.pipeline.rows import check_distinct, context_of
 from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, references_of
 from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import read_source_rows
@@ -20,14 +21,32 @@ from semcal.records import Row, row_of
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import LanguageModel
+    from semcal.pipeline.sample_features import RowsAt
 
-__all__ = ["as_equivalence", "as_model", "as_questions", "as_sample_rows", "checked_draws", "name_of"]
+__all__ = [
+    "as_equivalence",
+    "as_model",
+    "as_questions",
+    "as_sample_rows",
+    "check_stored_draws",
+    "checked_draws",
+    "checked_learning",
+    "checked_seed",
+    "checked_temperatures",
+    "name_of",
+    "warn_of_rows_left_out",
+]
 
 #: Fewer draws than this have no share.
 FEWEST = 2
 #: The columns of rows of samples, and those of them whose cells hold lists.
 SAMPLED = ("id", "question", "answers", "context", "group", "samples", "log_likelihoods", "temperatures")
-LISTS = ("samples", "log_likelihoods", "temperatures")
+LISTS = {
+    "samples": None,
+    "log_likelihoods": "[-0.5, -1.2]",
+    "temperatures": "[1, 0.5]",
+    "clusters": "[[0, 2], [1]]",
+}
 
 
 def as_model(given: Any) -> LanguageModel:
@@ -65,6 +84,46 @@ def checked_draws(m: Any) -> int:
             f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
         )
     return found
+
+
+def check_stored_draws(rows: RowsAt) -> None:
+    """Raise UsageError if rows hold one draw a question, as `checked_draws` would of a model."""
+    own = next(iter(rows.values()))
+    if own:
+        checked_draws(len(own[0]["samples"]))
+
+
+def warn_of_rows_left_out(n: int, *, of: int) -> None:
+    """Say that n of the rows of samples have no reference answers, in the name of the caller's caller."""
+    if 0 < n < of:
+        warnings.warn(
+            f"{n} of {of} rows of samples have no reference answers and are left out",
+            SemcalWarning,
+            stacklevel=3,
+        )
+
+
+def checked_seed(seed: Any) -> int:
+    """Return a seed; UsageError unless it is a whole number from 0 on."""
+    as_option(seed, "seed", "a whole number from 0 on", low=-1, whole=True)
+    return int(seed)
+
+
+def checked_temperatures(given: Any) -> list[float]:
+    """Return temperatures, of one number or several; UsageError unless all are positive numbers."""
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return [
+        as_option(one, "temperatures", "a positive number, such as 0.5, or a list of them", low=0)
+        for one in (given if several else [given])
+    ]
+
+
+def checked_learning(*, risk: Any, delta: Any, seed: Any) -> dict[str, Any]:
+    """Return the options of a threshold and the seed; UsageError that names the first that is wrong."""
+    for name, share, usual in (("risk", risk, 0.1), ("delta", delta, 0.05)):
+        if share is not None or name == "delta":
+            as_option(share, name, f"a share between 0 and 1, such as {usual}", low=0, high=1)
+    return {"risk": risk, "delta": delta, "seed": checked_seed(seed)}
 
 
 def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
@@ -124,16 +183,27 @@ def _sampled(row: Row, given: Any, what: str) -> dict[str, Any]:
             )
         for key in LISTS:
             if isinstance(data.get(key), str):
-                data[key] = parse_list(data[key]) if data[key].strip() else None
+                data[key] = _listed(key, data[key]) if data[key].strip() else None
         if "answers" in data:
             data["answers"] = list(references_of(data["answers"]))
-        if not data.get("answers"):
-            data.pop("answers", None)
+        for key in ("answers", "clusters"):
+            if not data.get(key):
+                data.pop(key, None)
         check_clusterable({"id": "", **data})
+        context_of(data)
         group_of(data)
     except InputError as error:
         raise _placed(row.error(str(error)), given, what) from None
     return data
+
+
+def _listed(key: str, text: str) -> list[Any]:
+    """The list in a cell of a table."""
+    try:
+        return parse_list(text)
+    except InputError as error:
+        other = f"expected a list like {LISTS[key]}, got {shown(text)}"
+        raise InputError(f"{key!r}: {other if LISTS[key] else error}") from None
 
 
 def _from_texts(texts: list[str], what: str) -> list[Question]:

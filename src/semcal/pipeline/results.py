@@ -16,6 +16,7 @@ from semcal.errors import InputError, MissingExtraError, UndefinedWarning, Usage
 from semcal.pipeline.answer import Answer
 from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
 from semcal.pipeline.grade import grade_row
+from semcal.pipeline.inputs import check_stored_draws, checked_learning, warn_of_rows_left_out
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
@@ -200,19 +201,22 @@ class Results(Sequence[Answer]):
         """
         from semcal.pipeline.calibrate_rows import calibrate_rows
 
+        learning = checked_learning(risk=risk, delta=delta, seed=seed)
         if not self._stored:
             raise UsageError(
                 "these answers were sampled from a model, which a calibration has to know; use "
                 "semcal.calibrate(model, labelled)"
             )
+        places = self._graded()
+        warn_of_rows_left_out(len(self) - len(places), of=len(self))
+        graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
+        check_stored_draws(graded)
         return calibrate_rows(
-            {t: [rows[place] for place in self._graded()] for t, rows in self._rows_at.items()},
+            graded,
             equivalence=address_of(self._equivalence),
             linkage=self._linkage,
             grader=self._grader,
-            risk=risk,
-            delta=delta,
-            seed=seed,
+            **learning,
         )
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ __all__ = [
     "answers_of",
     "check_distinct",
     "clusters_of",
+    "context_of",
     "identity",
     "log_likelihoods_of",
     "predictions_of",
@@ -55,6 +56,14 @@ def question_of(data: Data) -> str:
     return value
 
 
+def context_of(data: Data) -> str | None:
+    """The row's passage, if it has one."""
+    value = data.get("context")
+    if value is None or isinstance(value, str):
+        return value
+    raise InputError(f"'context' must be the passage as a text, or null, got {shown(value)}")
+
+
 def samples_of(data: Data) -> list[str]:
     """The sampled answers, at least one; an answer may be empty."""
     samples = _strings(data, "samples", "it holds the sampled answers, as `semcal sample` writes them")
@@ -68,11 +77,13 @@ def clusters_of(data: Data, m: int | None = None) -> list[list[int]]:
     value = _required(data, "clusters", "run `semcal cluster` first")
     if not isinstance(value, list) or not all(isinstance(c, list) and c for c in value):
         raise InputError(f"'clusters' must be a list of non-empty lists, got {shown(value)}")
+    if not value:
+        raise InputError("'clusters' is empty: it must hold every sample index once")
     members = [member for cluster in value for member in cluster]
     if not all(isinstance(member, int) and not isinstance(member, bool) for member in members):
         raise InputError(f"'clusters' must hold sample indices (whole numbers), got {shown(value)}")
     expected = len(members) if m is None else m
-    if sorted(members) != list(range(expected)) or not members:
+    if sorted(members) != list(range(expected)):
         raise InputError(
             f"'clusters' must hold every sample index from 0 to {expected - 1} once, got {shown(value)}"
         )
@@ -100,11 +111,17 @@ def temperatures_of(data: Data) -> list[float] | None:
     m = len(samples_of(data))
     if not isinstance(value, list) or len(value) != m:
         raise InputError(f"'temperatures' must hold {m} numbers, one a sample, got {shown(value)}")
-    found = [parse_float(one) for one in value]
-    for number, one in zip(found, value):
-        if number is None or not 0 < number < math.inf:
-            raise InputError(f"'temperatures' must be positive numbers, got {shown(one)}")
-    return [number for number in found if number is not None]
+    return [_temperature(one) for one in value]
+
+
+def _temperature(value: Any) -> float:
+    try:
+        number = parse_float(value)
+    except InputError as error:
+        raise InputError(f"'temperatures': {error}") from None
+    if number is None or not 0 < number < math.inf:
+        raise InputError(f"'temperatures' must be positive numbers, got {shown(value)}")
+    return number
 
 
 def _log_likelihood(value: Any) -> float | None:

@@ -10,7 +10,7 @@ from semcal.errors import InputError
 from semcal.pipeline.answer import answer_of
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import as_grader
-from semcal.pipeline.inputs import as_equivalence, as_sample_rows
+from semcal.pipeline.inputs import as_equivalence, as_sample_rows, checked_seed
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.results import Results
@@ -68,7 +68,7 @@ def score(
     >>> found[0]
     Answer('Ana Velis', confidence=0.667)
     """
-    given = as_sample_rows(samples)
+    seed, given = checked_seed(seed), as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     if calibration is not None:
         from semcal.pipeline import apply_calibration as applying
