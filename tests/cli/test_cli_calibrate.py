@@ -86,7 +86,7 @@ def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> 
         (["--risk", 0.1, "--delta", 1], "--delta is a share between 0 and 1"),
         (["--temperatures", 0.5], "--temperatures is for a model that is asked"),
         (["--recalibrator", "atlas"], "--recalibrator is for a model that is asked"),
-        (["--model", "atlas", "--m", 1], "2 draws or more"),
+        (["--model", "atlas", "--m", 1], "one draw has a share of 1"),
         (["--model", "atlas", "--temperatures", 0], "temperature"),
     ],
 )

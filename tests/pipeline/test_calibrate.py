@@ -153,7 +153,11 @@ def test_a_recalibrator_is_no_calibration_and_the_other_way_round(tmp_path: Path
         ("map", {"candidate": {"kind": "magic", "features": ["E-SC"]}, "parameters": {}, "unknown": [0.0]}),
         ("threshold", {"threshold": "high"}),
         ("further", None),
+        ("further", 50),
+        ("m", -1),
         ("report", 3),
+        ("temperatures", [0.0]),
+        ("threshold", {"threshold": 7, "risk_limit": 0.1, "delta": 0.05, "n": 9, "answered": 1, "errors": 0}),
     ],
 )
 def test_a_wrong_value_with_a_right_checksum_is_one_error(tmp_path: Path, key: str, value: Any) -> None:
@@ -165,6 +169,32 @@ def test_a_wrong_value_with_a_right_checksum_is_one_error(tmp_path: Path, key: s
     for gone in ("sha256", "schema", "kind"):
         del contents[gone]
     write_contents(tmp_path, CALIBRATION, {**contents, key: value})
+    with pytest.raises(StoreError, match="calibrate again"):
+        Calibration.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("map", "candidate", "features"), ["magic"]),
+        (("report", "chosen"), "x"),
+        (("report", "candidates"), []),
+        (("map", "unknown"), [1e308]),
+    ],
+)
+def test_a_wrong_value_inside_is_one_error_as_well(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
+    from semcal.hub_names import CALIBRATION
+    from semcal.recalibration.saving import write_contents
+
+    calibrate_samples(samples(60), equivalence=EXACT).save_pretrained(tmp_path)
+    contents = json.loads((tmp_path / "calibration.json").read_text())
+    for gone in ("sha256", "schema", "kind"):
+        del contents[gone]
+    inner = contents
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    write_contents(tmp_path, CALIBRATION, contents)
     with pytest.raises(StoreError, match="calibrate again"):
         Calibration.from_pretrained(tmp_path)
 
@@ -285,6 +315,37 @@ def test_a_promise_from_questions_that_share_a_passage_is_qualified() -> None:
     with pytest.warns(SemcalWarning, match="counts questions as independent"):
         calibrate_samples(rows, equivalence=EXACT, risk=0.55)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
+
+
+def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk() -> None:
+    rows = [{**row, "group": min(number, 60)} for number, row in enumerate(samples(120))]
+    with pytest.raises(FitError, match="60 of 120 labelled questions share"):
+        calibrate_samples(rows, equivalence=EXACT, risk=0.5)
+    assert calibrate_samples(rows, equivalence=EXACT).threshold is None
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_fewer_than_five_groups_leave_the_share_as_it_is_and_say_so(groups: int) -> None:
+    rows = [{**row, "group": number % groups} for number, row in enumerate(samples(80))]
+    with pytest.warns(SemcalWarning, match=f"only {groups} groups"):
+        found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.report.chosen == "none(E-SC)"
+    assert found.report.calibrated == found.report.base
+
+
+def test_groups_all_right_or_all_wrong_give_no_warning_of_numpy() -> None:
+    rows = [
+        {**row, "group": number // 16, "answers": row["samples"] if number < 48 else ["Nobody"]}
+        for number, row in enumerate(samples(80))
+    ]
+    figures = calibrate_samples(rows, equivalence=EXACT).report.calibrated.values()
+    assert all(np.isfinite(value) for value in figures if value is not None)
+
+
+@pytest.mark.parametrize("value", [["a"], "hello", 5, {}])
+def test_fields_without_an_entry_a_sample_are_left_alone_when_temperatures_are_split(value: object) -> None:
+    row = {"id": "1", "samples": ["a", "b"], "temperatures": [1, 0.5], "generations": value}
+    assert rows_by_temperature([row])[1.0][0]["generations"] == value
 
 
 @pytest.mark.slow

@@ -73,6 +73,9 @@ def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
 
 def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) -> tuple[Floats, ...]:
     """Slopes (F,) and intercept by penalised maximum likelihood; the features are standardised first."""
+    right = correct.sum()
+    if right in (0, len(correct)):  # no finite intercept fits outcomes of one kind
+        correct = np.full(len(correct), (right + 1) / (len(correct) + 2))
     mean, scale = values.mean(0), values.std(0)
     scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
     z = (values - mean) / scale
@@ -231,9 +234,9 @@ def choose_map(
         Outcomes, 0 or 1.
     candidates : sequence of MapCandidate
         Simplest first; the first is "none", which wins unless another is above it by more than one standard
-        error of the paired difference, and where too few answers are right or wrong for the others. One
-        of a higher tier (it costs draws, or bends to single answers) must be as far above the best of the
-        lower ones.
+        error of the paired difference, and where too few answers are right or wrong for the others, or there
+        are fewer than 5 groups. One of a higher tier (it costs draws, or bends to single answers) must be as
+        far above the best of the lower ones.
     groups : ndarray of int, shape (N,), optional
         Questions of one group stay in one fold.
     seed : int
@@ -264,6 +267,8 @@ def predict_out_of_fold(
 
     The choice is made anew in each fold, so these do not flatter what was chosen.
     """
+    if _units(correct, groups) < FOLDS:
+        return np.asarray(features[candidates[0].features[0]])
     p = np.empty(len(correct))
     for number, held_out in enumerate(_folds(correct, groups, np.random.default_rng([seed, 1]))):
         kept = ~held_out
@@ -310,7 +315,7 @@ def _scores(
     repeats: int,
 ) -> tuple[MapScore, ...]:
     """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
-    rarer = min(correct.sum(), (1 - correct).sum())
+    rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else -1
     candidates = [candidates[0], *(one for one in candidates[1:] if one.fewest <= rarer)]
     gains = np.zeros((len(candidates), len(correct)))
     for _ in range(repeats):
@@ -323,6 +328,11 @@ def _scores(
         MapScore(candidate, float(gain.mean()), *_difference(gain, gains[0], groups), gain)
         for candidate, gain in zip(candidates, gains)
     )
+
+
+def _units(correct: Floats, groups: Groups | None) -> int:
+    """How many questions, or groups of them, can be told apart."""
+    return len(correct) if groups is None else len(np.unique(groups))
 
 
 def part_of(features: Features, chosen: NDArray[np.bool_]) -> dict[str, Floats]:

@@ -176,11 +176,20 @@ def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader:
 
 
 def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
-    """Two in five of the questions, whole groups of them."""
+    """Two in five of n questions, whole groups of them; FitError if one group holds more."""
     label = np.arange(n) if groups is None else groups
-    order = np.random.default_rng([seed, 2]).permutation(int(label.max()) + 1)
-    sizes = np.bincount(label)[order]
-    return np.isin(label, order[np.cumsum(sizes) <= APART * n])
+    sizes = np.bincount(label)
+    if sizes.max() > max(1, APART * n):
+        raise FitError(
+            f"{sizes.max()} of {n} labelled questions share a passage or group, and the threshold needs two "
+            "in five that share none with the others; label questions of more groups, or leave the risk out"
+        )
+    left, apart = APART * n, []
+    for group in np.random.default_rng([seed, 2]).permutation(len(sizes)):
+        if sizes[group] <= left:
+            apart.append(group)
+            left -= sizes[group]
+    return np.isin(label, apart)
 
 
 def set_threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
@@ -224,6 +233,7 @@ class _Learnt:
     share: Floats
     out_of_fold: Floats
     correct: Floats
+    groups: Groups | None
     curve: tuple[Mapping[str, Any], ...]
 
     @classmethod
@@ -255,7 +265,7 @@ class _Learnt:
             curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
         whole = _above(out, values["E-SC"], labels)
         curve.append({"labels": len(labels), "gain_above_base": whole})
-        return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, tuple(curve))
+        return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, how["groups"], tuple(curve))
 
     def report(self, *, apart: int, problems: Iterable[str]) -> CalibrationReport:
         """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
@@ -290,6 +300,12 @@ class _Learnt:
             found.append(
                 f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes 5 of each: the "
                 "share is left as it is; label more questions, or harder and easier ones"
+            )
+        units = n if self.groups is None else len(np.unique(self.groups))
+        if units < 5:
+            found.append(
+                f"the {n} labelled questions make only {units} groups, and a map takes 5: the share is left "
+                "as it is; label questions of more groups"
             )
         if np.ptp(self.share) == 0:
             found.append(

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from semcal.errors import InputError, StoreError
+from semcal.errors import InputError, StoreError, shown
 from semcal.hub_names import CALIBRATION
-from semcal.metrics.probability_maps import (
-    ProbabilityMap,
-)
+from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.selective import threshold_sentence
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import identity
-from semcal.pipeline.sample_features import (
-    RowsAt,
-    features_of,
-)
+from semcal.pipeline.sample_features import FEATURES, RowsAt, features_of
 from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.calibration_file import check_provenance, not_finite
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import (
     Fitted,
@@ -32,11 +28,17 @@ from semcal.recalibration.saving import (
     write_contents,
 )
 from semcal.recalibration.temperature import Temperature
+from semcal.records import dumps
 
 __all__ = ["CalibratedAnswer", "Calibration", "CalibrationReport", "Threshold"]
 
 #: The folder of the recalibrator under which the answer is sampled, if there is one.
 RECALIBRATOR = "recalibrator"
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ class Threshold:
     `threshold` is None where none could be shown to hold.
     """
 
-    threshold: float | None
-    risk_limit: float
-    delta: float
-    n: int
-    answered: int
-    errors: int
-    upper_bound: float | None
+    threshold: Share | None
+    risk_limit: Share
+    delta: Share
+    n: Annotated[int, Field(ge=1)]
+    answered: Count
+    errors: Count
+    upper_bound: Share | None
     questions_needed: int | None = None  # kept apart, where none is shown to hold; None if no number would do
 
     @property
@@ -129,16 +131,26 @@ class _Contents:
     """What the file of a calibration holds."""
 
     map: ProbabilityMap
-    further: float
-    m: int
-    temperature: float | None
-    temperatures: tuple[float, ...]
+    further: Share
+    m: Annotated[int, Field(ge=2, lt=2**31)]
+    temperature: Positive | None
+    temperatures: tuple[Positive, ...]
     equivalence: str
     linkage: str
     threshold: Threshold | None
     report: CalibrationReport
     max_new_tokens: int | None = None
     provenance: Provenance | None = None
+
+    def check(self) -> None:
+        """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
+        names = (*self.map.candidate.features, *self.map.candidate.probabilities, *self.map.candidate.rising)
+        known = {*FEATURES, *(f"{kind} at T={t:g}" for t in self.temperatures for kind in FEATURES)}
+        unknown = [name for name in names if name not in known]
+        tried = [one.get("name") for one in self.report.candidates]
+        if unknown or self.report.chosen not in tried:
+            what = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
+            raise InputError(f"there is no {what}")
 
 
 @dataclass(frozen=True)
@@ -257,8 +269,15 @@ class Calibration(_Contents):
         """
         contents, path = read_contents(directory, CALIBRATION)
         inner = contents.pop("recalibrator", None)
+        for where, value in not_finite(contents):
+            raise StoreError(
+                f"{path}: {where}: a finite number is expected, got {shown(value)}; calibrate again"
+            )
         try:
-            found = _CONTENTS.validate_python(contents)
+            found = _CONTENTS.validate_json(dumps(contents), strict=True)
+            if found.provenance is not None:
+                check_provenance(contents["provenance"])
+            found.check()
         except (ValidationError, InputError) as error:
             raise StoreError(f"{path}: {error}; calibrate again") from error
         fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]

@@ -16,6 +16,7 @@ from semcal.metrics.probability_maps import MapCandidate
 from semcal.pipeline.rows import identity, temperatures_of
 
 __all__ = [
+    "FEATURES",
     "AnswerFeatures",
     "RowsAt",
     "candidates_for",
@@ -39,6 +40,8 @@ SHARES = ("E-SC", "L-SC", "IC-SC")
 ISOTONIC = 50
 #: The fields of a row with one entry a sample.
 PER_SAMPLE = ("samples", "log_likelihoods", "normal_forms", "likelihood", "generations", "token_ids")
+#: The features of the answer's own draws; those of further draws have " at T=…" behind them.
+FEATURES = (*SHARES, "entropy", "meanings", "likelihood")
 #: The least log-likelihood that tells answers apart, in nats a token.
 LEAST = -50.0
 
@@ -168,7 +171,9 @@ def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
 def _only(row: Row, chosen: Sequence[int]) -> dict[str, Any]:
     """The row with some of its samples."""
     place = {sample: number for number, sample in enumerate(chosen)}
-    cut = {key: [row[key][i] for i in chosen] for key in PER_SAMPLE if row.get(key) is not None}
+    m = len(row["samples"])
+    lists = [key for key in PER_SAMPLE if isinstance(row.get(key), list) and len(row[key]) == m]
+    cut = {key: [row[key][i] for i in chosen] for key in lists}
     if "clusters" in row:
         clusters = [[place[i] for i in cluster if i in place] for cluster in row["clusters"]]
         cut["clusters"] = sorted(cluster for cluster in clusters if cluster)

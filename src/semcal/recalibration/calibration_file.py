@@ -15,7 +15,16 @@ from semcal.recalibration.provenance import GradientSteps, Provenance, Schedule
 from semcal.records import dumps
 from semcal.semantics import MEASURES
 
-__all__ = ["ATSContents", "Contents", "GridContents", "PlattContents", "TSContents", "parse_contents"]
+__all__ = [
+    "ATSContents",
+    "Contents",
+    "GridContents",
+    "PlattContents",
+    "TSContents",
+    "check_provenance",
+    "not_finite",
+    "parse_contents",
+]
 
 #: No number in the file is larger; a JSON number may have any number of digits.
 LARGEST = 1e300
@@ -132,7 +141,7 @@ def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
             "version that wrote it"
         )
     wrong = [
-        f"{where}: a finite number is expected, got {shown(value)}" for where, value in _not_finite(content)
+        f"{where}: a finite number is expected, got {shown(value)}" for where, value in not_finite(content)
     ]
     try:
         if not wrong:
@@ -147,6 +156,11 @@ def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
     raise StoreError(
         f"{path}: {'; '.join(wrong[:MOST])}{more}; it was not written by `semcal fit`, fit again"
     )
+
+
+def check_provenance(provenance: Mapping[str, Any]) -> None:
+    """Raise ValidationError unless the prompt in it can be asked with."""
+    TypeAdapter(_Fit).validate_json(dumps(provenance))
 
 
 def _message(one: Any) -> str:
@@ -167,7 +181,7 @@ def _check_choices(found: Contents) -> None:
         raise UsageError("sgd.exact_temperature is missing")
 
 
-def _not_finite(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def not_finite(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every number that is NaN, infinite, or larger than a float can hold; without recursion."""
     left: list[tuple[str, Any]] = [(str(key), value) for key, value in content.items()]
     for where, value in left:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.commands.fit import folder_output
+from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, open_unfinished, successive_progress, warn
 from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
 from semcal.errors import InputError, UsageError
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["command", "output_of"]
 
 #: The columns that are read of stored samples.
-FIELDS = ("id", "question", "samples", "log_likelihoods", "answers", "clusters", "context")
+FIELDS = (
+    *("id", "question", "samples", "log_likelihoods", "temperatures"),
+    *("answers", "clusters", "context", "group"),
+)
 
 LabelledArgument = Annotated[
     str,
@@ -98,7 +101,7 @@ def command(
     Each question is answered m times; the commonest meaning is the answer, graded against the references. The
     probability is learnt from its share and other features of the samples, by the map of the highest
     cross-validated gain; none is used unless one beats the share itself. With --risk two in five of the
-    questions are kept apart for the threshold. Give the directory to ask, measure or metrics with
+    questions are kept apart for the threshold. Give the directory to ask or measure with
     --calibration. Interrupted sampling resumes with the same command.
     """
     _check(locals())
@@ -158,6 +161,11 @@ def _from_samples(
     if dry_run:
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
+    if equivalence is None and any("clusters" in row for row in rows):
+        raise UsageError(
+            f"the rows of {file} are clustered already; say by what with --equivalence (exact, or the NLI "
+            "model), since later samples must be grouped alike"
+        )
     return calibrate_samples(
         rows, equivalence=opt.open_equivalence(equivalence, device=device, cache=cache), **how
     )
@@ -180,8 +188,9 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
         warn(f"would sample {m} answers to each of {len(questions)} questions at T = {under}; writes {out}")
         return None
     sampling = {"m": m, "max_new_tokens": options["max_new_tokens"], "temperatures": at}
-    key = {**how, **sampling, "model": model.revision, "prompt": asking.hash(model)}
-    key |= {"data": data_hash(questions), "equivalence": options["equivalence"]}
+    check_apart(questions, asking.few_shot, both="a few-shot example and a labelled question")
+    key = {**sampling, "seed": how["seed"], "linkage": how["linkage"], "model": model.revision}
+    key |= {"prompt": asking.hash(model), "data": data_hash(questions), "equivalence": options["equivalence"]}
     kept = open_unfinished(out, {**key, "recalibrator": options["recalibrator"]}, fresh=options["fresh"])
     where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
     with successive_progress() as begin:

@@ -24,7 +24,7 @@ from semcal.records import dumps, read_object
 if TYPE_CHECKING:
     from semcal.pipeline.prompting import PromptConfig
 
-__all__ = ["command", "curve_in_words", "folder_output", "output_of"]
+__all__ = ["check_apart", "command", "curve_in_words", "folder_output", "output_of"]
 
 LabelledArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
@@ -187,15 +187,15 @@ def _read(
     """The questions to fit to, those to choose or to measure on, and the few-shot examples: kept apart."""
     examples = opt.open_few_shot(few_shot) or ()
     questions = read_labelled(file, columns, bad, label="fit", limit=limit)
-    _check_apart(questions, examples, both="a few-shot example and a question to fit on")
+    check_apart(questions, examples, both="a few-shot example and a question to fit on")
     held_out = read_labelled(validation, columns, bad, label="fit") if validation else []
-    _check_apart(questions, held_out, both="a validation question and one to fit to")
+    check_apart(questions, held_out, both="a validation question and one to fit to")
     from semcal.pipeline.prompting import PromptConfig
 
     return questions, held_out, PromptConfig(examples)
 
 
-def _check_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:
+def check_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:
     """Refuse questions that are fitted to and also used otherwise; `both` says as what.
 
     Warn of those that share a passage or a group with one that is fitted to, or ask nearly the same.
