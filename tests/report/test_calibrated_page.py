@@ -110,7 +110,7 @@ def test_a_declined_map_and_a_threshold_that_is_not_there_are_said(results: dict
     )
     none = {"threshold": None, "risk_limit": 0.1, "delta": 0.05, "questions_needed": None}
     assert (
-        "No threshold keeps errors within 10 % (80 questions kept apart show none, nor would more"
+        "No threshold keeps errors within 10 % (80 questions kept apart show none, and more would not help"
         in changed(results, threshold=none)
     )
     assert "about 300 would be needed" in changed(results, threshold={**none, "questions_needed": 300})
