@@ -105,7 +105,13 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     replace(limited, threshold=threshold(None)).save_pretrained(tmp_path / "none")
     code, rows, stderr = semcal(*options, tmp_path / "none")
     assert {(row["abstained"], row["threshold"]) for row in rows} == {(True, None)}
-    assert f"ask: {threshold(None).sentence}" in stderr
+    assert stderr.count("ask: every answer abstains") == 1
+    assert "keep the wrong ones to 10 %; calibrate again with a larger --risk" in stderr
+    replace(limited, threshold=replace(threshold(None), questions_needed=120)).save_pretrained(
+        tmp_path / "few"
+    )
+    _, _, stderr = semcal(*options, tmp_path / "few")
+    assert "again with about 120 labelled questions kept apart in place of 100, or a larger --risk" in stderr
 
 
 def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
@@ -124,6 +130,8 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     code, rows, stderr = semcal(*command, "--force")
     assert (code, len(rows)) == (0, 1)
     assert threshold(0.5).sentence not in stderr
+    assert stderr.count("the calibration was made for another model") == 1
+    assert "its probabilities and threshold do not hold here" in stderr
 
 
 def test_a_calibration_of_stored_samples_says_once_what_is_not_known(model: str, tmp_path: Path) -> None:
@@ -226,8 +234,9 @@ ROWS = [
 def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", ROWS)
     for command in (("cluster",), ("measure", "--calibration", folder), ("grade",)):
-        code, out, _ = semcal(*command, rows)
+        code, out, stderr = semcal(*command, rows)
         assert code == 0
+        assert stderr.count("measure: the rows do not tell") == (command[0] == "measure")
         rows = write(tmp_path / f"{command[0]}.jsonl", out)
     assert [row["answer"] for row in out] == ["Bo"] * 3 + ["Ana"] * 3
     assert [row["answer_correct"] for row in out] == [False] * 3 + [True] * 3
@@ -240,6 +249,28 @@ def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: P
     assert base["mean_confidence"] == pytest.approx(0.8)
 
 
+def test_answers_to_a_file_keep_its_other_keys_and_can_be_graded(model: str, tmp_path: Path) -> None:
+    asked = [{**row, "level": 3, "context": "Ana built it.", "measure": "mine"} for row in QUESTIONS]
+    few = ("--model", model, "--m", "5", "--max-new-tokens", "2")
+    code, bare, _ = semcal("ask", write(tmp_path / "q.jsonl", asked), *few)
+    file = write(tmp_path / "l.jsonl", [{**row, "answers": ["Ana"]} for row in asked])
+    _, rows, _ = semcal("ask", file, *few)
+    assert code == 0
+    assert [{**row, "answers": ["Ana"]} for row in bare] == rows
+    assert list(rows[0])[-4:] == ["clusters", "context", "answers", "level"]
+    assert (rows[0]["level"], rows[0]["measure"]) == (3, "E-SC")
+    code, _, stderr = semcal("grade", write(tmp_path / "bare.jsonl", bare))
+    assert (code, "answers=answer" in stderr) == (1, False)
+    assert "'answer' counts as the model's; give the questions their 'answers' before" in stderr
+    labelled = write(tmp_path / "labelled.jsonl", rows)
+    _, _, stderr = semcal("grade", labelled)
+    assert "--columns prediction=answer" in stderr
+    code, graded, _ = semcal("grade", labelled, "--columns", "prediction=answer")
+    assert (code, {row["correct"] for row in graded}) == (0, {False})
+    code, (found,), _ = semcal("metrics", write(tmp_path / "graded.jsonl", graded))
+    assert (code, found["accuracy"]) == (0, 0.0)
+
+
 def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
     known: Calibration, tmp_path: Path
 ) -> None:
@@ -247,7 +278,7 @@ def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
     replace(known, temperatures=(2.0,)).save_pretrained(tmp_path / "two")
     _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS))
     file, out = write(tmp_path / "clustered.jsonl", rows), tmp_path / "out.jsonl"
-    for name, reason in (("four", "sample with --m 4"), ("two", "no draws at T = 2")):
+    for name, reason in (("four", "sample with --m 4"), ("two", "(--temperatures 1), or use `semcal ask`")):
         code, _, stderr = semcal("measure", file, "--calibration", tmp_path / name, "--out", out)
         assert (code, reason in stderr, out.exists()) == (2, True, False)
 

@@ -22,6 +22,7 @@ from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
+from semcal.pipeline.apply_calibration import what_cannot_be_checked
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question
@@ -141,10 +142,34 @@ def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     other = FakeLanguageModel({ONE: {"Bo.": 1.0}})
     with pytest.raises(UsageError, match="the calibration was fitted on fake"):
         semcal.SemanticUQ(other, calibration=known)
-    assert semcal.SemanticUQ(other, calibration=known, force=True).ask(ONE).confidence == pytest.approx(0.7)
+    with pytest.warns(SemcalWarning, match=r"another model .* its probabilities do not hold") as caught:
+        forced = semcal.SemanticUQ(other, calibration=known, force=True)
+    assert len(caught) == 1
+    assert forced.ask(ONE).confidence == pytest.approx(0.7)
     changed = replace(known, provenance=replace(known.provenance, prompt_hash="another"))
     with pytest.raises(UsageError, match="the calibration was fitted with another prompt"):
         semcal.SemanticUQ(model, calibration=changed)
+    with pytest.warns(SemcalWarning, match="made for another prompt"):
+        semcal.SemanticUQ(model, calibration=changed, force=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        semcal.SemanticUQ(model, calibration=known, force=True)
+
+
+def test_what_stored_rows_do_not_tell_is_named(model, known) -> None:
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    for changed, text in (
+        ({}, "from fake with its prompt at T = 1, and clustered with exact (components)"),
+        ({"temperatures": (0.5, 2.0)}, "at T = 1 and 0.5 and 2, and"),
+        ({"temperature": None}, "with its prompt at the same temperature, and"),
+        ({"temperature": None, "recalibrator": fitted}, "prompt under its recalibrator, and"),
+        (
+            {"temperature": None, "recalibrator": fitted, "temperatures": (0.5,)},
+            "under its recalibrator and at T = 0.5, and",
+        ),
+        ({"provenance": None}, "from the model of the calibration with"),
+    ):
+        assert text in what_cannot_be_checked(replace(known, **changed))
 
 
 def test_the_few_shot_prompt_of_the_calibration_is_asked(model) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "check_model",
     "drawn_for",
     "equivalence_of",
+    "what_cannot_be_checked",
 ]
 
 
@@ -90,19 +91,46 @@ def equivalence_of(
     return name
 
 
-def check_model(calibration: Calibration, model: LanguageModel) -> None:
-    """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows."""
-    if calibration.provenance is not None:
-        prompt = calibration.asking.hash(model)
-        calibration.provenance.check(
-            model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration"
+def check_model(calibration: Calibration, model: LanguageModel, *, force: bool = False) -> None:
+    """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows.
+
+    With `force` another model or prompt is warned about, and a calibration of stored samples passes.
+    """
+    made = calibration.provenance
+    if made is None:
+        text = (
+            f"the calibration was made from stored samples: whether they came from {model.name}, with this "
+            "prompt and at this temperature, cannot be checked, and for others its probabilities do not hold"
         )
+        if not force:
+            warnings.warn(text, SemcalWarning, stacklevel=3)
         return
-    warnings.warn(
-        f"the calibration was made from stored samples: whether they came from {model.name}, with this "
-        "prompt and at this temperature, cannot be checked, and for others its probabilities do not hold",
-        SemcalWarning,
-        stacklevel=3,
+    try:
+        prompt = calibration.asking.hash(model)
+        made.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
+    except UsageError:
+        if not force:
+            raise
+        other = "prompt" if made.revision == model.revision else f"model ({made.model}, not {model.name})"
+        lost = (
+            "its probabilities do" if calibration.threshold is None else "its probabilities and threshold do"
+        )
+        warnings.warn(
+            f"the calibration was made for another {other}: {lost} not hold here", SemcalWarning, stacklevel=3
+        )
+
+
+def what_cannot_be_checked(calibration: Calibration) -> str:
+    """Say what stored rows must be for its probabilities to hold, as the rows do not tell."""
+    made, own = calibration.provenance, calibration.temperature
+    source = "the model of the calibration" if made is None else made.model
+    at = "at the same temperature" if own is None else f"at T = {own:g}"
+    at = at if calibration.recalibrator is None else "under its recalibrator"
+    also = "".join(f" and {t:g}" for t in calibration.temperatures)
+    at += f" and at T = {also.removeprefix(' and ')}" if also and own is None else also
+    return (
+        f"the rows do not tell whether they were sampled from {source} with its prompt {at}, and clustered "
+        f"with {calibration.equivalence} ({calibration.linkage}); if not, the probabilities do not hold"
     )
 
 
@@ -137,7 +165,8 @@ def drawn_for(calibration: Calibration, rows: Sequence[Mapping[str, Any]]) -> di
             if chosen not in split:
                 raise UsageError(
                     f"question {identity(row)!r} has no draws at T = {chosen:g}, and the calibration reads "
-                    "some; sample at this temperature too, or calibrate with what the rows have"
+                    "some; calibrate again for draws at one temperature (--temperatures 1), or use "
+                    "`semcal ask`, which draws at all of them"
                 )
             of_one.append(split[chosen][0])
     return drawn

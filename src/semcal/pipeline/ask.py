@@ -84,7 +84,8 @@ class SemanticUQ:
 
     `nli_calls` counts NLI calls so far, and `pairs` all ordered pairs of answers. UsageError if the
     recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
-    given beside it; SemcalWarning below 5 draws, and where a calibration of stored samples cannot be checked.
+    given beside it; SemcalWarning below 5 draws, where a calibration of stored samples cannot be checked, and
+    where `force` applies one that was made for another model or prompt.
 
     Examples
     --------
@@ -146,8 +147,7 @@ class SemanticUQ:
         found, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
         if self.calibration is None:
             return asking, {None: found}
-        if not force:
-            check_model(self.calibration, self.model)
+        check_model(self.calibration, self.model, force=force)
         asking = self.calibration.asking if few_shot is None else asking
         return asking, self.calibration.recalibrators
 
@@ -273,10 +273,12 @@ class AskJob:
     ways: tuple[Mapping[str, Any], ...]
 
     def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
-        """Ask."""
+        """Ask; what else the rows of the questions hold comes last."""
         uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
         answered = [uq.ask_many(self.questions, progress=progress) for uq in uqs]
         records = [
-            answer.record(uq.recalibrator) for answers in zip(*answered) for uq, answer in zip(uqs, answers)
+            (record := answer.record(uq.recalibrator)) | question.row() | record
+            for question, *answers in zip(self.questions, *answered)
+            for uq, answer in zip(uqs, answers)
         ]
         return AskedRows(records, sum(uq.nli_calls for uq in uqs), sum(uq.pairs for uq in uqs))

@@ -128,7 +128,11 @@ def answers_of(data: Data) -> list[str]:
     made_by = "it holds the reference answers"
     for key in data:
         if key.lower() == "answer":
-            made_by += f"; {key!r} counts as the model's: if it is not, give --columns answers={key}"
+            made_by += f"; {key!r} counts as the model's"
+            if {"by_measure", "probability"}.isdisjoint(data):
+                made_by += f": if it is not, give --columns answers={key}"
+            else:  # written by `ask` or `measure --calibration`
+                made_by += "; give the questions their 'answers' before they are sampled or asked"
     answers = _strings(data, "answers", made_by)
     if not answers:
         raise InputError("'answers' is empty: at least one reference answer is needed to grade")
@@ -150,7 +154,9 @@ def predictions_of(data: Data) -> list[str] | None:
 
 def top_clusters_of(data: Data, n_clusters: int) -> dict[str, int | None]:
     """For each measure the index of its most confident cluster (null where it is undefined)."""
-    value = _required(data, "top_cluster", "run `semcal measure` first, or give a 'prediction'")
+    how = "run `semcal measure` first, or give a 'prediction'"
+    how += ", such as with --columns prediction=answer" if "answer" in data else ""
+    value = _required(data, "top_cluster", how)
     if not isinstance(value, dict):
         raise InputError(f"'top_cluster' must map measures to cluster numbers, got {shown(value)}")
     for measure, index in value.items():

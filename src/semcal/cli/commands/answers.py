@@ -104,12 +104,13 @@ def measure(
     check, own = check_measurable, "T = 1 (or else the first)"
     measured: Callable[[list[Any]], list[dict[str, Any]]] = partial(measure_rows, **alphas)
     if calibration is not None:
-        from semcal.pipeline.apply_calibration import calibrated_rows, check_calibratable
+        from semcal.pipeline import apply_calibration as applying
 
         chosen = opt.open_calibration(calibration)
-        check, fields = check_calibratable, (*MEASURED, "samples")
+        info(f"measure: {applying.what_cannot_be_checked(chosen)}")
+        check, fields = applying.check_calibratable, (*MEASURED, "samples")
         own = own if chosen.temperature is None else f"T = {chosen.temperature:g}"
-        measured = partial(calibrated_rows, calibration=chosen, **alphas)
+        measured = partial(applying.calibrated_rows, calibration=chosen, **alphas)
     alone: list[str] = []
     mixed: list[str] = []
 

@@ -22,7 +22,7 @@ from semcal.records import dumps, writing
 
 if TYPE_CHECKING:
     from semcal.pipeline.ask import AskedRows, AskJob
-    from semcal.pipeline.calibrated import Calibration
+    from semcal.pipeline.calibrated import Calibration, Threshold
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -98,7 +98,7 @@ def command(
     chosen = _calibration(calibration, given, beside, equivalence, atlas=model == opt.ATLAS)
     if chosen is not None:
         if chosen.threshold is not None and not force:
-            info(f"ask: {chosen.threshold.sentence}")
+            info(f"ask: {_promise(chosen.threshold)}")
         equivalence = str(equivalence_of(chosen, equivalence))
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
@@ -160,6 +160,19 @@ def _calibration(
         return None
     found = opt.open_calibration(opt.ATLAS)
     return found if given["abstain_below"] is None else replace(found, threshold=None)
+
+
+def _promise(limit: Threshold) -> str:
+    """What the threshold of a calibration promises; where it has none, why all abstain, and what helps."""
+    if limit.threshold is not None:
+        return limit.sentence
+    needed = limit.questions_needed
+    more = "" if needed is None else f"about {needed} labelled questions kept apart in place of {limit.n}, "
+    return (
+        f"every answer abstains: no threshold of the calibration was shown to keep the wrong ones to "
+        f"{100 * limit.risk_limit:.3g} %; calibrate again with {more}{'or ' * bool(more)}a larger --risk, or "
+        "without --risk for probabilities alone"
+    )
 
 
 def _option(name: str) -> str:
