@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -170,6 +171,20 @@ def test_a_calibration_that_was_removed_is_made_again_and_missing_rows_are_an_er
         analyse(tmp_path / "run")
     mills.run(tmp_path / "run", settings)
     assert mills.contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("stage", ["calibrate", "apply"])
+def test_a_damaged_block_of_its_own_is_named_and_refused(stage: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    block = sorted((tmp_path / "blocks" / stage).iterdir())[-1]
+    text = block.read_text()
+    block.write_text(text[: len(text) // 2])
+    assert [block.name in reason for reason in state_of(tmp_path).damaged] == [True]
+    settings = read_settings(run / "settings.yaml")
+    with pytest.raises(StoreError, match=rf"{block.name} is damaged or was edited; delete it and run"):
+        mills.run(tmp_path, settings)
+    block.unlink()
+    assert mills.run(tmp_path, settings).complete
 
 
 def test_what_it_needs_is_said_before_anything_is_run(tmp_path: Path) -> None:

@@ -203,7 +203,11 @@ def damaged(block: Path, damage: str) -> None:
     block.write_text(text.replace('"', "'", 1) if damage == "edit" else text[: len(text) // 2])
 
 
-@pytest.mark.parametrize(("stage", "damage"), list(zip(STAGES, cycle(["edit", "cut"]))))
+#: Those of a run without Calibrated, whose own are damaged in test_grid_calibrated.
+PLAIN = [stage for stage in STAGES if stage not in ("calibrate", "apply")]
+
+
+@pytest.mark.parametrize(("stage", "damage"), list(zip(PLAIN, cycle(["edit", "cut"]))))
 def test_a_damaged_block_of_any_stage_is_named_and_refused(
     stage: str, damage: str, small: Path, tmp_path: Path
 ) -> None:
