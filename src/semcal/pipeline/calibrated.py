@@ -144,9 +144,8 @@ class _Contents:
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
-        names = (*self.map.candidate.features, *self.map.candidate.probabilities, *self.map.candidate.rising)
         known = {*FEATURES, *(f"{kind} at T={t:g}" for t in self.temperatures for kind in FEATURES)}
-        unknown = [name for name in names if name not in known]
+        unknown = [name for name in self.map.candidate.features if name not in known]
         tried = [one.get("name") for one in self.report.candidates]
         if unknown or self.report.chosen not in tried:
             what = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
