@@ -15,9 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/semcal demo --out runs/demo
 
-# A test that hangs ends the run after ten minutes and says where it was; one takes half a minute at most.
+# On all processors, a file of tests on one. A test that hangs ends the run after ten minutes and says where it was; one
+# takes half a minute at most.
 test: $(STAMP)
-	$(BIN)/python -m pytest -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+	$(BIN)/python -m pytest -n auto --dist loadfile -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -127,7 +127,8 @@ def _check(options: Mapping[str, Any]) -> None:
     for name in ("risk", "delta"):
         value = options[name]
         if value is not None and not 0 < value < 1:
-            raise UsageError(f"--{name} is a share between 0 and 1, such as 0.1, got {value:g}")
+            usual = "0.1" if name == "risk" else "0.05"
+            raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
     if options["model"] is None:
         for name in ("recalibrator", "temperatures", "few_shot", "max_new_tokens", "fresh"):
             if options[name]:
