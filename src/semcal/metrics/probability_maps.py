@@ -20,6 +20,7 @@ from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.score_recalibration import BetaCalibration, IsotonicCalibration
 
 __all__ = [
+    "FOLDS",
     "KINDS",
     "Features",
     "MapCandidate",

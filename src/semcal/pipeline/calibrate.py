@@ -142,12 +142,8 @@ def calibrate(
         asking_one: dict[str, Any] = {"m": m, "temperatures": temperatures, "few_shot": few_shot}
         asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
         _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
-        given = as_sample_rows(samples)
-        rows = [row for row in given if "answers" in row]
-        warn_of_rows_left_out(len(given) - len(rows), of=len(given))
-        with shown_progress(progress, "calibrate", len(rows)) as update:
-            how: dict[str, Any] = {"linkage": linkage, "grader": as_grader(grader, judge), **learning}
-            return calibrate_samples(rows, equivalence=judge, progress=update, **how)
+        how: dict[str, Any] = {"linkage": linkage, "grader": as_grader(grader, judge), **learning}
+        return _calibrate_stored(samples, progress, equivalence=judge, **how)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
@@ -186,6 +182,15 @@ def calibrate(
         provenance=provenance,
         recalibrator=fitted if isinstance(fitted, Fitted) else None,
     )
+
+
+def _calibrate_stored(samples: Any, progress: ShowProgress, **how: Any) -> Calibration:
+    """Calibrate on those of the stored samples that have reference answers."""
+    given = as_sample_rows(samples)
+    rows = [row for row in given if "answers" in row]
+    warn_of_rows_left_out(len(given) - len(rows), of=len(given))
+    with shown_progress(progress, "calibrate", len(rows)) as update:
+        return calibrate_samples(rows, progress=update, **how)
 
 
 def _refuse_beside_samples(given: Mapping[str, Any]) -> None:

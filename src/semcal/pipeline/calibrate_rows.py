@@ -16,6 +16,7 @@ from semcal import metrics
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
+    FOLDS,
     MapScore,
     ProbabilityMap,
     choose_map,
@@ -23,11 +24,7 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
-from semcal.pipeline.rows import (
-    answers_of,
-    check_distinct,
-    identity,
-)
+from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.pipeline.sample_features import (
     AnswerFeatures,
     RowsAt,
@@ -107,7 +104,8 @@ def calibrate_rows(
             )
     features = features_of(rows)
     correct = _graded(features, own, grader or RuleGrader())
-    groups = several(map(_ties, own))
+    ties = list(map(_ties, own))
+    groups = several(ties)
     apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
     learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
     calibration = Calibration(
@@ -119,7 +117,7 @@ def calibrate_rows(
         equivalence=equivalence,
         linkage=linkage,
         threshold=None,
-        report=learnt.report(apart=int(apart.sum()), problems=_problems(own, promise=risk is not None)),
+        report=learnt.report(apart=int(apart.sum()), problems=_problems(own, ties, promise=risk is not None)),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         recalibrator=recalibrator,
@@ -130,9 +128,9 @@ def calibrate_rows(
     return replace(calibration, threshold=set_threshold(p, correct[apart], risk, delta))
 
 
-def _problems(rows: Sequence[Mapping[str, Any]], *, promise: bool) -> Iterator[str]:
+def _problems(rows: Sequence[Mapping[str, Any]], ties: Sequence[Ties], *, promise: bool) -> Iterator[str]:
     """What looks wrong with the labelled rows, and with a promise from them."""
-    keys = Counter(tie for row in rows for tie in _ties(row) if tie[0] == "question")
+    keys = Counter(tie for of_row in ties for tie in of_row if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
         yield (
@@ -194,8 +192,6 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
 
 def set_threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
     """The loosest threshold that questions (N,) kept apart show to hold; tests start where it should pass."""
-    if not len(p):
-        raise FitError("no labelled question can be kept apart for a threshold; label more, or more groups")
     found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta, start="likeliest")
     bound = None if np.isnan(found.upper_bound) else found.upper_bound
     return Threshold(
@@ -295,17 +291,17 @@ class _Learnt:
         """What limits what could be learnt."""
         n, right = len(self.correct), int(self.correct.sum())
         found = []
-        if min(right, n - right) < 5:
+        if min(right, n - right) < FOLDS:
             kind = "right" if right < n - right else "wrong"
             found.append(
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes 5 of each: the "
-                "share is left as it is; label more questions, or harder and easier ones"
+                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FOLDS} of each: "
+                "the share is left as it is; label more questions, or harder and easier ones"
             )
         units = n if self.groups is None else len(np.unique(self.groups))
-        if units < 5:
+        if units < FOLDS:
             found.append(
-                f"the {n} labelled questions make only {units} groups, and a map takes 5: the share is left "
-                "as it is; label questions of more groups"
+                f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: the share is "
+                "left as it is; label questions of more groups"
             )
         if np.ptp(self.share) == 0:
             found.append(

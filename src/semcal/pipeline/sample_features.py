@@ -39,7 +39,10 @@ SHARES = ("E-SC", "L-SC", "IC-SC")
 #: Right answers, and wrong ones, from which on isotonic calibration is tried.
 ISOTONIC = 50
 #: The fields of a row with one entry a sample.
-PER_SAMPLE = ("samples", "log_likelihoods", "normal_forms", "likelihood", "generations", "token_ids")
+PER_SAMPLE = (
+    *("samples", "log_likelihoods", "normal_forms", "likelihood"),
+    *("generations", "token_ids", "token_log_probs"),
+)
 #: The features of the answer's own draws; those of further draws have " at T=…" behind them.
 FEATURES = (*SHARES, "entropy", "meanings", "likelihood")
 #: The least log-likelihood that tells answers apart, in nats a token.
@@ -120,16 +123,19 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     known = [name for name, values in features.values.items() if not np.isnan(values).all()]
     own = tuple(name for name in known if " at " not in name)
     shares = tuple(name for name in known if name in features.probabilities)
-    rising = (*shares, "likelihood")
+
+    def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
+        read = tuple(name for name in names if name in shares)
+        rising = (*read, "likelihood") if "likelihood" in names else read
+        return MapCandidate("logistic", tuple(names), read, rising, tier=tier)
+
     found = [
         MapCandidate("none", ("E-SC",)),
         *(MapCandidate("beta", (share,)) for share in shares if share in own),
-        MapCandidate("logistic", own, shares, rising),
+        logistic(own),
         MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
     ]
-    if len(known) > len(own):
-        found.append(MapCandidate("logistic", tuple(known), shares, rising, tier=2))
-    return found
+    return [*found, logistic(known, tier=2)] if len(known) > len(own) else found
 
 
 def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
