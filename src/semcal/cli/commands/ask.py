@@ -110,13 +110,7 @@ def command(
     with open_executor(plan, load) as (executor, state):
         models, cost = state(), NLICost()
         if chosen is None:
-            method, asking = opt.open_recalibrator(
-                models.model, recalibrator, temperature, few_shot, force=force
-            )
-            distinct: list[dict[str, Any]] = [
-                {"recalibrator": one, "few_shot": asking.few_shot}
-                for one in _methods(method, compare=compare)
-            ]
+            distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
         else:
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
         ways = tuple({"seed": seed, **sampling, **one} for one in distinct)
@@ -131,6 +125,20 @@ def command(
         if models.equivalence.name != "exact":
             info(f"ask: {cost.text(models.equivalence.name)}")
         return code
+
+
+def _under(
+    models: WorkerState,
+    recalibrator: str | None,
+    temperature: float | None,
+    few_shot: Path | None,
+    *,
+    force: bool,
+    compare: bool,
+) -> list[dict[str, Any]]:
+    """What `SemanticUQ` is to sample under without a calibration: one recalibrator, or those to compare."""
+    method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+    return [{"recalibrator": one, "few_shot": asking.few_shot} for one in _methods(method, compare=compare)]
 
 
 def _calibration(
