@@ -8,6 +8,8 @@ SemcalError
 ├── ModelError            a checkpoint that cannot be loaded or used
 ├── FitError              a fit without enough data to learn from
 ├── StoreError            a file of ours that is damaged, belongs to something else or cannot be fetched
+├── ServerError           a server that cannot be reached, or does not do what is needed
+├── BudgetError           requests stopped before more tokens or money was spent than allowed
 ├── WorkerError           a worker process that died, more than once, at the same piece of work
 └── MissingExtraError     an optional package that is not installed (also an ImportError)
 
@@ -21,6 +23,7 @@ from reprlib import Repr
 from typing import Any
 
 __all__ = [
+    "BudgetError",
     "FitError",
     "InputError",
     "MissingExtraError",
@@ -29,6 +32,7 @@ __all__ = [
     "RowError",
     "SemcalError",
     "SemcalWarning",
+    "ServerError",
     "StoreError",
     "UndefinedWarning",
     "UsageError",
@@ -102,6 +106,14 @@ class StoreError(SemcalError):
 
 class WorkerError(SemcalError):
     """A worker process that died, more than once, at the same piece of work."""
+
+
+class ServerError(SemcalError):
+    """A server that cannot be reached, or does not do what is needed; the message names its URL."""
+
+
+class BudgetError(SemcalError):
+    """Requests stopped before more tokens or money was spent than allowed; what is finished is kept."""
 
 
 class MissingExtraError(SemcalError, ImportError):

@@ -17,7 +17,7 @@ from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
-    from semcal.engine.language_model import LanguageModel
+    from semcal.engine.language_model import LanguageModel, Sampler
     from semcal.pipeline.calibration_set import CalibrationSet
     from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.store import UnfinishedWork
@@ -115,7 +115,7 @@ class FitOptions:
 class FitWork:
     """A model with the questions that it is fitted to and evaluated on, and where results go."""
 
-    model: LanguageModel
+    model: Sampler
     questions: Sequence[Question]
     validation: Sequence[Question]
     asking: PromptConfig
@@ -123,6 +123,13 @@ class FitWork:
     features: Path | None
     out: Path
     bad: BadRows
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The model; UsageError if it is a server."""
+        from semcal.engine.language_model import with_states
+
+        return with_states(self.model, "this fit reads hidden states")
 
     def key(self, options: FitOptions, sampling: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that the result depends on."""
@@ -145,11 +152,11 @@ class FitWork:
 
         parts = []
         labelled = CalibrationSet.of(
-            self.model, self.questions, asking=self.asking, on_bad_question=lambda _: None
+            self.language_model, self.questions, asking=self.asking, on_bad_question=lambda _: None
         )
         if options.method != "TS-grid":
             whole = options.method == "ATS" or self.features is not None
-            size = labelled.manifest(self.model, asking=self.asking, whole=whole).bytes / 1e6
+            size = labelled.manifest(self.language_model, asking=self.asking, whole=whole).bytes / 1e6
             place = f"in {self.features}" if self.features else "in memory"
             parts.append(
                 f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
@@ -184,7 +191,7 @@ class FitWork:
         how = {"asking": self.asking, "equivalence": open_equivalence(), **sampling}
         unfinished.begin()
         labelled = CalibrationSet.of(
-            self.model, self.questions, asking=self.asking, on_bad_question=self._leave_out
+            self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
         known: Any = {"data": self.data, "seed": options.seed, "versions": versions()}
         provenance = provenance_of(self.model, labelled.questions, asking=self.asking, **known)
@@ -200,7 +207,7 @@ class FitWork:
 
         with successive_progress() as begin:
             found = fit(
-                self.model,
+                self.language_model,
                 self.questions,
                 few_shot=self.asking.few_shot,
                 method=options.method,
@@ -233,7 +240,7 @@ class FitWork:
         if options.method != "TS-grid":
             with successive_progress() as begin:
                 selected = fit_and_select(
-                    self.model,
+                    self.language_model,
                     labelled,
                     self.validation,
                     methods=[options.method],
@@ -296,7 +303,7 @@ class FitWork:
         loss: Any = {"loss": options.loss, "alpha": options.alpha}
         with progress("fit", len(labelled.questions)) as update:
             features = calibration_features(
-                self.model,
+                self.language_model,
                 labelled,
                 asking=self.asking,
                 whole=self.features is not None,
@@ -304,12 +311,12 @@ class FitWork:
                 progress=update,
             )
         fitted, report = fit_exactly(
-            self.model, features, seed=options.seed, groups=labelled.groups(), **loss
+            self.language_model, features, seed=options.seed, groups=labelled.groups(), **loss
         )
         path = save_pretrained(fitted, self.out, provenance=provenance)
         with successive_progress() as begin:
             curve = curve_of_labels(
-                self.model, features, self.validation, progress=begin, keep=keep, **loss, **how
+                self.language_model, features, self.validation, progress=begin, keep=keep, **loss, **how
             )
         if curve.outside:
             info(f"fit: {curve.outside} temperatures lie beyond the grid; its nearest end stands for them")

@@ -16,7 +16,7 @@ from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
-    from semcal.engine.language_model import LanguageModel
+    from semcal.engine.language_model import Sampler
     from semcal.hub_names import Location
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
@@ -212,7 +212,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 
 def open_model(
     name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
-) -> LanguageModel:
+) -> Sampler:
     """Load a language model."""
     with loading():
         from semcal.engine.loading import load_model
@@ -310,7 +310,7 @@ def open_calibration(name: str) -> Calibration:
 
 
 def open_recalibrator(
-    model: LanguageModel, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
+    model: Sampler, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
     from semcal.pipeline.fitting import recalibrator_and_prompt

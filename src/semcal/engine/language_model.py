@@ -1,21 +1,22 @@
-"""The protocol of a language model, and the records that go in and come out."""
+"""The protocols of what draws answers and of a language model, and the records that go in and come out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+from semcal.errors import QuestionError, UsageError
 
 if TYPE_CHECKING:
     import torch
 
     from semcal.engine.drawing import Truncation
-    from semcal.errors import QuestionError
     from semcal.qa.questions import Turn
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
     from semcal.recalibration.features import CalibrationFeatures
 
-__all__ = ["Cut", "Generation", "LanguageModel", "Progress", "Prompt"]
+__all__ = ["Cut", "Draws", "Generation", "LanguageModel", "Progress", "Prompt", "Sampler", "with_states"]
 
 Progress = Callable[[int], None]
 """Called from time to time with the number of questions finished so far."""
@@ -23,10 +24,11 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A whole encoded prompt, ready for the answer's first token."""
+    """A whole prompt, ready for the answer's first token."""
 
     question_id: str  # names the question in errors; its random numbers are derived from it
-    token_ids: tuple[int, ...]  # at most one BOS, then everything up to the start of the answer
+    token_ids: tuple[int, ...]  # at most one BOS, then all up to the answer; empty where a server encodes
+    chat: tuple[Turn, ...] = ()  # what it encodes, for a server that takes messages
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,10 @@ class Generation:
     text : str
         The decoded answer without special tokens and without the end of turn.
     token_ids : tuple of int
-        The drawn tokens, the end of turn included when it was drawn.
+        The drawn tokens, the end of turn included when it was drawn; empty where a server does not tell them.
     token_log_probs : tuple of float
-        Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
+        Natural log-probability of each at the recalibrated distribution over the whole vocabulary; empty
+        where a server does not give it.
     finished : bool
         Whether the end of turn was drawn; otherwise the token limit was reached.
     rescored : tuple of float, optional
@@ -59,16 +62,81 @@ Cut = Callable[[Generation], int | None]
 """Where the text of a draw is cut before it is scored; None where the draw is scored as it is."""
 
 
-class LanguageModel(Protocol):
-    """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
+Draws: TypeAlias = "list[Generation] | QuestionError"
+"""The answers drawn to one prompt, or why there are none."""
+
+
+class Sampler(Protocol):
+    """What answers can be drawn from: a language model, or a server (`semcal.engine.servers`)."""
 
     @property
     def name(self) -> str:
-        """Hub id or directory name."""
+        """Hub id, directory name, or what a server calls the model."""
 
     @property
     def revision(self) -> str:
-        """Commit on the hub, or hash of the files of a directory."""
+        """Commit on the hub, hash of the files of a directory, or the server's version."""
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn as a prompt; empty where a server does that."""
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        m: int = 10,
+        seed: int = 0,
+        max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
+        progress: Progress | None = None,
+    ) -> Sequence[Sequence[Draws]]:
+        """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``.
+
+        Where a server failed for good, the error stands in place of a prompt's draws.
+        """
+
+    def sample_runs(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        seeds: Sequence[int],
+        m: int = 10,
+        max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
+        progress: Progress | None = None,
+    ) -> Sequence[Sequence[Sequence[Draws]]]:
+        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> Sequence[Generation | QuestionError]:
+        """Answer each prompt with the most likely token at every step."""
+
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:
+        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
+
+    def invalid_prompts_for_sampling(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrators: Sequence[AnyRecalibrator],
+        m: int = 10,
+        max_new_tokens: int = 10,
+    ) -> list[QuestionError]:
+        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
+
+
+class LanguageModel(Sampler, Protocol):
+    """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
 
     @property
     def width(self) -> int:
@@ -78,14 +146,55 @@ class LanguageModel(Protocol):
     def dtype(self) -> str:
         """Of the hidden states: "float32", "bfloat16" or "float16"."""
 
-    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
-        """Encode a chat that ends with a user turn as a prompt, ready for the answer."""
-
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once."""
 
     def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
         """Token ids of ``generation.text[:end]`` and the end of turn, to be scored."""
+
+    def beam(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        num_beams: int = 4,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt by beam search."""
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        recalibrator: AnyRecalibrator,
+        progress: Progress | None = None,
+    ) -> list[list[tuple[float, ...]]]:
+        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Shape of a LLaMA-style block like the model's own, for ATS."""
+
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """The errors that `score` and `features` would raise: prompts with no room for an answer."""
+
+    def features(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        whole: bool = False,
+        shared: int | None = None,
+        progress: Progress | None = None,
+    ) -> CalibrationFeatures:
+        """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Turn last hidden states (N, d) into logits (N, V), float32."""
 
     def sample(
         self,
@@ -125,59 +234,15 @@ class LanguageModel(Protocol):
     ) -> list[Generation]:
         """Answer each prompt with the most likely token at every step."""
 
-    def beam(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrator: AnyRecalibrator,
-        num_beams: int = 4,
-        max_new_tokens: int = 10,
-        progress: Progress | None = None,
-    ) -> list[Generation]:
-        """Answer each prompt by beam search."""
 
-    def score(
-        self,
-        prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
-        *,
-        recalibrator: AnyRecalibrator,
-        progress: Progress | None = None,
-    ) -> list[list[tuple[float, ...]]]:
-        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+def with_states(model: Sampler, what: str) -> LanguageModel:
+    """Return a language model; UsageError if it is a server, which `what` cannot be done with.
 
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
-
-    def invalid_prompts_for_sampling(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        max_new_tokens: int = 10,
-    ) -> list[QuestionError]:
-        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
-
-    @property
-    def block_shape(self) -> BlockShape:
-        """Shape of a LLaMA-style block like the model's own, for ATS."""
-
-    def invalid_prompts(
-        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[QuestionError]:
-        """The errors that `score` and `features` would raise: prompts with no room for an answer."""
-
-    def features(
-        self,
-        prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
-        *,
-        whole: bool = False,
-        shared: int | None = None,
-        progress: Progress | None = None,
-    ) -> CalibrationFeatures:
-        """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Turn last hidden states (N, d) into logits (N, V), float32."""
+    `what` begins the sentence: "ATS reads hidden states".
+    """
+    if not hasattr(model, "features"):
+        raise UsageError(
+            f"{what}, and a server ({model.name}) gives none; load the checkpoint itself (--model DIR), or "
+            "choose what needs samples alone: semcal calibrate, or semcal fit --method TS-grid"
+        )
+    return cast("LanguageModel", model)

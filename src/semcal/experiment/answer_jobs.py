@@ -128,7 +128,7 @@ class GreedyJob:
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Answer."""
         del progress
-        model, grader = state.model, self.grading.grader()
+        model, grader = state.language_model, self.grading.grader()
         prompts = self.asking.prompts(model, self.questions)
         rows: Rows = []
         for one in self.passes:

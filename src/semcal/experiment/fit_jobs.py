@@ -105,7 +105,7 @@ class CheckJob:
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Check."""
         del progress
-        model, longest = state.model, tuple(range(self.max_new_tokens))
+        model, longest = state.language_model, tuple(range(self.max_new_tokens))
         rows: Rows = []
         for part, questions in self.parts.items():
             read, bad = self.asking.read(model, questions)
@@ -177,7 +177,7 @@ class FitJob:
         from semcal.recalibration.temperature import temperature_of
 
         del progress
-        found, model = state.calibration(self.source), state.model
+        found, model = state.calibration(self.source), state.language_model
         provenance = provenance_of(
             model,
             found.labelled.questions,
@@ -212,7 +212,7 @@ class FitJob:
         identity, needs_table = self.identity, self.fit.solver == "sgd" and self.fit.method != "Platt"
         depends = {"data": self.source.data_hash, "model": identity.revision, "prompt": identity.prompt}
         return fit_candidate(
-            state.model,
+            state.language_model,
             state.calibration(self.source).features,
             self.fit,
             learning_rate=self.learning_rate,
@@ -266,7 +266,7 @@ class DiagnoseJob:
         from semcal.pipeline.fitting import mean_loss_of
 
         del progress
-        model, asking = state.model, self.source.asking
+        model, asking = state.language_model, self.source.asking
         held_out = CalibrationSet.of(
             model, self.validation, asking=asking, on_bad_question=lambda _: None, fitted_to=False
         )
@@ -324,7 +324,7 @@ class OverheadJob:
         from semcal.recalibration.temperature import Base
 
         del progress
-        model, prompts = state.model, self.asking.prompts(state.model, self.questions)
+        model, prompts = state.language_model, self.asking.prompts(state.model, self.questions)
         (drawn,) = model.sample(
             prompts, recalibrators=[Base()], m=self.m, seed=0, max_new_tokens=self.max_new_tokens
         )

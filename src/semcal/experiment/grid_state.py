@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import Sampler
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.experiment.fit_jobs import CalibrationSource
 from semcal.experiment.grid_settings import Model
@@ -42,7 +42,7 @@ class GridState(WorkerState):
     def __init__(
         self,
         folder: Path,
-        load_model: Callable[[Model], LanguageModel],
+        load_model: Callable[[Model], Sampler],
         load_equivalence: Callable[[str], Equivalence],
     ) -> None:
         super().__init__(folder=folder)
@@ -57,8 +57,8 @@ class GridState(WorkerState):
         self._chosen = model, equivalence
 
     @property
-    def model(self) -> LanguageModel:
-        """The language model that was chosen."""
+    def model(self) -> Sampler:
+        """The language model that was chosen, or a server."""
         wanted, _ = self._chosen
         if self._loaded[0] != wanted or self._language_model is None:
             assert wanted is not None
@@ -88,7 +88,7 @@ class GridState(WorkerState):
 
     def calibration(self, source: CalibrationSource) -> Calibration:
         """The calibration questions; their features are made where they are not there yet."""
-        model = self.model
+        model = self.language_model
         states = self.folder / source.features / "states.bin"
         if self._calibration is None or self._calibration[0] != (source, _file(states)):
             self._calibration = None
@@ -106,13 +106,15 @@ class GridState(WorkerState):
     def _labelled(self, source: CalibrationSource) -> CalibrationSet:
         """The labelled questions without those that do not fit the model, which the check has reported."""
         questions = load_questions(self.folder / source.questions, answers_needed=True)
-        return CalibrationSet.of(self.model, questions, asking=source.asking, on_bad_question=lambda _: None)
+        return CalibrationSet.of(
+            self.language_model, questions, asking=source.asking, on_bad_question=lambda _: None
+        )
 
     def table(self, source: CalibrationSource) -> LogPartitionTable:
         """The log-partition table of the features, for fits by gradient steps."""
         found = self.calibration(source)
         if found.table is None:
-            found.table = tabulate(found.features, self.model.logits)
+            found.table = tabulate(found.features, self.language_model.logits)
         return found.table
 
 
@@ -133,7 +135,7 @@ def open_grid_state(
     `memory` is what keys and values of a batch may take, such as "2GB".
     """
 
-    def load(model: Model) -> LanguageModel:
+    def load(model: Model) -> Sampler:
         return load_model(
             model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence, address_of
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.pipeline.calibrated import Calibration
@@ -91,7 +91,7 @@ def equivalence_of(
     return name
 
 
-def check_model(calibration: Calibration, model: LanguageModel, *, force: bool = False) -> None:
+def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
     """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows.
 
     With `force` another model or prompt is warned about, and a calibration of stored samples passes.

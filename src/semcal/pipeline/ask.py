@@ -12,7 +12,7 @@ from typing import Any
 from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import Sampler
 from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import (
@@ -51,7 +51,7 @@ class SemanticUQ:
 
     Parameters
     ----------
-    model : LanguageModel, str or Path
+    model : Sampler, str or Path
         From `semcal.load_model`, or what that takes; or a fake.
     calibration : Calibration, str or Path, optional
         Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
@@ -98,7 +98,7 @@ class SemanticUQ:
 
     def __init__(
         self,
-        model: LanguageModel | str | Path,
+        model: Sampler | str | Path,
         *,
         calibration: Calibration | str | Path | None = None,
         recalibrator: Any = None,
@@ -211,7 +211,7 @@ class SemanticUQ:
 
 def ask_many(
     questions: Any,
-    model: LanguageModel | str | Path = "atlas",
+    model: Sampler | str | Path = "atlas",
     *,
     progress: ShowProgress = True,
     **options: Any,
@@ -222,7 +222,7 @@ def ask_many(
     ----------
     questions : list of str, file, DataFrame, dicts or Questions
         `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded.
-    model : LanguageModel, str or Path
+    model : Sampler, str or Path
         From `semcal.load_model`, or what that takes; "atlas" is the small one that comes with the package.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are answered.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence, address_of
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
@@ -58,7 +58,7 @@ TEMPERATURES = (1.0, 0.5)
 
 
 def calibrate(
-    model: LanguageModel | str | Path | None = None,
+    model: Sampler | str | Path | None = None,
     labelled: Any = None,
     *,
     samples: Any = None,
@@ -82,7 +82,7 @@ def calibrate(
 
     Parameters
     ----------
-    model : LanguageModel, str or Path
+    model : Sampler, str or Path
         What answers: from `semcal.load_model`, or what that takes.
     labelled : file, DataFrame, dicts or Questions
         `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a

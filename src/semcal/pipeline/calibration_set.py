@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.engine.language_model import LanguageModel, Prompt, Sampler
 from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import PromptConfig
@@ -85,7 +85,7 @@ class CalibrationSet:
 
 
 def provenance_of(
-    model: LanguageModel,
+    model: Sampler,
     questions: Sequence[Question],
     *,
     asking: PromptConfig,

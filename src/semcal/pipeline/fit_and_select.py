@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
@@ -113,7 +113,7 @@ def fit_candidates(
 
 
 def sample_candidates(
-    model: LanguageModel,
+    model: Sampler,
     questions: Sequence[Question],
     recalibrators: Mapping[Key, AnyRecalibrator],
     *,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import LanguageModel, Sampler, with_states
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features, provenance_of
 from semcal.pipeline.inputs import as_model, as_questions, name_of
@@ -135,7 +135,7 @@ def as_recalibrator(given: Any) -> Fit | AnyRecalibrator:
 
 
 def recalibrator_and_prompt(
-    model: LanguageModel, given: Any, few_shot: Any, *, force: bool = False
+    model: Sampler, given: Any, few_shot: Any, *, force: bool = False
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return what to sample under, and after which examples: those given, or else those of the fit.
 
@@ -356,7 +356,7 @@ def fit(
     True
     """
     exact = check_method(method, solver, loss, alpha) == "exact"
-    model = as_model(model)
+    model = with_states(as_model(model), f"{method} by loss reads hidden states")
     asking = PromptConfig(tuple(as_questions(few_shot, "few_shot", labelled=True)))
     given = as_questions(questions, labelled=True)
     labelled = CalibrationSet.of(model, given, asking=asking, on_bad_question=on_bad_question)

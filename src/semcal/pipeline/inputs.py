@@ -20,7 +20,7 @@ from semcal.qa.tables import COMMON_NAMES, check_different, json_value, peek, re
 from semcal.records import Row, row_of
 
 if TYPE_CHECKING:
-    from semcal.engine.language_model import LanguageModel
+    from semcal.engine.language_model import Sampler
     from semcal.pipeline.sample_features import RowsAt
 
 __all__ = [
@@ -49,7 +49,7 @@ LISTS = {
 }
 
 
-def as_model(given: Any) -> LanguageModel:
+def as_model(given: Any) -> Sampler:
     """Return a language model: as it is, or loaded from its directory, id or name ("atlas")."""
     if isinstance(given, str | Path):
         return load_model(given)
@@ -59,7 +59,7 @@ def as_model(given: Any) -> LanguageModel:
             "semcal.load_model returns it; a model in memory is wrapped by "
             "semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
         )
-    found: LanguageModel = given
+    found: Sampler = given
     return found
 
 

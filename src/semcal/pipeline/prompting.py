@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.engine.language_model import LanguageModel, Prompt, Sampler
 from semcal.errors import InputError, QuestionError, SemcalWarning
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
@@ -29,7 +29,7 @@ class PromptConfig:
         """Return the turns that ask `question`."""
         return chat(question, few_shot=self.few_shot)
 
-    def prompts(self, model: LanguageModel, questions: Sequence[Question]) -> list[Prompt]:
+    def prompts(self, model: Sampler, questions: Sequence[Question]) -> list[Prompt]:
         """Encode the prompt of each question."""
         self._warn_of_examples(model)
         return [self._prompt(model, question) for question in questions]
@@ -47,11 +47,12 @@ class PromptConfig:
                 bad.append(error)
         return found, bad
 
-    def _prompt(self, model: LanguageModel, question: Question) -> Prompt:
+    def _prompt(self, model: Sampler, question: Question) -> Prompt:
         _warn_of_special_tokens(model, question.id, question.question, question.context)
-        return Prompt(question.id, _named(question.id, model.encode, self.chat(question)))
+        asked = self.chat(question)
+        return Prompt(question.id, _named(question.id, model.encode, asked), asked)
 
-    def _warn_of_examples(self, model: LanguageModel) -> None:
+    def _warn_of_examples(self, model: Sampler) -> None:
         for example in self.few_shot:
             shown = (example.question, example.context, *example.answers[:1])
             _warn_of_special_tokens(model, example.id, *shown)
@@ -66,10 +67,14 @@ class PromptConfig:
         )
         return list(dict.fromkeys(turns))
 
-    def hash(self, model: LanguageModel) -> str:
-        """Hash of the token ids of one fixed question: system message, few-shot examples and template."""
-        token_ids = model.encode(self.chat(Question("", "Which?")))
-        return hashlib.sha256(json.dumps(token_ids).encode()).hexdigest()[:32]
+    def hash(self, model: Sampler) -> str:
+        """Hash of the token ids of one fixed question: system message, few-shot examples and template.
+
+        Of its turns, where a server encodes them.
+        """
+        asked = self.chat(Question("", "Which?"))
+        content = model.encode(asked) or [[turn.role, turn.content] for turn in asked]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def describe(self) -> dict[str, Any]:
         """Return the few-shot examples as plain data, for provenance."""
@@ -101,7 +106,7 @@ def _named(question_id: str, encode: Callable[..., tuple[int, ...]], *texts: Any
         raise QuestionError(question_id, str(error)) from error
 
 
-def _warn_of_special_tokens(model: LanguageModel, question_id: str, *texts: str | None) -> None:
+def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
     """Name a question whose texts spell special tokens of the model."""
     found = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
     if found:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.arrays import as_option
-from semcal.engine.language_model import Generation, LanguageModel, Prompt
+from semcal.engine.language_model import Draws, Generation, LanguageModel, Prompt, Sampler
+from semcal.errors import QuestionError
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = [
+    "FAILED",
     "Draw",
     "SampleJob",
     "SamplePass",
@@ -32,6 +34,9 @@ __all__ = [
     "scored_without_passages",
 ]
 
+#: Key of a row that holds no answers: why a server gave none.
+FAILED = "semcal_error"
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -39,31 +44,49 @@ class Draw:
 
     generation: Generation
     text: str  # the first answer of the generation
-    log_likelihood: float  # length-normalised, of the first answer and the end of turn (nats per token)
-    likelihood: str  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
+    log_likelihood: float | None  # length-normalised, of the first answer and end of turn (nats per token)
+    likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The m draws of one question at one recalibrator."""
+    """The m draws of one question at one recalibrator, or why there are none."""
 
     prompt: Prompt
     draws: tuple[Draw, ...]
+    failure: QuestionError | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields that `semcal sample` adds to a row."""
+        """Return the fields that `semcal sample` adds to a row; null where a server tells nothing."""
+        if self.failure is not None:
+            return {FAILED: self.failure.reason}
+        generations = [draw.generation for draw in self.draws]
         return {
-            "prompt_token_ids": list(self.prompt.token_ids),
-            "generations": [draw.generation.text for draw in self.draws],
-            "token_ids": [list(draw.generation.token_ids) for draw in self.draws],
-            "token_log_probs": [list(draw.generation.token_log_probs) for draw in self.draws],
+            "prompt_token_ids": list(self.prompt.token_ids) or None,
+            "generations": [one.text for one in generations],
+            "token_ids": _all_or_none([list(one.token_ids) for one in generations]),
+            "token_log_probs": _all_or_none([list(one.token_log_probs) for one in generations]),
+            **self.scored(),
+        }
+
+    def scored(self) -> dict[str, Any]:
+        """Return first answers and their likelihoods, which are null unless all are known."""
+        known = all(draw.log_likelihood is not None for draw in self.draws)
+        return {
             "samples": [draw.text for draw in self.draws],
-            "log_likelihoods": [draw.log_likelihood for draw in self.draws],
-            "likelihood": [draw.likelihood for draw in self.draws],
+            "log_likelihoods": [draw.log_likelihood for draw in self.draws] if known else None,
+            "likelihood": [draw.likelihood for draw in self.draws] if known else None,
         }
 
 
-def _mean(log_probs: Sequence[float]) -> float:
+def _all_or_none(found: list[list[Any]]) -> list[list[Any]] | None:
+    return found if all(found) else None
+
+
+def _mean(log_probs: Sequence[float]) -> float | None:
+    """The mean; None of nothing."""
+    if not log_probs:
+        return None
     return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
 
 
@@ -81,7 +104,7 @@ def _draw(generation: Generation) -> Draw:
 
 
 def sample_questions(
-    model: LanguageModel,
+    model: Sampler,
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
@@ -114,7 +137,7 @@ def sample_questions(
 
 
 def sample_runs(
-    model: LanguageModel,
+    model: Sampler,
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
@@ -142,11 +165,17 @@ def sample_runs(
     )
     return [
         [
-            [Sampled(prompt, tuple(map(_draw, draws))) for prompt, draws in zip(prompts, of_recalibrator)]
+            [_sampled(prompt, draws) for prompt, draws in zip(prompts, of_recalibrator)]
             for of_recalibrator in run
         ]
         for run in runs
     ]
+
+
+def _sampled(prompt: Prompt, draws: Draws) -> Sampled:
+    if isinstance(draws, QuestionError):
+        return Sampled(prompt, (), draws)
+    return Sampled(prompt, tuple(map(_draw, draws)))
 
 
 def scored_without_passages(
@@ -200,7 +229,7 @@ def _limit(max_new_tokens: int | None, *, open_book: bool) -> int:
 
 
 def check_question(
-    model: LanguageModel,
+    model: Sampler,
     question: Question,
     *,
     recalibrators: Sequence[AnyRecalibrator],
@@ -221,7 +250,7 @@ def check_question(
 
 
 def sample_mixed_at(
-    model: LanguageModel,
+    model: Sampler,
     questions: Sequence[Question],
     *,
     recalibrators: Sequence[AnyRecalibrator],
@@ -346,7 +375,11 @@ class SampleJob:
         for run, sampled in zip(given.runs, runs):
             if self.scored_in == "prompt without passage":
                 sampled = scored_without_passages(
-                    state.model, self.questions, sampled, recalibrators=recalibrators, asking=self.asking
+                    state.language_model,
+                    self.questions,
+                    sampled,
+                    recalibrators=recalibrators,
+                    asking=self.asking,
                 )
             for source, of_recalibrator in zip(_sources(given), sampled):
                 for question, found in zip(self.questions, of_recalibrator):
@@ -355,9 +388,7 @@ class SampleJob:
                         "candidate": source.name,
                         "run": run,
                         **({"counts": list(given.counts)} if given.counts else {}),
-                        "samples": [draw.text for draw in found.draws],
-                        "log_likelihoods": [draw.log_likelihood for draw in found.draws],
-                        "likelihood": [draw.likelihood for draw in found.draws],
+                        **found.scored(),
                     }
 
 

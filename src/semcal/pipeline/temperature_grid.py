@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import Sampler
 from semcal.errors import UsageError
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row
@@ -118,7 +118,7 @@ def choose_temperatures(
 
 
 def rows_at_temperatures(
-    model: LanguageModel,
+    model: Sampler,
     questions: Sequence[Question],
     temperatures: Sequence[float],
     *,
@@ -165,7 +165,7 @@ def rows_at_temperatures(
 
 
 def fit_grid(
-    model: LanguageModel | str | Path,
+    model: Sampler | str | Path,
     questions: Any,
     *,
     equivalence: Equivalence | str | Path = "exact",

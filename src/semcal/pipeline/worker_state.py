@@ -10,7 +10,7 @@ from semcal.errors import StoreError
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
-    from semcal.engine.language_model import LanguageModel
+    from semcal.engine.language_model import LanguageModel, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = ["RecalibratorSource", "WorkerState"]
@@ -38,7 +38,7 @@ class WorkerState:
 
     def __init__(
         self,
-        language_model: LanguageModel | None = None,
+        language_model: Sampler | None = None,
         equivalence: Equivalence | None = None,
         *,
         folder: Path = Path(),
@@ -49,10 +49,17 @@ class WorkerState:
         self._fitted: dict[str, AnyRecalibrator] = {}
 
     @property
-    def model(self) -> LanguageModel:
-        """The language model, which must be there."""
+    def model(self) -> Sampler:
+        """What answers are drawn from; it must be there."""
         assert self._language_model is not None
         return self._language_model
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The language model, which must be there; UsageError if it is a server."""
+        from semcal.engine.language_model import with_states
+
+        return with_states(self.model, "this needs hidden states or logits")
 
     @property
     def equivalence(self) -> Equivalence:

@@ -15,7 +15,7 @@ from semcal.errors import RowError
 from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
-    from semcal.engine.language_model import LanguageModel
+    from semcal.engine.language_model import Sampler
     from semcal.pipeline.prompting import PromptConfig
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -93,7 +93,7 @@ def output_of(options: Mapping[str, Any]) -> Output | None:
 
 
 def _key(
-    model: LanguageModel, method: AnyRecalibrator, asking: PromptConfig, how: Mapping[str, Any]
+    model: Sampler, method: AnyRecalibrator, asking: PromptConfig, how: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
     from semcal.recalibration.attentive import fingerprint

@@ -1,0 +1,39 @@
+"""What a server does, as a probe found it; everything that asks a server reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["ServerProfile"]
+
+
+@dataclass(frozen=True)
+class ServerProfile:
+    """What one model behind one server does. `semcal probe` prints it.
+
+    Whatever could not be found out has the value that promises least.
+    """
+
+    url: str
+    model: str
+    server: str = "unknown"  # "llama.cpp", "vLLM", "SGLang", "TGI", "Ollama", ...
+    version: str | None = None
+    max_length: int | None = None  # tokens of prompt and answer
+    vocabulary: int | None = None  # its size
+    max_n: int = 1  # the largest n of one request that gave n choices
+    seed: bool = False  # the same request with the same seed gives the same answer
+    choices_differ: bool = False  # the choices of one request with a seed differ from each other
+    log_probs: Literal["raw", "scaled", "masked"] | None = None  # of a draw at T other than 1
+    scaled_on_request: bool = False  # post_sampling_probs: those at T, per request (llama.cpp)
+    top_log_probs: int = 0  # alternatives that a token may have at most
+    whole_vocabulary: bool = False  # they may be all tokens
+    chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
+    scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
+    continues: bool = False  # goes on with an answer that was begun
+    token_ids_in: bool = False  # /completions takes a prompt of token ids
+    token_ids_out: bool = False  # the ids of drawn tokens come back
+    end_included: bool = False  # the end of turn has a log-probability of its own
+    prefix_cached: bool | None = None  # None: unknown
+    truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
+    max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
