@@ -44,6 +44,7 @@ class ServerProfile:
     whole_vocabulary: bool = False  # they may be all tokens
     chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
     scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
+    forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
     continues: bool = False  # goes on with an answer that was begun
     token_ids_in: bool = False  # /completions takes a prompt of token ids
     token_ids_out: bool = False  # the ids of drawn tokens come back
