@@ -135,6 +135,18 @@ def test_runs_that_share_a_pass_draw_what_they_draw_alone(model, prompts):
     assert model.sample_runs(prompts, recalibrators=methods, seeds=[]) == []
 
 
+def test_draws_from_a_number_on_are_those_of_a_call_for_all(model, prompts):
+    how: dict[str, Any] = {"recalibrators": [Base(), SE()], "seeds": [5, 1], "max_new_tokens": 6}
+    together = model.sample_runs(prompts, m=7, **how)
+    parts = [model.sample_runs(prompts, first=first, m=m, **how) for first, m in ((0, 2), (2, 1), (3, 4))]
+    for run in range(2):
+        for of_recalibrator in range(2):
+            for question in range(len(prompts)):
+                drawn = [g for part in parts for g in part[run][of_recalibrator][question]]
+                expected = together[run][of_recalibrator][question]
+                assert [g.token_ids for g in drawn] == [g.token_ids for g in expected]
+
+
 def test_first_tokens_come_as_often_as_the_model_says(model, prompts):
     m = 1500
     ((draws,),) = model.sample(prompts[:1], recalibrators=[Base()], m=m, seed=0, max_new_tokens=1)

@@ -26,6 +26,9 @@ def test_asking_for_more_draws_or_steps_changes_no_number(
     assert few.shape == (m, steps)
     assert few.dtype == np.float64
     np.testing.assert_array_equal(many[:m, :steps], few)
+    np.testing.assert_array_equal(
+        uniforms(seed, question, m=2, steps=steps, first=m), many[m : m + 2, :steps]
+    )
     assert few.min() >= 0
     assert few.max() < 1
 

@@ -187,10 +187,12 @@ class CausalLanguageModel:
         truncation: Truncation | None = None,
         cut: Cut | None = None,
         progress: Progress | None = None,
+        first: int = 0,
     ) -> list[list[list[list[Generation]]]]:
         """As `sample` with each of several seeds, in one pass: ``[run][recalibrator][prompt][draw]``.
 
-        Parameters and errors are those of `sample`, with a random seed for each run.
+        Parameters and errors are those of `sample`, with a random seed for each run. The draws before number
+        `first` are left out, and the `m` from there on are those that a call for all would give.
         """
         check_at_least_one(m=m, max_new_tokens=max_new_tokens)
         together = self._generator(progress).sample(
@@ -201,6 +203,7 @@ class CausalLanguageModel:
             steps=max_new_tokens,
             truncation=truncation,
             cut=cut,
+            first=first,
         )
         runs = [slice(run * m, (run + 1) * m) for run in range(len(seeds))]
         return [[[draws[run] for draws in of_prompts] for of_prompts in together] for run in runs]

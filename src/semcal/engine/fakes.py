@@ -139,12 +139,13 @@ class FakeLanguageModel:
         truncation: Truncation | None = None,
         cut: Cut | None = None,
         progress: Progress | None = None,
+        first: int = 0,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
         check_at_least_one(m=m, max_new_tokens=max_new_tokens)
         found: list[list[list[Generation]]] = [[] for _ in recalibrators]
         for prompt in _counted(prompts, progress):
-            u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens)
+            u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens, first=first)
             for draws, recalibrator in zip(found, recalibrators):
                 drawn = self._decode(prompt, recalibrator, u, truncation or inverse_cdf)
                 draws.append(self._rescored(prompt, drawn, recalibrator, cut) if cut else drawn)

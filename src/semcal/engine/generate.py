@@ -49,6 +49,7 @@ class AnswerGenerator:
         steps: int,
         truncation: Truncation | None,
         cut: Cut | None,
+        first: int = 0,
     ) -> list[list[list[Generation]]]:
         """The draws of all seeds, one seed after the other: ``[recalibrator][prompt][draw]``."""
         results: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
@@ -67,7 +68,7 @@ class AnswerGenerator:
 
         def of_question(i: int) -> NDArray[np.float64]:
             name = prompts[i].question_id
-            return np.concatenate([uniforms(seed, name, m=m, steps=steps) for seed in seeds])
+            return np.concatenate([uniforms(seed, name, m=m, steps=steps, first=first) for seed in seeds])
 
         draws = m * len(seeds)
         for i, samples in self._decode(prompts, of_question, options, m=draws, steps=steps):

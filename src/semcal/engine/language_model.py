@@ -108,8 +108,13 @@ class Sampler(Protocol):
         truncation: Truncation | None = None,
         cut: Cut | None = None,
         progress: Progress | None = None,
+        first: int = 0,
     ) -> Sequence[Sequence[Sequence[Draws]]]:
-        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
+        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``.
+
+        The draws before number `first` are left out; with the same random numbers, the `m` from there on are
+        those that a call for all of them gives.
+        """
 
     def greedy(
         self,
@@ -221,6 +226,7 @@ class LanguageModel(Sampler, Protocol):
         truncation: Truncation | None = None,
         cut: Cut | None = None,
         progress: Progress | None = None,
+        first: int = 0,
     ) -> list[list[list[list[Generation]]]]:
         """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
 

@@ -14,6 +14,7 @@ from semcal.metrics.decompositions import (
     gain,
     reliability_diagram,
 )
+from semcal.metrics.grader_agreement import Agreement, agreement
 from semcal.metrics.intervals import (
     Contrast,
     Interval,
@@ -45,6 +46,7 @@ from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_t
 
 __all__ = [
     "SCORE_RECALIBRATORS",
+    "Agreement",
     "BetaCalibration",
     "BrierDecomposition",
     "Contrast",
@@ -64,6 +66,7 @@ __all__ = [
     "SelectiveAccuracy",
     "ace",
     "ace_in_row_order",
+    "agreement",
     "aurac",
     "auroc",
     "bootstrap",

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-__all__ = ["ServerProfile"]
+__all__ = ["NEUTRAL", "ServerProfile"]
+
+#: What switches truncation and penalties off, under all the names that servers have for them.
+NEUTRAL: Mapping[str, Any] = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "repeat_penalty": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +33,8 @@ class ServerProfile:
     version: str | None = None
     max_length: int | None = None  # tokens of prompt and answer
     vocabulary: int | None = None  # its size
+    #: Fields of every request: all of `NEUTRAL` that the server takes, with values that it takes.
+    neutral: Mapping[str, Any] = field(default_factory=lambda: dict(NEUTRAL))
     max_n: int = 1  # the largest n of one request that gave n choices
     seed: bool = False  # the same request with the same seed gives the same answer
     choices_differ: bool = False  # the choices of one request with a seed differ from each other
@@ -30,10 +44,12 @@ class ServerProfile:
     whole_vocabulary: bool = False  # they may be all tokens
     chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
     scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
+    forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
     continues: bool = False  # goes on with an answer that was begun
     token_ids_in: bool = False  # /completions takes a prompt of token ids
     token_ids_out: bool = False  # the ids of drawn tokens come back
     end_included: bool = False  # the end of turn has a log-probability of its own
     prefix_cached: bool | None = None  # None: unknown
     truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
+    truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
     max_temperature: float | None = None  # the largest that is accepted; None: no limit was met

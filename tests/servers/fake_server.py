@@ -1,0 +1,532 @@
+"""A real HTTP server on 127.0.0.1 that speaks as OpenAI-style servers do, with a made-up model behind it.
+
+    with FakeServer(slots=4, log_probs="scaled") as server:
+        ...  # server.url is "http://127.0.0.1:PORT/v1"; server.name adds "openai:" and "#fake"
+
+or in a process of its own, which prints its URL: ``python -m tests.servers.fake_server slots=4``.
+
+What it answers depends on the request alone: every choice is drawn with random numbers from a hash of the
+body and its index. The model is that of `fake_model` (questions, answers and probabilities in closed form).
+`server.requests` lists what was asked, as (path, body), those that were refused included.
+
+Switches (`Quirks`), all off at first, which is a server that does everything and does it right:
+
+n_ignored             n > 1 gives one choice
+slots                 n above it is a 400 (llama.cpp)
+seed_ignored          the same request is answered differently each time
+choices_alike         all choices of a request are the same
+log_probs             "raw" (at T = 1 whatever T is), "scaled" (at T), "masked" (at T, after truncation), None
+scaled_on_request     post_sampling_probs with samplers=["temperature"] gives prob/top_probs at T (llama.cpp)
+max_top_logprobs      20; more is a 400; -1: as many as there are tokens
+zero_drops_them       top_logprobs 0 gives no log-probabilities at all (llama.cpp)
+drawn_takes_a_place   the drawn token stands first among top_logprobs, whatever its rank (vLLM)
+halves_lost           a token that is half a character has no entry; its text joins the next one (llama.cpp)
+end_has_entry         True; whether the end of turn has an entry of its own
+prompt_scores         "prompt_logprobs", "echo", "both" or None; otherwise they are ignored with a 200
+chosen_ids            True; whether logprob_token_ids is obeyed
+continues             True; whether continue_final_message is obeyed
+ids_in, ids_out       True; whether prompts of token ids are taken, and return_token_ids is obeyed
+usage_of_one          usage counts one choice of n (llama.cpp)
+no_usage              replies have no usage
+truncates             "never", "unless stated" (top-k 40, top-p 0.95, min-p 0.05 where absent), "always"
+max_temperature       more is a 400 (OpenAI: 2)
+unknown_refused       a field that OpenAI does not know (top_k, min_p, ...) is a 400
+reasons               "field" (reasoning_content) or "inline" (<think>...</think>): 43 tokens of thought first
+completions           True; whether there is /completions
+busy, retry_after     the first `busy` tries of every request are a 429 with this Retry-After header
+key                   Authorization: Bearer KEY, or else 401
+delay                 seconds before each answer
+server, version       "vLLM", "llama.cpp", "OpenAI": for /version, /props, system_fingerprint and owned_by
+models                the names that are listed
+
+/v1/models, /v1/chat/completions, /v1/completions; /version, /health, /tokenize, /props below the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.servers import fake_model as model
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Quirks:
+    """See the module."""
+
+    n_ignored: bool = False
+    slots: int | None = None
+    seed_ignored: bool = False
+    choices_alike: bool = False
+    log_probs: str | None = "raw"
+    scaled_on_request: bool = False
+    max_top_logprobs: int = 20
+    zero_drops_them: bool = False
+    drawn_takes_a_place: bool = False
+    halves_lost: bool = False
+    end_has_entry: bool = True
+    prompt_scores: str | None = "both"
+    chosen_ids: bool = True
+    continues: bool = True
+    ids_in: bool = True
+    ids_out: bool = True
+    usage_of_one: bool = False
+    no_usage: bool = False
+    truncates: str = "never"
+    max_temperature: float | None = None
+    unknown_refused: bool = False
+    reasons: str | None = None
+    completions: bool = True
+    busy: int = 0
+    retry_after: str | None = None
+    key: str | None = None
+    delay: float = 0.0
+    server: str = "vLLM"
+    version: str = "0.0.1"
+    models: Sequence[str] = ("fake",)
+
+
+class Refused(Exception):
+    """An answer that is no answer: status and message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+KNOWN = {
+    *(
+        "model",
+        "messages",
+        "prompt",
+        "n",
+        "seed",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "max_completion_tokens",
+    ),
+    *("logprobs", "top_logprobs", "stop", "presence_penalty", "frequency_penalty", "echo", "response_format"),
+}
+THINKING = model.encode("<think>" + "let me " * 4 + "</think>")
+
+
+@dataclass
+class Drawn:
+    """One choice: the tokens, and at each the distributions that it was drawn from."""
+
+    ids: list[int] = field(default_factory=list)
+    raw: list[model.Array] = field(default_factory=list)
+    seen: list[model.Array] = field(default_factory=list)  # as the server reports them
+    thought: int = 0  # how many of the tokens came before the answer
+    finished: bool = False
+
+
+class FakeModel:
+    """What the bodies of requests are answered with."""
+
+    def __init__(self, quirks: Quirks) -> None:
+        self.quirks = quirks
+        self._unseeded = itertools.count()
+
+    def chat(self, body: Json) -> Json:
+        begun = self.quirks.continues and bool(body.get("continue_final_message"))
+        prompt = model.render(body["messages"], begun=begun)
+        k = body.get("top_logprobs", 0) if body.get("logprobs") else None
+        if k == 0 and self.quirks.zero_drops_them and "top_logprobs" in body:
+            k = None
+        limit = body.get("max_completion_tokens", body.get("max_tokens", 16))
+        choices = self._draw_all(body, prompt, limit)
+        found = []
+        for index, drawn in enumerate(choices):
+            choice: Json = {"index": index, "finish_reason": "stop" if drawn.finished else "length"}
+            choice["message"] = {"role": "assistant", **self._message(drawn)}
+            choice["logprobs"] = self._content(body, drawn, k) if k is not None else None
+            if self.quirks.ids_out and body.get("return_token_ids"):
+                choice["token_ids"] = drawn.ids
+            found.append(choice)
+        reply = self._reply("chat.completion", body, found, choices, prompt)
+        if self.quirks.ids_out and body.get("return_token_ids"):
+            reply["prompt_token_ids"] = model.encode(prompt)
+        if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
+            reply["prompt_logprobs"] = self._of_prompt(model.encode(prompt), body["prompt_logprobs"])
+        return reply
+
+    def completions(self, body: Json) -> Json:
+        given = body["prompt"]
+        if isinstance(given, list) and not self.quirks.ids_in:
+            raise Refused(400, "prompt must be a string")
+        ids = given if isinstance(given, list) else model.encode(given)
+        prompt = model.decode(ids)
+        k = body.get("logprobs")
+        choices = self._draw_all(body, prompt, body.get("max_tokens", 16))
+        echo = self._scores_prompt("echo") and body.get("echo")
+        found = []
+        for index, drawn in enumerate(choices):
+            choice: Json = {"index": index, "finish_reason": "stop" if drawn.finished else "length"}
+            choice["text"] = (prompt if echo else "") + _text(drawn.ids)
+            if k is None:
+                choice["logprobs"] = None
+            elif self.quirks.server == "llama.cpp":
+                choice["logprobs"] = self._content(body, drawn, int(k))
+            else:
+                choice["logprobs"] = self._legacy(ids if echo else [], drawn, int(k))
+            if self.quirks.ids_out and body.get("return_token_ids"):
+                choice |= {"token_ids": drawn.ids, "prompt_token_ids": ids}
+            if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
+                choice["prompt_logprobs"] = self._of_prompt(ids, body["prompt_logprobs"])
+            found.append(choice)
+        return self._reply("text_completion", body, found, choices, prompt)
+
+    def _scores_prompt(self, by: str) -> bool:
+        return self.quirks.prompt_scores in (by, "both")
+
+    def _draw_all(self, body: Json, prompt: str, limit: int) -> list[Drawn]:
+        quirks, n = self.quirks, int(body.get("n", 1))
+        temperature = float(body.get("temperature", 1.0))
+        if quirks.slots is not None and n > quirks.slots:
+            raise Refused(400, f"n_cmpl cannot be greater than the number of slots ({quirks.slots})")
+        if quirks.max_temperature is not None and temperature > quirks.max_temperature:
+            raise Refused(400, f"temperature must be at most {quirks.max_temperature}, got {temperature}")
+        if quirks.unknown_refused and set(body) - KNOWN:
+            raise Refused(400, f"Unrecognized request argument supplied: {min(set(body) - KNOWN)}")
+        if body.get("model") not in (None, *quirks.models):
+            raise Refused(404, f"The model `{body['model']}` does not exist.")
+        most = len(model.VOCABULARY) if quirks.max_top_logprobs < 0 else quirks.max_top_logprobs
+        asked = body.get("top_logprobs", 0) if "messages" in body else body.get("logprobs") or 0
+        if not isinstance(asked, bool) and asked > most:
+            raise Refused(400, f"top_logprobs must be at most {most}, got {asked}")
+        key = json.dumps(body, sort_keys=True)
+        if quirks.seed_ignored:
+            key += str(next(self._unseeded))
+        alike = quirks.choices_alike
+        return [
+            self._draw(body, prompt, limit, temperature, f"{key}{0 if alike else index}")
+            for index in range(1 if quirks.n_ignored else n)
+        ]
+
+    def _draw(self, body: Json, prompt: str, limit: int, temperature: float, key: str) -> Drawn:
+        rng = np.random.default_rng(list(hashlib.sha256(key.encode()).digest()))
+        drawn = Drawn()
+        if self.quirks.reasons is not None:
+            certain = np.full(len(model.VOCABULARY), -np.inf)
+            for index in THINKING[:limit]:
+                step = certain.copy()
+                step[index] = 0.0
+                drawn.ids.append(index)
+                drawn.raw.append(step)
+                drawn.seen.append(step)
+            drawn.thought = len(drawn.ids)
+        while len(drawn.ids) < limit and not drawn.finished:
+            raw = model.next_log_probs(prompt, tuple(drawn.ids[drawn.thought :]))
+            scaled = model.at_temperature(raw, temperature)
+            cut = model.truncated(scaled, **self._truncation(body))
+            index = int(np.searchsorted(np.cumsum(np.exp(cut)), rng.random() * (1 - 1e-12), side="right"))
+            drawn.ids.append(index)
+            drawn.raw.append(raw)
+            drawn.seen.append({"scaled": scaled, "masked": cut}.get(self.quirks.log_probs or "", raw))
+            if self._on_request(body):
+                drawn.seen[-1] = scaled
+            drawn.finished = index == model.END
+        return drawn
+
+    def _on_request(self, body: Json) -> bool:
+        return self.quirks.scaled_on_request and bool(body.get("post_sampling_probs"))
+
+    def _truncation(self, body: Json) -> Json:
+        defaults = {"top_k": 40, "top_p": 0.95, "min_p": 0.05}
+        nothing = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        if self.quirks.truncates == "always":
+            return defaults
+        start = defaults if self.quirks.truncates == "unless stated" else nothing
+        return {name: body.get(name, value) for name, value in start.items()}
+
+    def _message(self, drawn: Drawn) -> Json:
+        if self.quirks.reasons == "field":
+            thought = _text(drawn.ids[: drawn.thought]).removeprefix("<think>").removesuffix("</think>")
+            return {"content": _text(drawn.ids[drawn.thought :]) or None, "reasoning_content": thought}
+        return {"content": _text(drawn.ids)}
+
+    def _content(self, body: Json, drawn: Drawn, k: int) -> Json | None:
+        """Log-probabilities as /chat/completions gives them."""
+        if self.quirks.log_probs is None:
+            return None
+        entries, lost = [], b""
+        for index, seen in zip(drawn.ids, drawn.seen):
+            if index == model.END and not self.quirks.end_has_entry:
+                continue
+            piece = lost + model.VOCABULARY[index]
+            if self.quirks.halves_lost and _incomplete(piece):
+                lost = piece
+                continue
+            lost = b""
+            shown = self._top(seen, index, k)
+            if self.quirks.chosen_ids:
+                shown += [one for one in body.get("logprob_token_ids", ()) if one not in shown]
+            entry = self._entry(body, index, seen, piece)
+            key = "top_probs" if self._on_request(body) else "top_logprobs"
+            entry[key] = [self._entry(body, one, seen, model.VOCABULARY[one]) for one in shown]
+            entries.append(entry)
+        return {"content": entries}
+
+    def _entry(self, body: Json, index: int, seen: model.Array, piece: bytes) -> Json:
+        found: Json = {"token": piece.decode(errors="replace"), "bytes": list(piece)}
+        if self.quirks.server == "llama.cpp":
+            found["id"] = index
+        if self._on_request(body):
+            return found | {"prob": float(np.exp(seen[index]))}
+        return found | {"logprob": _finite(seen[index])}
+
+    def _top(self, seen: model.Array, index: int, k: int) -> list[int]:
+        order = [int(one) for one in np.argsort(-seen, kind="stable")[:k]]
+        if self.quirks.drawn_takes_a_place and k:
+            return [index, *(one for one in order if one != index)][:k]
+        return order
+
+    def _legacy(self, prompt: list[int], drawn: Drawn, k: int) -> Json | None:
+        """Log-probabilities as /completions gives them: parallel lists, the prompt's before the answer's."""
+        if self.quirks.log_probs is None:
+            return None
+        before = [model.next_log_probs(model.decode(prompt[:at])) for at in range(len(prompt))]
+        ids, seen = [*prompt, *drawn.ids], [*before, *drawn.seen]
+        if not self.quirks.end_has_entry and ids and ids[-1] == model.END:
+            ids, seen = ids[:-1], seen[:-1]
+        texts = [_text([index]) for index in ids]
+        found = {
+            "tokens": texts,
+            "token_logprobs": [_finite(step[index]) for index, step in zip(ids, seen)],
+            "top_logprobs": [
+                {_text([one]): _finite(step[one]) for one in [*self._top(step, index, k), index]}
+                for index, step in zip(ids, seen)
+            ],
+            "text_offset": [sum(map(len, texts[:at])) for at in range(len(texts))],
+        }
+        if prompt:
+            found["token_logprobs"][0] = found["top_logprobs"][0] = None  # type: ignore[assignment]
+        return found
+
+    def _of_prompt(self, ids: list[int], k: int) -> list[Json | None]:
+        """prompt_logprobs of vLLM: for every token but the first, those of the k most likely and its own."""
+        found: list[Json | None] = [None]
+        for at in range(1, len(ids)):
+            raw = model.next_log_probs(model.decode(ids[:at]))
+            order = [int(one) for one in np.argsort(-raw, kind="stable")]
+            shown = [ids[at], *(one for one in order[: k if k >= 0 else None] if one != ids[at])]
+            found.append(
+                {
+                    str(one): {
+                        "logprob": float(raw[one]),
+                        "rank": order.index(one) + 1,
+                        "decoded_token": _text([one]),
+                    }
+                    for one in shown
+                }
+            )
+        return found
+
+    def _reply(self, kind: str, body: Json, choices: list[Json], drawn: Sequence[Drawn], prompt: str) -> Json:
+        tokens_in = len(model.encode(prompt))
+        of = [len(one.ids) for one in drawn]
+        out = of[0] if self.quirks.usage_of_one else sum(of)
+        reply: Json = {
+            "id": f"fake-{hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]}"
+        }
+        reply |= {"object": kind, "model": body.get("model", self.quirks.models[0]), "choices": choices}
+        if self.quirks.server == "llama.cpp":
+            reply["system_fingerprint"] = self.quirks.version
+        if not self.quirks.no_usage:
+            reply["usage"] = {
+                "prompt_tokens": tokens_in,
+                "completion_tokens": out,
+                "total_tokens": tokens_in + out,
+            }
+        return reply
+
+
+def _text(ids: Sequence[int]) -> str:
+    return b"".join(model.VOCABULARY[index] for index in ids).decode(errors="replace")
+
+
+def _incomplete(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return False
+
+
+def _finite(log_prob: float) -> float:
+    """JSON has no infinity: servers send -9999 or so."""
+    return float(log_prob) if np.isfinite(log_prob) else -9999.0
+
+
+class FakeServer:
+    """The server, in a thread of its own while the `with` block lasts; see the module."""
+
+    def __init__(self, **quirks: Any) -> None:
+        self.quirks = Quirks(**quirks)
+        self.requests: list[tuple[str, Json]] = []
+        self.connections = 0
+        self.largest = 0  # requests that were under way at the same time
+        self.port = 0
+        self._model = FakeModel(self.quirks)
+        self._tries: Counter[str] = Counter()
+        self._under_way = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ready = threading.Event()
+
+    @property
+    def host(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return self.host + "/v1"
+
+    @property
+    def name(self) -> str:
+        """What --model takes."""
+        return f"openai:{self.url}#{self.quirks.models[0]}"
+
+    def start(self) -> FakeServer:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    __enter__ = start
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stopping = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stopping.wait()
+        server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                method, path, _ = head[0].split(" ")
+                headers = {
+                    name.lower(): value.strip() for name, _, value in (x.partition(":") for x in head[1:])
+                }
+                raw = await reader.readexactly(int(headers.get("content-length", 0)))
+                status, reply, more = await self._answer(method, path, headers, raw)
+                body = json.dumps(reply).encode()
+                lines = [
+                    f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}",
+                    f"content-length: {len(body)}",
+                ]
+                lines += [
+                    "content-type: application/json",
+                    *(f"{name}: {value}" for name, value in more.items()),
+                ]
+                writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answer(
+        self, method: str, path: str, headers: Mapping[str, str], raw: bytes
+    ) -> tuple[int, Json, dict[str, str]]:
+        quirks = self.quirks
+        self._under_way += 1
+        self.largest = max(self.largest, self._under_way)
+        try:
+            if quirks.key is not None and headers.get("authorization") != f"Bearer {quirks.key}":
+                raise Refused(401, "Incorrect API key provided.")
+            body = json.loads(raw) if raw else {}
+            if method == "POST":
+                self.requests.append((path, body))
+                key = path + raw.decode()
+                self._tries[key] += 1
+                if self._tries[key] <= quirks.busy:
+                    after = {} if quirks.retry_after is None else {"retry-after": quirks.retry_after}
+                    return 429, _error(429, "Too many requests."), after
+            if quirks.delay:
+                await asyncio.sleep(quirks.delay)
+            return 200, self._route(method, path, body), {}
+        except Refused as error:
+            return error.status, _error(error.status, str(error)), {}
+        except (KeyError, TypeError, ValueError) as error:
+            return 400, _error(400, f"{type(error).__name__}: {error}"), {}
+        finally:
+            self._under_way -= 1
+
+    def _route(self, method: str, path: str, body: Json) -> Json:
+        quirks = self.quirks
+        if (method, path) == ("POST", "/v1/chat/completions"):
+            return self._model.chat(body)
+        if (method, path) == ("POST", "/v1/completions") and quirks.completions:
+            return self._model.completions(body)
+        if (method, path) == ("GET", "/v1/models"):
+            owner = {"vLLM": "vllm", "llama.cpp": "llamacpp"}.get(quirks.server, "openai")
+            return {
+                "object": "list",
+                "data": [{"id": name, "object": "model", "owned_by": owner} for name in quirks.models],
+            }
+        if path == "/health":
+            return {"status": "ok"}
+        if path == "/version" and quirks.server == "vLLM":
+            return {"version": quirks.version}
+        if path == "/props" and quirks.server == "llama.cpp":
+            return {"build_info": quirks.version, "total_slots": quirks.slots or 4}
+        if (method, path) == ("POST", "/tokenize") and quirks.server != "OpenAI":
+            text = body.get("content", body.get("prompt"))
+            ids = model.encode(model.render(body["messages"]) if text is None else text)
+            return {"tokens": ids, "count": len(ids)}
+        raise Refused(404, "Not Found")
+
+
+def _error(status: int, message: str) -> Json:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": status}}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until the process is killed; arguments are NAME=JSON."""
+    given = dict(argument.split("=", 1) for argument in arguments)
+    server = FakeServer(**{name: json.loads(value) for name, value in given.items()}).start()
+    print(server.url, flush=True)  # noqa: T201
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

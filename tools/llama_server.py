@@ -1,0 +1,122 @@
+"""Serve a GGUF by llama.cpp's own HTTP server, in float32 on one thread, for tests and for trying things out.
+
+    python -m tools.llama_server atlas.gguf --port 8191        # until Ctrl-C
+
+Keys, values and attention are float32: log-probabilities equal those of transformers within 1e-4, with
+llama.cpp's flash attention, which rounds to float16, within 2e-2. Four requests run at a time, and a prompt
+with its answer may have 1024 tokens. Needs xllamacpp, which brings llama.cpp as a wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SLOTS = 4
+CONTEXT = 4096
+#: ggml's number of float32.
+FLOAT32 = 0
+
+
+@contextmanager
+def llama_server(model: Path, *, name: str = "atlas", log: Path, patience: float = 60.0) -> Iterator[str]:
+    """Serve a GGUF in a process of its own while the block runs; yields its URL, http://127.0.0.1:PORT/v1.
+
+    Parameters
+    ----------
+    model : Path
+        The GGUF.
+    name : str
+        What the server calls the model.
+    log : Path
+        A file for what the server says.
+    patience : float
+        Seconds to wait until it is ready.
+
+    Raises
+    ------
+    RuntimeError
+        The server ended or was not ready in time; the message holds the end of its log.
+    """
+    command = [sys.executable, "-m", "tools.llama_server", str(model), "--name", name, "--with-parent"]
+    with log.open("wb") as said:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        if not address or not _ready(address, patience):
+            raise RuntimeError(
+                f"llama.cpp's server did not start:\n{log.read_text(errors='replace')[-2000:]}"
+            )
+        yield f"{address}/v1"
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        if server.stdout is not None:
+            server.stdout.close()
+
+
+def _ready(address: str, patience: float) -> bool:
+    """Whether /health says "ok" within `patience` seconds."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(f"{address}/health", timeout=5) as reply:
+                if json.load(reply).get("status") == "ok":
+                    return True
+        except OSError:  # 503 while the model is loaded
+            pass
+        time.sleep(0.05)
+    return False
+
+
+def serve(model: Path, *, port: int, name: str, with_parent: bool) -> None:
+    """Serve a GGUF until the process is ended; prints the address in a line on stdout."""
+    import xllamacpp
+
+    how = xllamacpp.CommonParams()
+    how.model.path = str(model)
+    how.model_alias = {name}
+    how.hostnames, how.port = ["127.0.0.1"], port
+    how.n_ctx, how.n_parallel = CONTEXT, SLOTS
+    how.cache_type_k = how.cache_type_v = FLOAT32
+    how.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    how.cpuparams.n_threads = how.cpuparams_batch.n_threads = 1
+    how.warmup = False
+    server = xllamacpp.Server(how)
+    print(server.listening_address, flush=True)
+    parent = os.getppid()
+    while not with_parent or os.getppid() == parent:
+        time.sleep(0.5)
+
+
+def main() -> None:
+    """Read the command line and serve."""
+    parser = argparse.ArgumentParser(prog="python -m tools.llama_server", description="Serve a GGUF.")
+    parser.add_argument("model", type=Path, help="a GGUF, such as python -m tools.gguf writes")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--name", default="atlas", help="what the server calls the model")
+    parser.add_argument(
+        "--with-parent", action="store_true", help="end when the process that began this ends"
+    )
+    options = parser.parse_args()
+    try:
+        serve(options.model, port=options.port, name=options.name, with_parent=options.with_parent)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
