@@ -35,7 +35,7 @@ from semcal.pipeline.sample_features import (
     representative,
 )
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.qa.questions import Ties, several, ties_of
+from semcal.qa.questions import Ties, several
 from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
