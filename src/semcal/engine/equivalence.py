@@ -84,8 +84,9 @@ def names_a_server(name: object) -> bool:
 def side_of(question: str, answer: str) -> str:
     """Return what a cross-encoder reads as one side of a pair (spec section 5, point 4).
 
-    >>> side_of(" Who? ", "ada")
-    'Question: Who?\nAnswer: ada'
+    >>> print(side_of(" Who? ", "ada"))
+    Question: Who?
+    Answer: ada
     """
     return f"Question: {question.strip()}\nAnswer: {answer}"
 
