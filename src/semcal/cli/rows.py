@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
+from semcal.qa.sources import read_source_rows
 from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
 from semcal.records import Row, dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
@@ -23,6 +24,7 @@ __all__ = [
     "Item",
     "ProblemLog",
     "Work",
+    "block_results",
     "checked",
     "good_items",
     "in_this_process",
@@ -80,12 +82,37 @@ def open_rows(
     *,
     fields: Sequence[str],
     label: str,
+    tables: bool = False,
 ) -> Iterator[Row | InputError]:
-    """Read the rows of a command that knows `fields`; those that `check` refuses become errors."""
-    check_json_lines(file)
+    """Read the rows of a command that knows `fields`; those that `check` refuses become errors.
+
+    With `tables` CSV, TSV and Parquet are read too: a list stands in a cell as JSON, and rows without an `id`
+    are numbered.
+    """
+    table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
+    note = _note_of(label)
+    if table:
+        source = read_source_rows(file, names=fields, notify=note)
+    else:
+        check_json_lines(file)
+        source = read_rows(file)
     known = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), notify=_note_of(label))
-    return _without_partial_likelihoods(checked(rename(rows, found), check), label)
+    found, source = peek(source, known, parse_columns(columns or (), fields), notify=note)
+    rows: Iterable[Row | InputError] = rename(source, found)
+    rows = map(_listed, count(1), rows) if table else rows
+    return _without_partial_likelihoods(checked(rows, check), label)
+
+
+def _listed(number: int, row: Row | InputError) -> Row | InputError:
+    """A row of a table as one of JSON Lines."""
+    from semcal.pipeline.inputs import listed_cells
+
+    if isinstance(row, InputError):
+        return row
+    try:
+        return Row(row.line, {"id": str(number), **listed_cells(row.data)})
+    except InputError as error:
+        return _located(row, error)
 
 
 def _note_of(label: str) -> Callable[[str], None]:
@@ -149,29 +176,45 @@ def run_rows(
     limit: int | None = None,
     render: Callable[[Data], str] = dumps,
 ) -> int:
-    """Stream items through `work` to `out` (or stdout) and return the exit code.
+    """Stream items through `work`, block by block, to `out` (or stdout) and return the exit code.
 
-    If the rows of a block raise InputError, the block is done again item by item, so that only the item at
-    fault is lost. `limit` counts bad items as well; `out`
-    appears whole or not at all; `render` writes a result row as text.
+    `out` appears whole or not at all; `render` writes a result row as text.
     """
     done = 0
     with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
-        good = good_items(islice(items, limit), bad)
-        for part, result in work(_blocks(good, block), update):
-            try:
-                results = list(result())
-            except InputError:
-                results = list(_one_by_one(part, work, bad))
+        for count, results in block_results(items, bad, work, update, block=block, limit=limit):
             handle.writelines(render(row) + "\n" for row in results)
             handle.flush()
-            done += len(part)
+            done += count
             update(done)
     if not done and not bad.count:
         info(f"{label}: the input holds no rows")
     if out is not None:
         info(f"{label}: {done} rows in {out}")
     return bad.exit_code()
+
+
+def block_results(
+    items: Iterable[Item | InputError],
+    bad: BadRows,
+    work: Work[Item],
+    update: Callable[[int], None],
+    *,
+    block: int = 256,
+    limit: int | None = None,
+) -> Iterator[tuple[int, Sequence[Data]]]:
+    """Work through blocks: of each the number of its good items, and their results.
+
+    If the rows of a block raise InputError, the block is done again item by item, so that only the item at
+    fault is lost. `limit` counts bad items as well.
+    """
+    good = good_items(islice(items, limit), bad)
+    for part, result in work(_blocks(good, block), update):
+        try:
+            results = list(result())
+        except InputError:
+            results = list(_one_by_one(part, work, bad))
+        yield len(part), results
 
 
 def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

@@ -14,6 +14,7 @@ from semcal.metrics.decompositions import (
     gain,
     reliability_diagram,
 )
+from semcal.metrics.grader_agreement import Agreement, agreement
 from semcal.metrics.intervals import (
     Contrast,
     Interval,
@@ -40,15 +41,12 @@ from semcal.metrics.score_recalibration import (
     PlattCalibration,
     ScoreRecalibrator,
 )
-from semcal.metrics.selective import (
-    RiskControlledThreshold,
-    SelectiveAccuracy,
-    risk_controlled_threshold,
-    selective_accuracy,
-)
+from semcal.metrics.selective import SelectiveAccuracy, selective_accuracy
+from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_threshold
 
 __all__ = [
     "SCORE_RECALIBRATORS",
+    "Agreement",
     "BetaCalibration",
     "BrierDecomposition",
     "Contrast",
@@ -68,6 +66,7 @@ __all__ = [
     "SelectiveAccuracy",
     "ace",
     "ace_in_row_order",
+    "agreement",
     "aurac",
     "auroc",
     "bootstrap",

@@ -18,7 +18,7 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["command", "metrics_tables"]
+__all__ = ["command", "metrics_tables", "show_metrics"]
 
 #: The columns that are read.
 FIELDS = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
@@ -72,16 +72,17 @@ def command(
     if risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in found.values()):
-            info("metrics: questions that share a passage or group are not independent, as it assumes")
+            info("metrics: of questions that share a passage or group, which are not independent, one counts")
     if json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:
             handle.writelines(dumps(result) + "\n" for result in results)
     else:
-        _show(results)
+        show_metrics(results)
     return bad.exit_code()
 
 
-def _show(results: list[dict[str, Any]]) -> None:
+def show_metrics(results: list[dict[str, Any]]) -> None:
+    """Print metrics for people; a result's `measure` is the head of its column."""
     from rich.console import Console
 
     console = Console()
