@@ -182,7 +182,7 @@ class FakeModel:
             elif self.quirks.server == "llama.cpp":
                 choice["logprobs"] = self._content(body, drawn, int(k))
             else:
-                choice["logprobs"] = self._legacy(ids if echo else [], drawn, int(k))
+                choice["logprobs"] = self._legacy(body, ids if echo else [], drawn, int(k))
             if self.quirks.ids_out and body.get("return_token_ids"):
                 choice |= {"token_ids": drawn.ids, "prompt_token_ids": ids}
             if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
@@ -206,7 +206,8 @@ class FakeModel:
             raise Refused(404, f"The model `{body['model']}` does not exist.")
         most = len(model.VOCABULARY) if quirks.max_top_logprobs < 0 else quirks.max_top_logprobs
         asked = body.get("top_logprobs", 0) if "messages" in body else body.get("logprobs") or 0
-        if not isinstance(asked, bool) and asked > most:
+        below = asked < 0 and (quirks.max_top_logprobs >= 0 or quirks.server != "vLLM")
+        if not isinstance(asked, bool) and (asked > most or below):
             raise Refused(400, f"top_logprobs must be at most {most}, got {asked}")
         key = json.dumps(body, sort_keys=True)
         if quirks.seed_ignored:
@@ -282,20 +283,25 @@ class FakeModel:
         return {"content": entries}
 
     def _entry(self, body: Json, index: int, seen: model.Array, piece: bytes) -> Json:
-        found: Json = {"token": piece.decode(errors="replace"), "bytes": list(piece)}
+        found: Json = {"token": self._named(body, index, piece), "bytes": list(piece)}
         if self.quirks.server == "llama.cpp":
             found["id"] = index
         if self._on_request(body):
             return found | {"prob": float(np.exp(seen[index]))}
         return found | {"logprob": _finite(seen[index])}
 
+    def _named(self, body: Json, index: int, piece: bytes) -> str:
+        if self.quirks.ids_out and self.quirks.server == "vLLM" and body.get("return_tokens_as_token_ids"):
+            return f"token_id:{index}"
+        return piece.decode(errors="replace")
+
     def _top(self, seen: model.Array, index: int, k: int) -> list[int]:
-        order = [int(one) for one in np.argsort(-seen, kind="stable")[:k]]
+        order = [int(one) for one in np.argsort(-seen, kind="stable")[: None if k < 0 else k]]
         if self.quirks.drawn_takes_a_place and k:
             return [index, *(one for one in order if one != index)][:k]
         return order
 
-    def _legacy(self, prompt: list[int], drawn: Drawn, k: int) -> Json | None:
+    def _legacy(self, body: Json, prompt: list[int], drawn: Drawn, k: int) -> Json | None:
         """Log-probabilities as /completions gives them: parallel lists, the prompt's before the answer's."""
         if self.quirks.log_probs is None:
             return None
@@ -303,12 +309,16 @@ class FakeModel:
         ids, seen = [*prompt, *drawn.ids], [*before, *drawn.seen]
         if not self.quirks.end_has_entry and ids and ids[-1] == model.END:
             ids, seen = ids[:-1], seen[:-1]
-        texts = [_text([index]) for index in ids]
+        texts = [self._named(body, index, model.VOCABULARY[index]) for index in ids]
         found = {
             "tokens": texts,
             "token_logprobs": [_finite(step[index]) for index, step in zip(ids, seen)],
             "top_logprobs": [
-                {_text([one]): _finite(step[one]) for one in [*self._top(step, index, k), index]}
+                {
+                    self._named(body, one, model.VOCABULARY[one]): _finite(step[one])
+                    for one in [*self._top(step, index, k), *body.get("logprob_token_ids", ()), index]
+                    if one == index or one in self._top(step, index, k) or self.quirks.chosen_ids
+                }
                 for index, step in zip(ids, seen)
             ],
             "text_offset": [sum(map(len, texts[:at])) for at in range(len(texts))],
@@ -501,7 +511,10 @@ class FakeServer:
             owner = {"vLLM": "vllm", "llama.cpp": "llamacpp"}.get(quirks.server, "openai")
             return {
                 "object": "list",
-                "data": [{"id": name, "object": "model", "owned_by": owner} for name in quirks.models],
+                "data": [
+                    {"id": name, "object": "model", "owned_by": owner, **self._known()}
+                    for name in quirks.models
+                ],
             }
         if path == "/health":
             return {"status": "ok"}
@@ -514,6 +527,11 @@ class FakeServer:
             ids = model.encode(model.render(body["messages"]) if text is None else text)
             return {"tokens": ids, "count": len(ids)}
         raise Refused(404, "Not Found")
+
+    def _known(self) -> Json:
+        """What /models tells of a model besides its name."""
+        sizes = {"n_vocab": len(model.VOCABULARY), "n_ctx": 1024}
+        return {"vLLM": {"max_model_len": 1024}, "llama.cpp": {"meta": sizes}}.get(self.quirks.server, {})
 
 
 def _error(status: int, message: str) -> Json:
