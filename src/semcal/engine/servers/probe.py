@@ -12,32 +12,26 @@ from typing import Any
 
 from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient
-from semcal.engine.servers.profile import NEUTRAL, ServerProfile
+from semcal.engine.servers.identity import identify
+from semcal.engine.servers.profile import (
+    NEUTRAL,
+    ServerProfile,
+    cache_folder,
+    file_name,
+    read_profile,
+    write_profile,
+)
 from semcal.engine.servers.replies import Choice, TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
 from semcal.engine.servers.truncation import ROUND, Key, Known, find_truncation
 from semcal.errors import SemcalWarning, ServerError
 from semcal.qa.questions import Turn
 
-__all__ = ["identify", "probe"]
+__all__ = ["probe", "stored_profile"]
 
-#: What /models calls the owner, and where each server tells its version.
-OWNERS = {
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "library": "Ollama",
-    "me": "llama-cpp-python",
-}
-VERSIONS = {
-    "llama.cpp": ("//props", "build_info"),
-    "vLLM": ("//version", "version"),
-    "SGLang": ("//get_server_info", "version"),
-    "Ollama": ("//api/version", "version"),
-    "TGI": ("//info", "version"),
-    "LiteLLM": ("//health/readiness", "litellm_version"),
-}
-QUESTIONS = ("What is the capital of France?", "Name a river.", "Is it going to rain? Answer with one word.")
+#: The version of what is asked here: profiles of another are not read.
+PROBE = 1
+QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
 #: A prompt of token ids, which begins no chat: nearly anything may follow.
 IDS = tuple(range(40, 56))
 #: Temperatures that are tried.
@@ -93,93 +87,54 @@ def _as_it_is(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     return reply
 
 
+def _inside(reply: Any, *path: str | int) -> Any:
+    """What stands in a reply under keys and indices; None where there is nothing."""
+    for key in path:
+        try:
+            reply = reply[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return reply
+
+
 def _chat(question: str, *further: Turn) -> Prompt:
     return Prompt("probe", (), (Turn("user", question), *further))
-
-
-def identify(client: ServerClient) -> ServerProfile:
-    """Which server and model this is, by two or three calls that generate nothing.
-
-    Warns with SemcalWarning if the server does not list the model. ServerError if it lists none and none is
-    named.
-    """
-    url, model = client.endpoint.url, client.endpoint.model
-    listed = _models(client)
-    names = [entry["id"] for entry in listed]
-    if model is None and not names:
-        raise ServerError(f"{url} lists no models; name one: {url}#NAME")
-    name = model or names[0]
-    entry = next((entry for entry in listed if name in (entry["id"], *entry.get("aliases", ()))), None)
-    if entry is None and names:
-        known = ", ".join(names[:10])
-        warnings.warn(f"{url} does not list the model {name}; it lists {known}", SemcalWarning, stacklevel=2)
-    entry = entry or (listed[0] if listed else {})
-    meta = entry.get("meta") or {}
-    server, told = _server(client, str(entry.get("owned_by", "")))
-    key = VERSIONS.get(server, ("", ""))[1]
-    return ServerProfile(
-        url,
-        name,
-        server,
-        None if told.get(key) is None else str(told[key]),
-        _count(entry.get("max_model_len", meta.get("n_ctx", told.get("max_total_tokens")))),
-        _count(meta.get("n_vocab")),
-    )
-
-
-def _models(client: ServerClient) -> list[dict[str, Any]]:
-    try:
-        listed = client.get("/models")
-    except ServerError:
-        if client.endpoint.model is None:
-            raise
-        return []  # some proxies have no list
-    data = listed.get("data") if isinstance(listed, Mapping) else None
-    return [entry for entry in data or () if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
-
-
-def _server(client: ServerClient, owner: str) -> tuple[str, Mapping[str, Any]]:
-    """The server, and what the address that tells its version says."""
-    named = OWNERS.get(owner)
-    others = ["TGI"] if owner not in ("openai", "system", "openai-internal") else ["LiteLLM"]
-    for server in [named] if named else others:
-        path, key = VERSIONS.get(server, ("", ""))
-        try:
-            told = client.get(path) if path else {}
-        except ServerError:
-            told = {}
-        if named or (isinstance(told, Mapping) and key in told):
-            return server, told if isinstance(told, Mapping) else {}
-    return "OpenAI" if "LiteLLM" in others else "unknown", {}
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def probe(client: ServerClient) -> ServerProfile:
     """Ask the server what it does; the model is the endpoint's, or the first that the server lists.
 
-    Takes some dozens of requests of one or a few tokens, up to `truncation.MOST` draws of one token for each
-    kind of cut, and one reply of the whole vocabulary where the server gives that. ServerError if the
-    server cannot be reached or refuses the plainest question.
+    Takes some dozens of requests of a few tokens, up to `truncation.MOST` draws of one token for each kind of
+    cut, and two replies of the whole vocabulary where the server gives it. ServerError if the server cannot
+    be reached or refuses the plainest question.
     """
-    asking = _Asking(client, identify(client))
-    for find in (
-        _neutral,
-        _temperatures,
-        _token_ids_in,
-        _several,
-        _seed,
-        _alternatives,
-        _at_temperature,
-        _whole_vocabulary,
-        _chosen,
-        _teacher_forcing,
-        _answers,
-        _prefix,
-        _truncation,
-    ):
+    return _probe(client, identify(client))
+
+
+def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfile:
+    """The profile of an earlier probe, if the server's version is still the same; else a new one.
+
+    Kept in `ServerSettings.profiles` or the user's cache. A file that is damaged, or of another version of
+    the probe, is not read.
+    """
+    now = identify(client)
+    path = (client.settings.profiles or cache_folder()) / file_name(now)
+    found = None if fresh else read_profile(path, now, PROBE)
+    if found is None:
+        found = _probe(client, now)
+        try:
+            write_profile(path, found, PROBE)
+        except OSError as error:
+            reason = (
+                f"what the server does could not be stored in {path} ({error.strerror}), and is asked again"
+            )
+            warnings.warn(reason, SemcalWarning, stacklevel=2)
+    return found
+
+
+def _probe(client: ServerClient, now: ServerProfile) -> ServerProfile:
+    asking = _Asking(client, now)
+    for find in _FINDERS:
         asking.profile = replace(asking.profile, **find(asking))
     return asking.profile
 
@@ -210,8 +165,9 @@ def _temperatures(asking: _Asking) -> dict[str, Any]:
 
 def _token_ids_in(asking: _Asking) -> dict[str, Any]:
     reply = asking.reply(Prompt("probe", IDS), Asked(1.0, 1, log_probs=False))
-    counted = None if isinstance(reply, RequestFailed) else (reply.get("usage") or {}).get("prompt_tokens")
-    return {"token_ids_in": counted in (len(IDS), len(IDS) + 1)}  # a BOS may be added
+    return {
+        "token_ids_in": _inside(reply, "usage", "prompt_tokens") in (len(IDS), len(IDS) + 1)
+    }  # a BOS may be added
 
 
 def _several(asking: _Asking) -> dict[str, Any]:
@@ -333,8 +289,8 @@ def _teacher_forcing(asking: _Asking) -> dict[str, Any]:
     """How the tokens of a prompt are scored; that a field is not refused says nothing."""
     how = Asked(1.0, 1, log_probs=False)
     reply = asking.reply(asking.open, how, prompt_logprobs=1)
-    if not isinstance(reply, RequestFailed):
-        scored = reply.get("prompt_logprobs") or reply["choices"][0].get("prompt_logprobs")
+    for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
+        scored = _inside(reply, *path)
         if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
             return {"scores_prompt": "prompt_logprobs"}
     if asking.profile.token_ids_in:
@@ -371,8 +327,7 @@ def _prefix(asking: _Asking) -> dict[str, Any]:
     """Whether the second of two equal requests took tokens from a cache, where its usage says that."""
     for _ in range(2):
         reply = asking.reply(_chat(" ".join(QUESTIONS * 8)), Asked(1.0, 1, log_probs=False))
-    usage = {} if isinstance(reply, RequestFailed) else reply.get("usage") or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    cached = _inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
     return {"prefix_cached": cached > 0 if isinstance(cached, int) else None}
 
 
@@ -399,3 +354,21 @@ def _truncation(asking: _Asking) -> dict[str, Any]:
     limit = profile.max_temperature or HOT[-1]
     truncated, tested = find_truncation(draw, known, sorted({1.0, limit, *(t for t in HOT if t <= limit)}))
     return {"truncated_to": truncated, "truncation_tested": tested}
+
+
+#: In the order in which they build on each other.
+_FINDERS = (
+    _neutral,
+    _temperatures,
+    _token_ids_in,
+    _several,
+    _seed,
+    _alternatives,
+    _at_temperature,
+    _whole_vocabulary,
+    _chosen,
+    _teacher_forcing,
+    _answers,
+    _prefix,
+    _truncation,
+)
