@@ -170,6 +170,22 @@ def _token_ids_in(asking: _Asking) -> dict[str, Any]:
     }  # a BOS may be added
 
 
+def _vocabulary(asking: _Asking) -> dict[str, Any]:
+    """How many tokens there are where the server does not tell: vLLM refuses ids from there on."""
+
+    def taken(token_id: int) -> bool:
+        reply = asking.reply(Prompt("probe", (token_id,)), Asked(1.0, 1, log_probs=False))
+        return not isinstance(reply, RequestFailed)
+
+    low, high = IDS[0], 2**22
+    if asking.profile.server != "vLLM" or not asking.profile.token_ids_in or taken(high):
+        return {}
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if taken(middle) else (low, middle)
+    return {"vocabulary": high}
+
+
 def _several(asking: _Asking) -> dict[str, Any]:
     """The largest n, of 10 and, where that is refused, of those that the error names, 4 and 2."""
     reply = asking.reply(asking.open, Asked(asking.hot, 8, n=10, seed=1, log_probs=False))
@@ -293,10 +309,10 @@ def _teacher_forcing(asking: _Asking) -> dict[str, Any]:
         scored = _inside(reply, *path)
         if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
             return {"scores_prompt": "prompt_logprobs"}
-    if asking.profile.token_ids_in:
-        for choice in asking.choices(asking.open, how, echo=True, logprobs=1):
-            return {"scores_prompt": "echo" if len(choice.entries or ()) > len(IDS) else None}
-    return {}
+    reply = asking.reply(asking.open, how, echo=True, logprobs=1)
+    scores = _inside(reply, "choices", 0, "logprobs", "token_logprobs")
+    echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
+    return {"scores_prompt": "echo" if echoed else None}
 
 
 def _answers(asking: _Asking) -> dict[str, Any]:
@@ -361,6 +377,7 @@ _FINDERS = (
     _neutral,
     _temperatures,
     _token_ids_in,
+    _vocabulary,
     _several,
     _seed,
     _alternatives,

@@ -1,8 +1,9 @@
 """Whether a server cuts the distribution that it draws from, although every request asks for all of it.
 
 One draw that a cut would not have left rules it out for certain. If none comes, the server's own
-log-probabilities say how likely that was without a cut: below `FALSE_ALARM`, the server cuts. What would be
-seen: top-k up to 50, top-p up to 0.95, min-p from 0.05 on; weaker cuts are not looked for.
+log-probabilities say how likely that was without a cut: below `FALSE_ALARM`, the server cuts. Top-k has no
+such bound where the whole vocabulary is not known: then 50 or fewer different tokens among 1024 draws at the
+largest temperature count as a cut. What would be seen: top-k up to 50, top-p up to 0.95, min-p from 0.05 on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["FALSE_ALARM", "Known", "find_truncation"]
 FALSE_ALARM = 1e-6
 #: What is looked for, a little wider than what servers have as defaults: near ties may go either way.
 TOP_K, TOP_P, MIN_P = 50, 0.96, 0.04
+#: How far from 1 servers' probabilities may add up.
+ROUNDING = 1e-4
 #: Draws asked for at a time, and at most for one kind of cut.
 ROUND, MOST = 64, 1024
 
@@ -52,7 +55,7 @@ class Known:
         last known one (x^(1/T) is concave). Two tokens of one text hide how likely that is.
         """
         weights = np.exp(self.log_probs / temperature)
-        rest = 0.0 if self.whole else max(0.0, 1.0 - float(np.exp(self.log_probs).sum()))
+        rest = 0.0 if self.whole else max(0.0, 1.0 - ROUNDING - float(np.exp(self.log_probs).sum()))
         hidden = any("\N{REPLACEMENT CHARACTER}" in key for key in self.keys if isinstance(key, str))
         largest = 1.0 if hidden else float(np.exp(self.log_probs[-1]))
         m = math.floor(rest / largest) if largest else 0
@@ -137,20 +140,20 @@ def _look_for_mass(
 def _look_for_top_k(
     cut: str, draw: Draw, known: Sequence[Known | None], temperatures: Sequence[float]
 ) -> str | None:
-    """As `_look_for_mass`; where no log-probabilities are known, few different tokens count as a cut."""
-    index, temperature = 0, temperatures[-1]
+    """As `_look_for_mass`. Few different tokens count as a cut unless the whole vocabulary explains them."""
+    temperature = temperatures[-1]
+    flattest = min(range(len(known)), key=lambda i: one.log_probs[0] if (one := known[i]) is not None else 0)
     different: set[Key] = set()
     number = 0
-    for drawn in _rounds(draw, index, temperature):
+    for drawn in _rounds(draw, flattest, temperature):
         number += len(drawn)
         different.update(drawn)
         if len(different) > TOP_K:
             return ""
-    first = known[index]
-    if number and first is not None:
-        shares = first.shares(temperature)
-        listed = shares[:TOP_K].sum() + max(0, TOP_K - len(shares)) * (shares[-1] if not first.whole else 0)
-        if bdtr(TOP_K, number, max(0.0, 1 - float(listed))) > FALSE_ALARM:  # so few may be all there are
+    first = known[flattest]
+    if first is not None and first.whole:
+        others = 1 - float(first.shares(temperature)[:TOP_K].sum())
+        if bdtr(TOP_K, number, max(0.0, others)) > FALSE_ALARM:
             return None
     if number < ROUND:
         return None
