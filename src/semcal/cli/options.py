@@ -6,17 +6,19 @@ Used as `from semcal.cli import options as opt`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semcal.cli.console import loading, set_quiet, set_verbose
+from semcal.engine.equivalence import names_a_server
 from semcal.errors import RowError, UsageError, shown
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import Sampler
+    from semcal.engine.servers.settings import ServerSettings
     from semcal.hub_names import Location
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
@@ -148,7 +150,11 @@ WorkersOption = Annotated[
 ]
 ModelOption = Annotated[
     str,
-    typer.Option("--model", metavar="DIR", help="Hugging Face directory or id; atlas is the embedded model."),
+    typer.Option(
+        "--model",
+        metavar="DIR",
+        help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
+    ),
 ]
 EquivalenceOption = Annotated[
     str | None,
@@ -221,23 +227,39 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 
 
 def open_model(
-    name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory: str | None = None,
+    server: ServerSettings | None = None,
 ) -> Sampler:
-    """Load a language model."""
+    """Load a language model, or connect to one behind a server, which `server` says how to ask."""
     with loading():
+        if names_a_server(name):
+            for option, value in (("--dtype", dtype), ("--memory", memory)):
+                if value is not None:
+                    raise UsageError(f"{option} is for a model that runs here; leave it out")
+            from semcal.engine.servers.sampler import load_server
+
+            return load_server(name, server)
         from semcal.engine.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
 def open_equivalence(
-    name: str | None, *, device: str | None = None, cache: Path | None = None
+    name: str | None,
+    *,
+    device: str | None = None,
+    cache: Path | None = None,
+    server: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load an equivalence: exact by default, or an NLI model."""
+    """Load an equivalence: exact by default, or an NLI model, also behind a server."""
     with loading():
         from semcal.engine.loading import load_equivalence
 
-        return load_equivalence(name or "exact", device=device, cache=cache)
+        return load_equivalence(name or "exact", device=device, cache=cache, settings=server)
 
 
 def open_models(
@@ -249,21 +271,24 @@ def open_models(
     memory: str | None = None,
     nli_device: str | None = None,
     cache: Path | None = None,
+    server: ServerSettings | None = None,
 ) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
+    own: Any = {"device": device, "dtype": dtype, "memory": memory, "server": server}
+    nli: Any = {"device": nli_device or device, "cache": cache, "server": server}
     with loading():
         from semcal.pipeline.worker_state import WorkerState
 
         return WorkerState(
-            None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
-            None
-            if equivalence is None
-            else open_equivalence(equivalence, device=nli_device or device, cache=cache),
+            None if model is None else open_model(model, **own),
+            None if equivalence is None else open_equivalence(equivalence, **nli),
         )
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
+    """Bytes of the weights of models that are named as in the options; None if one is not on disk (yet)."""
+    if names_a_server(model) or names_a_server(equivalence):
+        return None
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 

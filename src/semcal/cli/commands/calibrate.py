@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +15,13 @@ from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, open_unfinished, successive_progress, warn
 from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import InputError, UsageError
 from semcal.qa.questions import data_hash
 from semcal.records import dumps
 
 if TYPE_CHECKING:
+    from semcal.engine.equivalence import Equivalence
     from semcal.pipeline.calibrated import Calibration
 
 __all__ = ["command", "output_of"]
@@ -41,7 +44,8 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="DIR",
-        help="What answers the questions: Hugging Face directory or id; atlas is the embedded model.",
+        help="What answers the questions: Hugging Face directory or id, or openai:URL#NAME of a server; "
+        "atlas is the embedded model.",
     ),
 ]
 FolderOption = Annotated[
@@ -68,6 +72,7 @@ TemperaturesOption = Annotated[
 ]
 
 
+@takes_server_options
 def command(
     file: LabelledArgument,
     out: FolderOption,
@@ -95,6 +100,7 @@ def command(
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Learn the probability that an answer is right, and with --risk a threshold to abstain below.
 
@@ -105,10 +111,12 @@ def command(
     --calibration. Interrupted sampling resumes with the same command.
     """
     _check(locals())
+    settings = server_settings(server, model, equivalence)
     how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage}
     with BadRows() as bad:
         if model is None:
-            found = _from_samples(file, columns, limit, bad, equivalence, device, cache, how, dry_run=dry_run)
+            judge = partial(opt.open_equivalence, equivalence, device=device, cache=cache, server=settings)
+            found = _from_samples(file, columns, limit, bad, equivalence, judge, how, dry_run=dry_run)
         else:
             found = _from_model(locals(), bad, how)
         if found is None:
@@ -142,8 +150,7 @@ def _from_samples(
     limit: int | None,
     bad: BadRows,
     equivalence: str | None,
-    device: str | None,
-    cache: Path | None,
+    judge: Callable[[], Equivalence],
     how: Mapping[str, Any],
     *,
     dry_run: bool,
@@ -167,9 +174,7 @@ def _from_samples(
             f"the rows of {file} are clustered already; say by what with --equivalence (exact, or the NLI "
             "model), since later samples must be grouped alike"
         )
-    return calibrate_samples(
-        rows, equivalence=opt.open_equivalence(equivalence, device=device, cache=cache), **how
-    )
+    return calibrate_samples(rows, equivalence=judge(), **how)
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
@@ -179,7 +184,10 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
 
     file, m, out = options["file"], options["m"], options["out"]
     questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
-    model = opt.open_model(options["model"], device=options["device"], dtype=options["dtype"])
+    settings = options["settings"]
+    model = opt.open_model(
+        options["model"], device=options["device"], dtype=options["dtype"], server=settings
+    )
     recalibrator, asking = opt.open_recalibrator(
         model, options["recalibrator"], None, options["few_shot"], force=options["force"]
     )
@@ -193,8 +201,10 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     key = {**sampling, "seed": how["seed"], "linkage": how["linkage"], "model": model.revision}
     key |= {"prompt": asking.hash(model), "data": data_hash(questions), "equivalence": options["equivalence"]}
     kept = open_unfinished(out, {**key, "recalibrator": options["recalibrator"]}, fresh=options["fresh"])
+    by_id = {question.id: question for question in questions}
     where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
-    with successive_progress() as begin:
+    where["server"] = settings
+    with spending(model, "calibrate"), successive_progress() as begin:
         equivalence = opt.open_equivalence(options["equivalence"], **where)
         kept.begin()
         found = calibrate(
@@ -207,6 +217,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
             versions=versions(),
             progress=begin("calibrate", len(questions)),
             keep=Store(kept.folder),
+            on_bad_question=lambda error: bad.report(by_id[error.question_id].error(error.reason)),
             **how,
             **sampling,
         )

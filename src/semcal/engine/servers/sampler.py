@@ -18,7 +18,7 @@ from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import Choice, TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
 from semcal.engine.servers.rescoring import Missing, ask_missing, known_and_missing
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.engine.servers.thinking import ThinkingCount
 from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError
 from semcal.qa.questions import Turn
@@ -374,7 +374,8 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
         openai:URL#MODEL, such as "openai:http://127.0.0.1:8000/v1#qwen"; the first model that the server
         lists without #MODEL.
     settings : ServerSettings, optional
-        How it is asked. `options` are fields of it: `tokenizer`, `api_key`, `concurrency`, `max_cost`, …
+        How it is asked; the API key is SEMCAL_API_KEY by default. `options` are fields of it: `tokenizer`,
+        `concurrency`, `max_tokens_total`, …
 
     Returns
     -------
@@ -393,7 +394,7 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
     >>> model = load_server("openai:http://127.0.0.1:8000/v1#qwen", concurrency=32)  # doctest: +SKIP
     >>> semcal.ask_many(["Who wrote it?"], model)  # doctest: +SKIP
     """
-    settings = replace(settings or ServerSettings(), **options)
+    settings = replace(settings or ServerSettings(api_key=read_api_key()), **options)
     client = ServerClient(Endpoint.parse(name), settings)
     chat = None if settings.tokenizer is None else _chat_of(settings.tokenizer)
     return ServerModel(client, stored_profile(client), chat=chat)
