@@ -5,6 +5,7 @@ Used as `from semcal.cli import options as opt`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import Sampler
+    from semcal.engine.servers.settings import ServerSettings
     from semcal.hub_names import Location
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
@@ -145,7 +147,16 @@ EquivalenceOption = Annotated[
     typer.Option(
         metavar="DIR",
         help="exact, or an NLI model (directory or id of a cross-encoder with a label entailment, such as "
-        "microsoft/deberta-large-mnli); atlas is the embedded one.",
+        "microsoft/deberta-large-mnli); atlas is the embedded one. openai:URL#MODEL asks a language model, "
+        "http://HOST a cross-encoder behind text-embeddings-inference.",
+    ),
+]
+GraderOption = Annotated[
+    str,
+    typer.Option(
+        metavar="GRADER",
+        help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
+        "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
@@ -221,13 +232,17 @@ def open_model(
 
 
 def open_equivalence(
-    name: str | None, *, device: str | None = None, cache: Path | None = None
+    name: str | None,
+    *,
+    device: str | None = None,
+    cache: Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load an equivalence: exact by default, or an NLI model."""
+    """Load an equivalence: exact by default, an NLI model, or a server."""
     with loading():
         from semcal.engine.loading import load_equivalence
 
-        return load_equivalence(name or "exact", device=device, cache=cache)
+        return load_equivalence(name or "exact", device=device, cache=cache, settings=settings)
 
 
 def open_models(
@@ -253,10 +268,13 @@ def open_models(
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
+    """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
+    from semcal.engine.equivalence import names_a_server
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 
+    if names_a_server(model) or names_a_server(equivalence):
+        return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
@@ -274,19 +292,28 @@ def _folder(place: Location) -> Path | None:
 
 
 def open_grader(
-    name: str, *, rouge: bool, equivalence: str | None, device: str | None, cache: Path | None
+    name: str,
+    *,
+    rouge: bool = False,
+    equivalence: Callable[[], Equivalence | None],
+    cache: Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> Grader:
-    """Return the grader by rules, or by entailment."""
-    check_name(name, ("rules", "nli"), what="grader")
-    if name == "rules":
-        from semcal.qa.grading import RuleGrader
+    """Return the grader by rules, by the `equivalence` that it opens, or by a judge behind a server."""
+    from semcal.qa.grading import RuleGrader
 
+    if name.startswith("judge:"):
+        from semcal.pipeline.judge import load_judge
+
+        return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
+    if check_name(name, ("rules", "nli"), what="grader") == "rules":
         return RuleGrader(rouge=rouge)
-    if equivalence in (None, "exact"):
+    found = equivalence()
+    if found is None or found.name == "exact":
         raise UsageError("--grader nli needs an NLI model; give its directory with --equivalence")
     from semcal.pipeline.grade import EntailmentGrader
 
-    return EntailmentGrader(open_equivalence(equivalence, device=device, cache=cache))
+    return EntailmentGrader(found)
 
 
 def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:

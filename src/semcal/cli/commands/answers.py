@@ -32,7 +32,6 @@ AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group
 #: Rows that are clustered together.
 BLOCK = 256
 
-GraderOption = Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")]
 AuditOption = Annotated[
     bool,
     typer.Option(
@@ -146,7 +145,7 @@ def measure(
 
 def grade(
     file: opt.RowsArgument,
-    grader: GraderOption = "rules",
+    grader: opt.GraderOption = "rules",
     rouge: RougeOption = False,
     equivalence: opt.EquivalenceOption = None,
     cache: opt.CacheOption = None,
@@ -171,7 +170,8 @@ def grade(
     """
     from semcal.pipeline.grade import check_gradable, grade_row, grade_together
 
-    chosen = opt.open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
+    judge = partial(opt.open_equivalence, equivalence, device=device, cache=cache)
+    chosen = opt.open_grader(grader, rouge=rouge, equivalence=judge, cache=cache)
 
     if audit:
         return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
