@@ -5,7 +5,6 @@ Used as `from semcal.cli import options as opt`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -302,28 +301,17 @@ def _folder(place: Location) -> Path | None:
 
 
 def open_grader(
-    name: str,
-    *,
-    rouge: bool = False,
-    equivalence: Callable[[], Equivalence | None],
-    cache: Path | None = None,
-    settings: ServerSettings | None = None,
-) -> Grader:
-    """Return the grader by rules, by the `equivalence` that it opens, or by a judge behind a server."""
+    name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
+) -> Grader | str:
+    """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
     from semcal.qa.grading import RuleGrader
 
     if name.startswith("judge:"):
         from semcal.pipeline.judge import load_judge
 
         return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
-    if check_name(name, ("rules", "nli"), what="grader") == "rules":
-        return RuleGrader(rouge=rouge)
-    found = equivalence()
-    if found is None or found.name == "exact":
-        raise UsageError("--grader nli needs an NLI model; give its directory with --equivalence")
-    from semcal.pipeline.grade import EntailmentGrader
-
-    return EntailmentGrader(found)
+    nli = check_name(name, ("rules", "nli"), what="grader") == "nli"
+    return name if nli else RuleGrader(rouge=rouge)
 
 
 def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:

@@ -168,10 +168,11 @@ def grade(
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
     """
-    from semcal.pipeline.grade import check_gradable, grade_row, grade_together
+    from semcal.pipeline.grade import as_grader, check_gradable, grade_row, grade_together
 
-    judge = partial(opt.open_equivalence, equivalence, device=device, cache=cache)
-    chosen = opt.open_grader(grader, rouge=rouge, equivalence=judge, cache=cache)
+    given = opt.open_grader(grader, rouge=rouge, cache=cache)
+    nli = equivalence if grader == "nli" else None
+    chosen = as_grader(given, opt.open_equivalence(nli, device=device, cache=cache))
 
     if audit:
         return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
