@@ -23,6 +23,7 @@ __all__ = [
     "Item",
     "ProblemLog",
     "Work",
+    "block_results",
     "checked",
     "good_items",
     "in_this_process",
@@ -149,29 +150,45 @@ def run_rows(
     limit: int | None = None,
     render: Callable[[Data], str] = dumps,
 ) -> int:
-    """Stream items through `work` to `out` (or stdout) and return the exit code.
+    """Stream items through `work`, block by block, to `out` (or stdout) and return the exit code.
 
-    If the rows of a block raise InputError, the block is done again item by item, so that only the item at
-    fault is lost. `limit` counts bad items as well; `out`
-    appears whole or not at all; `render` writes a result row as text.
+    `out` appears whole or not at all; `render` writes a result row as text.
     """
     done = 0
     with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
-        good = good_items(islice(items, limit), bad)
-        for part, result in work(_blocks(good, block), update):
-            try:
-                results = list(result())
-            except InputError:
-                results = list(_one_by_one(part, work, bad))
+        for count, results in block_results(items, bad, work, update, block=block, limit=limit):
             handle.writelines(render(row) + "\n" for row in results)
             handle.flush()
-            done += len(part)
+            done += count
             update(done)
     if not done and not bad.count:
         info(f"{label}: the input holds no rows")
     if out is not None:
         info(f"{label}: {done} rows in {out}")
     return bad.exit_code()
+
+
+def block_results(
+    items: Iterable[Item | InputError],
+    bad: BadRows,
+    work: Work[Item],
+    update: Callable[[int], None],
+    *,
+    block: int = 256,
+    limit: int | None = None,
+) -> Iterator[tuple[int, Sequence[Data]]]:
+    """Work through blocks: of each the number of its good items, and their results.
+
+    If the rows of a block raise InputError, the block is done again item by item, so that only the item at
+    fault is lost. `limit` counts bad items as well.
+    """
+    good = good_items(islice(items, limit), bad)
+    for part, result in work(_blocks(good, block), update):
+        try:
+            results = list(result())
+        except InputError:
+            results = list(_one_by_one(part, work, bad))
+        yield len(part), results
 
 
 def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

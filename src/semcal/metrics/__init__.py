@@ -14,6 +14,7 @@ from semcal.metrics.decompositions import (
     gain,
     reliability_diagram,
 )
+from semcal.metrics.grader_agreement import Agreement, agreement
 from semcal.metrics.intervals import (
     Contrast,
     Interval,
@@ -49,6 +50,7 @@ from semcal.metrics.selective import (
 
 __all__ = [
     "SCORE_RECALIBRATORS",
+    "Agreement",
     "BetaCalibration",
     "BrierDecomposition",
     "Contrast",
@@ -68,6 +70,7 @@ __all__ = [
     "SelectiveAccuracy",
     "ace",
     "ace_in_row_order",
+    "agreement",
     "aurac",
     "auroc",
     "bootstrap",

@@ -24,6 +24,7 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
+from semcal.pipeline.grade import grade_together
 from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.pipeline.sample_features import (
     AnswerFeatures,
@@ -33,8 +34,8 @@ from semcal.pipeline.sample_features import (
     representative,
 )
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.qa.questions import Question, Ties, several, ties_of
-from semcal.qa.splits import question_key
+from semcal.qa.questions import Ties, several, ties_of
+from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 
@@ -104,7 +105,7 @@ def calibrate_rows(
             )
     features = features_of(rows)
     correct = _graded(features, own, grader or RuleGrader())
-    ties = list(map(_ties, own))
+    ties = list(map(question_ties, own))
     groups = several(ties)
     apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
     learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
@@ -150,27 +151,15 @@ def _problems(rows: Sequence[Mapping[str, Any]], ties: Sequence[Ties], *, promis
         )
 
 
-def _ties(row: Mapping[str, Any]) -> Ties:
-    """What keeps a row in one fold with others: its passage, its group, and the question itself."""
-    question = row.get("question")
-    if not isinstance(question, str):
-        return ties_of(row)
-    context = row.get("context")
-    key = question_key(Question("", question, (), context if isinstance(context, str) else None))
-    return (*ties_of(row), ("question", key))
-
-
 def _reads(chosen: ProbabilityMap, temperature: float) -> bool:
     return any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
 
 
 def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader: Grader) -> Floats:
-    return np.array(
-        [
-            float(grader.grade(str(row.get("question", "")), [text], answers_of(row)).correct)
-            for text, row in zip(features.answers, rows)
-        ]
-    )
+    asked = [
+        (str(row.get("question", "")), [text], answers_of(row)) for text, row in zip(features.answers, rows)
+    ]
+    return np.array(grade_together(grader, lambda marks: [float(marks.grade(*one).correct) for one in asked]))
 
 
 def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
@@ -208,7 +197,7 @@ def _further(
 ) -> float:
     """How often a further meaning is right where the answer is wrong: (k + 1) / (n + 2)."""
     wrong = np.flatnonzero(fitted & (correct == 0))
-    right = 0
+    asked = []
     for i in map(int, wrong):
         row = rows[i]
         texts = [
@@ -216,7 +205,9 @@ def _further(
             for k, cluster in enumerate(row["clusters"])
             if k != features.meanings[i]
         ]
-        right += bool(texts) and grader.grade(str(row.get("question", "")), texts, answers_of(row)).correct
+        if texts:
+            asked.append((str(row.get("question", "")), texts, answers_of(row)))
+    right = grade_together(grader, lambda marks: sum(marks.grade(*one).correct for one in asked))
     return (right + 1) / (len(wrong) + 2)
 
 

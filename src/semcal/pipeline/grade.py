@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
@@ -21,7 +21,51 @@ from semcal.qa.grading import Grade, Grader, RuleGrader, members_to_grade
 from semcal.qa.normal_form import normal_form
 from semcal.registry import check_name
 
-__all__ = ["EntailmentGrader", "as_grader", "check_gradable", "grade_clusters", "grade_row"]
+__all__ = [
+    "BatchGrader",
+    "EntailmentGrader",
+    "as_grader",
+    "check_gradable",
+    "grade_clusters",
+    "grade_row",
+    "grade_together",
+]
+
+#: Question, predictions and references, as `Grader.grade` takes them.
+Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
+Worked = TypeVar("Worked")
+
+
+class BatchGrader(Grader, Protocol):
+    """A grader that is quicker where it grades many answers at once."""
+
+    def grade_all(self, asked: Sequence[Asked]) -> list[Grade]:
+        """Return the verdict on each, the same as `grade`."""
+        ...
+
+
+def grade_together(grader: Grader, work: Callable[[Grader], Worked]) -> Worked:
+    """Return ``work(grader)``; all that it grades is graded at once if the grader is a `BatchGrader`.
+
+    What `work` grades must not depend on other grades of it: it is called twice, first to see what it asks.
+    """
+    if not hasattr(grader, "grade_all"):
+        return work(grader)
+    known: dict[Asked, Grade] = {}
+    asked = _Asked(known)
+    work(asked)
+    known |= dict(zip(known, cast("BatchGrader", grader).grade_all(list(known)), strict=True))
+    return work(asked)
+
+
+class _Asked:
+    """Stands for a grader: keeps what is asked, and says what is known of it."""
+
+    def __init__(self, known: dict[Asked, Grade]) -> None:
+        self.known = known
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        return self.known.setdefault((question, tuple(predictions), tuple(references)), Grade(False, "none"))
 
 
 class EntailmentGrader:
@@ -39,18 +83,25 @@ class EntailmentGrader:
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
         """Return whether any prediction means the same as any reference."""
-        right = any(
-            self._same(question, normal_form(prediction), normal_form(reference))
-            for prediction in predictions
-            for reference in references
-        )
-        return Grade(right, "nli" if right else "none")
+        (found,) = self.grade_all([(question, tuple(predictions), tuple(references))])
+        return found
 
-    def _same(self, question: str, prediction: str, reference: str) -> bool:
-        if not prediction or not reference:
-            return False
-        (clusters,) = cluster_answers([question], [[prediction, reference]], self.equivalence).clusters
-        return len(clusters) == 1
+    def grade_all(self, asked: Sequence[Asked]) -> list[Grade]:
+        """Return the verdict on each; pairs are asked in rounds, one of each answer that is not right yet."""
+        waiting = {place: _pairs(*item) for place, item in enumerate(asked)}
+        right = set()
+        while pairs := {place: pair for place, rest in waiting.items() if (pair := next(rest, None))}:
+            questions = [asked[place][0] for place in pairs]
+            found = cluster_answers(questions, list(pairs.values()), self.equivalence).clusters
+            right |= {place for place, clusters in zip(pairs, found) if len(clusters) == 1}
+            waiting = {place: waiting[place] for place in pairs if place not in right}
+        return [Grade(place in right, "nli" if place in right else "none") for place in range(len(asked))]
+
+
+def _pairs(_: str, predictions: Sequence[str], references: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each prediction with each reference, in normal form; empty ones match nothing."""
+    known = [form for form in map(normal_form, references) if form]
+    return ((form, reference) for form in filter(None, map(normal_form, predictions)) for reference in known)
 
 
 def as_grader(given: Any, equivalence: Equivalence) -> Grader:

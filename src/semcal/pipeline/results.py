@@ -15,7 +15,7 @@ from semcal.engine.equivalence import address_of
 from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError, shown
 from semcal.pipeline.answer import Answer
 from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
-from semcal.pipeline.grade import grade_row
+from semcal.pipeline.grade import grade_row, grade_together
 from semcal.pipeline.inputs import check_stored_draws, checked_learning, warn_of_rows_left_out
 from semcal.registry import check_name
 
@@ -92,14 +92,14 @@ class Results(Sequence[Answer]):
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """A row of each answer, graded where its reference answers are known."""
-        return [self._row(answer) for answer in self]
+        return grade_together(self._grader, lambda grader: [self._row(answer, grader) for answer in self])
 
-    def _row(self, answer: Answer) -> dict[str, Any]:
+    def _row(self, answer: Answer, grader: Grader) -> dict[str, Any]:
         row = dict(answer.row)
         if answer.measure == CALIBRATED:
             row |= {"answer": answer.text, "probability": answer.confidence}
             row |= {"threshold": answer.threshold, "abstained": answer.abstained}
-        return grade_row(row, grader=self._grader, seed=self._seed) if row.get("answers") else row
+        return grade_row(row, grader=grader, seed=self._seed) if row.get("answers") else row
 
     def records(self) -> list[dict[str, Any]]:
         """Return a short dict of each answer: the rows of `to_df`."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline.grade import grade_clusters
+from semcal.pipeline.grade import grade_clusters, grade_together
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.rows import check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
@@ -299,13 +299,17 @@ def select(
     was chosen by them.
     """
     _check(candidates, measure_alphas)
-    chosen = grader or RuleGrader()
+    correct = grade_together(
+        grader or RuleGrader(),
+        lambda marks: {
+            candidate: [
+                [grade.correct for grade in grade_clusters(row, grader=marks, seed=seed)] for row in rows
+            ]
+            for candidate, rows in candidates.items()
+        },
+    )
     graded = {
-        candidate: under_alphas(
-            rows,
-            [[grade.correct for grade in grade_clusters(row, grader=chosen, seed=seed)] for row in rows],
-            measure_alphas,
-        )
+        candidate: under_alphas(rows, correct[candidate], measure_alphas)
         for candidate, rows in candidates.items()
     }
     return select_graded(graded, measures=measures, measure_alphas=measure_alphas, bins=bins, by=by)

@@ -16,7 +16,7 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
 from semcal.errors import UsageError
 from semcal.pipeline.fit_and_select import sample_candidates
-from semcal.pipeline.grade import grade_row
+from semcal.pipeline.grade import grade_row, grade_together
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
@@ -155,13 +155,14 @@ def rows_at_temperatures(
         progress=progress,
         keep=keep,
     )
-    return {
-        t: [
-            {**grade_row(row, grader=grader or RuleGrader(), seed=seed), "temperature": t}
-            for row in measure_rows(rows, t_alpha=t_alpha, g_alpha=g_alpha)
-        ]
-        for t, rows in sampled.items()
-    }
+    measured = {t: measure_rows(rows, t_alpha=t_alpha, g_alpha=g_alpha) for t, rows in sampled.items()}
+    return grade_together(
+        grader or RuleGrader(),
+        lambda marks: {
+            t: [{**grade_row(row, grader=marks, seed=seed), "temperature": t} for row in rows]
+            for t, rows in measured.items()
+        },
+    )
 
 
 def fit_grid(

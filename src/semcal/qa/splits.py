@@ -21,17 +21,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 from rapidfuzz.fuzz import ratio
 
 from semcal.errors import InputError, SemcalWarning
-from semcal.qa.questions import Question, group_labels, group_ties, passage_key
+from semcal.qa.questions import Question, Ties, group_labels, group_ties, passage_key, ties_of
 
 __all__ = [
     "SplitSizes",
     "Splits",
     "near_duplicates",
     "question_key",
+    "question_ties",
     "split_questions",
     "warn_of_near_duplicates",
     "words",
@@ -151,6 +153,15 @@ def question_key(question: Question) -> str:
     False
     """
     return f"{' '.join(words(question.question)) or question.question}\n{passage_key(question.context)}"
+
+
+def question_ties(row: Mapping[str, Any]) -> Ties:
+    """Return what ties a row to others: its passage, its group, and the question itself."""
+    question, context = row.get("question"), row.get("context")
+    if not isinstance(question, str):
+        return ties_of(row)
+    key = question_key(Question("", question, (), context if isinstance(context, str) else None))
+    return (*ties_of(row), ("question", key))
 
 
 def split_questions(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import NLICost, info, warn
+from semcal.cli.commands.metrics import show_metrics
+from semcal.cli.console import NLICost, info, progress, warn
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
-from semcal.cli.rows import in_this_process, listed, open_rows, run_rows
+from semcal.cli.rows import BadRows, block_results, in_this_process, listed, open_rows, run_rows
 from semcal.errors import shown
-from semcal.records import Row
+from semcal.records import Row, dumps, writing
+
+if TYPE_CHECKING:
+    from semcal.qa.grading import Grader
 
 __all__ = ["cluster", "grade", "measure"]
 
@@ -22,10 +28,18 @@ __all__ = ["cluster", "grade", "measure"]
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
 MEASURED = ("id", "clusters", "log_likelihoods")
 GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
+AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group")
 #: Rows that are clustered together.
 BLOCK = 256
 
 GraderOption = Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")]
+AuditOption = Annotated[
+    bool,
+    typer.Option(
+        "--audit",
+        help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
+    ),
+]
 RougeOption = Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")]
 
 
@@ -136,6 +150,7 @@ def grade(
     rouge: RougeOption = False,
     equivalence: opt.EquivalenceOption = None,
     cache: opt.CacheOption = None,
+    audit: AuditOption = False,
     seed: opt.SeedOption = 0,
     columns: opt.ColumnsOption = None,
     limit: opt.LimitOption = None,
@@ -151,13 +166,52 @@ def grade(
     Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
     with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
     Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
+    With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
+    95 % intervals; answers to one question (or of one context or group) are resampled together.
     """
-    from semcal.pipeline.grade import check_gradable, grade_row
+    from semcal.pipeline.grade import check_gradable, grade_row, grade_together
 
     chosen = opt.open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
 
+    if audit:
+        return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
+
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        return [grade_row(row.data, grader=chosen, seed=seed) for row in rows]
+        return grade_together(
+            chosen, lambda marks: [grade_row(row.data, grader=marks, seed=seed) for row in rows]
+        )
 
     rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
     return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)
+
+
+def _audit(
+    file: str,
+    columns: Sequence[str] | None,
+    limit: int | None,
+    out: Path | None,
+    grader: Grader,
+    *,
+    as_json: bool,
+    name: str,
+    seed: int,
+) -> int:
+    """Compare a grader with people's labels, and print how far they agree."""
+    from semcal.pipeline.audit import audit, check_auditable, judged_rows
+
+    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+        return judged_rows([row.data for row in rows], grader)
+
+    rows = open_rows(file, columns, check_auditable, fields=AUDITED, label="grade")
+    judged: list[Mapping[str, Any]] = []
+    with BadRows() as bad, progress("grade", limit) as update:
+        for _, results in block_results(rows, bad, in_this_process(work), update, limit=limit):
+            judged += results
+            update(len(judged))
+    found = audit(judged, seed=seed)
+    if as_json or out is not None or not sys.stdout.isatty():
+        with writing(out) as handle:
+            handle.write(dumps({"grader": name, **found}) + "\n")
+    else:
+        show_metrics([{"measure": name, **found}])
+    return bad.exit_code()

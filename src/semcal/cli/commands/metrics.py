@@ -18,7 +18,7 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["command", "metrics_tables"]
+__all__ = ["command", "metrics_tables", "show_metrics"]
 
 #: The columns that are read.
 FIELDS = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
@@ -77,11 +77,12 @@ def command(
         with writing(out) as handle:
             handle.writelines(dumps(result) + "\n" for result in results)
     else:
-        _show(results)
+        show_metrics(results)
     return bad.exit_code()
 
 
-def _show(results: list[dict[str, Any]]) -> None:
+def show_metrics(results: list[dict[str, Any]]) -> None:
+    """Print metrics for people; a result's `measure` is the head of its column."""
     from rich.console import Console
 
     console = Console()

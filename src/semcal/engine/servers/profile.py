@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-__all__ = ["ServerProfile"]
+__all__ = ["NEUTRAL", "ServerProfile"]
+
+#: What switches truncation and penalties off, under all the names that servers have for them.
+NEUTRAL: Mapping[str, Any] = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "repeat_penalty": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +33,8 @@ class ServerProfile:
     version: str | None = None
     max_length: int | None = None  # tokens of prompt and answer
     vocabulary: int | None = None  # its size
+    #: Fields of every request: all of `NEUTRAL` that the server takes, with values that it takes.
+    neutral: Mapping[str, Any] = field(default_factory=lambda: dict(NEUTRAL))
     max_n: int = 1  # the largest n of one request that gave n choices
     seed: bool = False  # the same request with the same seed gives the same answer
     choices_differ: bool = False  # the choices of one request with a seed differ from each other
@@ -37,4 +51,5 @@ class ServerProfile:
     end_included: bool = False  # the end of turn has a log-probability of its own
     prefix_cached: bool | None = None  # None: unknown
     truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
+    truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
     max_temperature: float | None = None  # the largest that is accepted; None: no limit was met

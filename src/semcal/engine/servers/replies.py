@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from semcal.engine.servers.thinking import split_thinking
+from semcal.errors import shown
+
 __all__ = ["Choice", "TokenEntry", "parse_choices"]
+
+#: Log-probabilities from here down are what JSON has in place of minus infinity.
+_LEAST = -9999.0
+#: How far above 0 a log-probability, and above 1 a probability, may lie by rounding.
+_ROUNDING = 1e-4
+#: finish_reason: the end of turn was drawn, or the limit was reached.
+_ENDED, _CUT = ("stop", "eos_token", "stop_sequence"), ("length", "max_tokens")
+#: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
+_ID = re.compile(r"token_id:(\d+)")
+_BLANKS = re.compile(r"[\s▁]+")
 
 
 @dataclass(frozen=True)
@@ -14,7 +29,7 @@ class TokenEntry:
     """One generated token as the server reports it; an entry may lack what it does not tell."""
 
     text: str
-    log_prob: float  # raw or at T, as the profile says
+    log_prob: float  # raw or at T, as the profile says; -inf where the server says no more than "unlikely"
     token_id: int | None = None
     #: The alternatives with their log-probabilities, by token id where it is known, else by text.
     top: Mapping[int | str, float] = field(default_factory=dict)
@@ -27,8 +42,12 @@ class Choice:
     text: str  # without what the model thought before it
     finished: bool  # it ended by itself: finish_reason "stop", not "length"
     reasoning: str = ""  # what it thought before the answer (reasoning_content, <think>...</think>)
-    entries: tuple[TokenEntry, ...] | None = None  # of the answer; None without log-probabilities
-    tokens: int = 0  # generated, those of the reasoning included
+    #: Of the answer; None without log-probabilities, and after thinking: they are not those of the answer
+    #: given the question.
+    entries: tuple[TokenEntry, ...] | None = None
+    tokens: int = 0  # generated, those of the reasoning included; 0 where the reply does not say
+    token_ids: tuple[int, ...] | None = None  # those that the reply lists beside the entries
+    whole: bool = False  # the reply shows that every token of the answer has its entry
 
 
 def parse_choices(reply: Mapping[str, Any]) -> list[Choice]:
@@ -36,4 +55,178 @@ def parse_choices(reply: Mapping[str, Any]) -> list[Choice]:
 
     ValueError that says what is damaged: a missing key, a wrong type, an index twice.
     """
-    raise NotImplementedError
+    if "choices" not in reply and "error" in reply:
+        raise ValueError(f"the reply is an error: {shown(reply['error'])}")
+    given = _get(reply, "choices", list)
+    found: dict[int, _Read] = {}
+    for one in given:
+        if not isinstance(one, Mapping):
+            raise ValueError(f"a choice is {shown(one)}, not an object")
+        index = _get(one, "index", int)
+        if index in found:
+            raise ValueError(f"the choice {index} comes twice")
+        found[index] = _Read.of(one)
+    if sorted(found) != list(range(len(found))) or not found:
+        raise ValueError(f"the choices are numbered {shown(sorted(found))}, not from 0 on")
+    usage = reply.get("usage")
+    counted = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    in_all = sum(len(one.entries or ()) for one in found.values())
+    alone = counted if len(found) == 1 and type(counted) is int else 0
+    return [found[index].choice(counts=counted == in_all, alone=alone) for index in sorted(found)]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A choice as it stands in a reply."""
+
+    text: str
+    reasoning: str
+    finished: bool
+    entries: tuple[TokenEntry, ...] | None
+    pieces: tuple[bytes | None, ...]  # of the entries; None where it is not told
+    token_ids: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> _Read:
+        text, reasoning = _texts(given)
+        reason = given.get("finish_reason")
+        if reason not in (*_ENDED, *_CUT):
+            raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}")
+        logprobs = given.get("logprobs")
+        if not isinstance(logprobs, Mapping | None):
+            raise ValueError(f"'logprobs' is {shown(logprobs)}, not an object")
+        read = _legacy if "tokens" in (logprobs or {}) else _content
+        tokens = None if logprobs is None else read(logprobs)
+        ids = given.get("token_ids")
+        return cls(
+            text,
+            reasoning,
+            reason in _ENDED,
+            None if tokens is None else tuple(entry for entry, _ in tokens),
+            () if tokens is None else tuple(piece for _, piece in tokens),
+            None if ids is None else tuple(_typed(one, int, "a token id") for one in _typed(ids, list, "")),
+        )
+
+    def choice(self, *, counts: bool, alone: int) -> Choice:
+        thought, text = split_thinking(self.text)
+        reasoning = "\n".join(filter(None, (self.reasoning, thought)))
+        tokens = max(len(self.entries or ()), len(self.token_ids or ()), alone)
+        if reasoning or text != self.text:
+            return Choice(text, self.finished, reasoning, tokens=tokens)
+        return Choice(
+            text,
+            self.finished,
+            entries=self.entries,
+            tokens=tokens,
+            token_ids=self.token_ids,
+            whole=self._is_whole(counts=counts),
+        )
+
+    def _is_whole(self, *, counts: bool) -> bool:
+        """Whether no token has lost its entry, as one that is half a character does (llama.cpp).
+
+        So the text must be that of the entries. A character of several tokens has its bytes in the last
+        entry: it counts only where the number of tokens is known apart from them.
+        """
+        if self.entries is None:
+            return False
+        if self.token_ids is not None:
+            return len(self.token_ids) == len(self.entries)
+        if "�" in self.text or not (counts or self.text.isascii()):
+            return False
+        wanted = _squeezed(self.text.encode())
+        return wanted in (_joined(self.pieces), _joined(self.pieces[:-1] if self.finished else None))
+
+
+def _joined(pieces: Sequence[bytes | None] | None) -> str | None:
+    """The text of entries without white space, which servers add and strip; None where it is not told."""
+    if pieces is None or None in pieces:
+        return None
+    return _squeezed(b"".join(piece or b"" for piece in pieces))
+
+
+def _squeezed(text: bytes) -> str:
+    return _BLANKS.sub("", text.decode(errors="replace"))
+
+
+def _texts(choice: Mapping[str, Any]) -> tuple[str, str]:
+    """The text of a choice, and what a field of its own holds of the thinking."""
+    if "message" not in choice:
+        return _get(choice, "text", str), ""
+    message = _get(choice, "message", Mapping)
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if message.get("tool_calls"):
+        raise ValueError("the model called a tool and gave no answer")
+    content = message.get("content")
+    return _typed("" if content is None else content, str, "content"), _typed(reasoning, str, "reasoning")
+
+
+def _content(logprobs: Mapping[str, Any]) -> list[tuple[TokenEntry, bytes | None]] | None:
+    """Entries of {content: [{token, logprob, bytes, top_logprobs}]}, or with prob and top_probs."""
+    given = logprobs.get("content")
+    return None if given is None else [_entry(one) for one in _typed(given, list, "logprobs.content")]
+
+
+def _entry(given: Any) -> tuple[TokenEntry, bytes | None]:
+    text, token_id, piece, log_prob = _token(given)
+    others = given.get("top_logprobs", given.get("top_probs")) or ()
+    return TokenEntry(text, log_prob, token_id, _top(map(_token, others))), piece
+
+
+def _top(tokens: Iterable[tuple[str, int | None, bytes | None, float]]) -> dict[int | str, float]:
+    return {(text if token_id is None else token_id): log_prob for text, token_id, _, log_prob in tokens}
+
+
+def _token(given: Any) -> tuple[str, int | None, bytes | None, float]:
+    """Text, id, bytes and log-probability of a token; what is not told of the first three is None."""
+    token = _get(_typed(given, Mapping, "a token"), "token", str)
+    token_id = given.get("id")
+    log_prob = _of_prob(given["prob"]) if "prob" in given else _log_prob(_get(given, "logprob", object))
+    named = _ID.fullmatch(token)
+    if named:
+        return "", int(named[1]), None, log_prob
+    listed = given.get("bytes")
+    try:
+        piece = token.encode() if listed is None else bytes(listed)
+    except (TypeError, ValueError):
+        raise ValueError(f"the bytes of a token are {shown(listed)}") from None
+    return token, None if token_id is None else _typed(token_id, int, "a token id"), piece, log_prob
+
+
+def _legacy(logprobs: Mapping[str, Any]) -> list[tuple[TokenEntry, bytes | None]]:
+    """Entries of {tokens, token_logprobs, top_logprobs}: parallel lists."""
+    tokens, values = _get(logprobs, "tokens", list), _get(logprobs, "token_logprobs", list)
+    tops = logprobs.get("top_logprobs") or [None] * len(tokens)
+    if not len(tokens) == len(values) == len(_typed(tops, list, "top_logprobs")):
+        raise ValueError(f"{len(tokens)} tokens have {len(values)} log-probabilities and {len(tops)} lists")
+    found = []
+    for token, value, top in zip(tokens, values, tops):
+        text, token_id, piece, log_prob = _token({"token": token, "logprob": value})
+        others = _typed(top or {}, Mapping, "top_logprobs").items()
+        listed = (_token({"token": other, "logprob": of_other}) for other, of_other in others)
+        found.append((TokenEntry(text, log_prob, token_id, _top(listed)), piece))
+    return found
+
+
+def _log_prob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _ROUNDING:
+        raise ValueError(f"a log-probability is {shown(value)}")
+    return min(float(value), 0.0) if value > _LEAST else -math.inf
+
+
+def _of_prob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1 + _ROUNDING:
+        raise ValueError(f"a probability is {shown(value)}")
+    return min(math.log(value), 0.0) if value else -math.inf
+
+
+def _get(given: Mapping[str, Any], key: str, kind: type) -> Any:
+    if key not in given:
+        raise ValueError(f"no {key!r} in {shown(dict(given))}")
+    return _typed(given[key], kind, repr(key))
+
+
+def _typed(value: Any, kind: type, what: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{what} is {shown(value)}, not of type {kind.__name__}")
+    return value
