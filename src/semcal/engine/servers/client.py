@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import json
+import random
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.engine.servers.budget import Budget, Usage, tokens_of_reply
+from semcal.engine.servers.faults import Fault, fault_of_error, fault_of_reply, server_message
+from semcal.engine.servers.settings import KEY_VARIABLE, Endpoint, ServerSettings
+from semcal.errors import MissingExtraError, ServerError
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["RequestFailed", "ServerClient", "ServerRequest", "Usage"]
 
 Parsed = TypeVar("Parsed")
+Found = TypeVar("Found")
+
+#: So many requests in a row that failed for good, although their faults might pass, end the command.
+IN_A_ROW = 10
+#: Tries of a request while no server was found yet: a mistyped URL is noticed soon.
+FIRST_TRIES = 3
+#: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
+FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
 
 
 @dataclass(frozen=True)
@@ -21,6 +40,7 @@ class ServerRequest:
     body: Mapping[str, Any]
     prompt_tokens: int = 0  # known, or estimated from above: what a budget reserves
     max_tokens: int = 0  # of all choices together
+    expects: type = dict  # what the JSON of the reply is: an object, or a list
 
 
 @dataclass(frozen=True)
@@ -31,44 +51,287 @@ class RequestFailed:
     status: int | None = None  # of the last answer; None where there was none
 
 
-@dataclass
-class Usage:
-    """What was asked and spent so far."""
-
-    requests: int = 0  # answered
-    retries: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost: float = 0.0
-
-
 class ServerClient:
-    """One server. Calls block; requests of a call run at the same time, `settings.concurrency` of them."""
+    """One server. Calls block; requests of all threads run at the same time, `settings.concurrency` of them.
 
-    def __init__(self, endpoint: Endpoint, settings: ServerSettings) -> None:
+    They run in an event loop in a thread of its own, from the first call until `close`.
+
+    A fault that may pass (408, 409, 425, 429, 5xx but 501, a broken connection, a time-out, a damaged reply)
+    is tried again up to `settings.retries` times, after an exponential back-off with full jitter, and not
+    before the server asks for it (up to 5 minutes). Other statuses fail for good. What would fail for all
+    other requests as well is a ServerError, which ends the command:
+
+    - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
+    - The last try of a request found no server, and nothing was heard of it since its first try. Before
+      anything was ever heard, there are 3 tries at most.
+    - Ten requests in a row failed for good by faults that may pass.
+
+    Parameters
+    ----------
+    endpoint, settings
+        Where the server is, and how it is asked.
+    transport
+        What takes the place of the network, for tests: `httpx.MockTransport`.
+    first_wait : float
+        Seconds: the longest wait before the second try.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: ServerSettings,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        first_wait: float = FIRST_WAIT,
+    ) -> None:
+        try:
+            import httpx  # noqa: F401
+        except ImportError as error:
+            raise MissingExtraError("httpx", "api") from error
         self.endpoint = endpoint
         self.settings = settings
-        self.usage = Usage()
+        self._budget = Budget(settings)
+        self._transport = transport
+        self._first_wait = first_wait
+        self._starting = threading.Lock()
+        self._running: _Running | None = None
+        self._heard = 0  # replies of any kind
+        self._failed_in_a_row = 0
+
+    @property
+    def usage(self) -> Usage:
+        """What was asked and spent so far."""
+        return self._budget.usage
 
     def send_all(
         self,
         requests: Sequence[ServerRequest],
-        parse: Callable[[Mapping[str, Any]], Parsed],
+        parse: Callable[[Any], Parsed],
         *,
         progress: Callable[[int], None] | None = None,
     ) -> list[Parsed | RequestFailed]:
         """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
-        number of requests that are done. ServerError if the server cannot be reached or refuses the key;
-        BudgetError before the budget is passed.
+        number of requests that are done. Both are called in the client's own thread. ServerError if the
+        server cannot be reached or refuses the key; BudgetError before the budget is passed.
         """
-        raise NotImplementedError
+        return self._call(lambda running: self._send_all(running, requests, parse, progress))
 
     def get(self, path: str) -> Any:
         """The JSON at a path; ServerError if there is none."""
-        raise NotImplementedError
+        url = self._url(path)
+        found = self._call(lambda running: self._ask(running.http, ("GET", url), _ANYTHING, lambda x: x))
+        if isinstance(found, RequestFailed):
+            raise ServerError(f"{url}: {found.reason}")
+        return found
 
     def close(self) -> None:
-        """Close the connections."""
-        raise NotImplementedError
+        """Cancel what is under way and close the connections; a later call opens them again."""
+        with self._starting:
+            running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def __enter__(self) -> ServerClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, start: Callable[[_Running], Coroutine[Any, Any, Found]]) -> Found:
+        """Run it in the client's thread and wait; whatever interrupts the waiting cancels it."""
+        with self._starting:
+            if self._running is None:
+                self._running = _Running(self._connections(), self.settings.concurrency)
+                weakref.finalize(self, self._running.stop)
+            running = self._running
+        future = asyncio.run_coroutine_threadsafe(start(running), running.loop)
+        try:
+            return future.result()
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C
+            self.close()
+            raise
+
+    def _connections(self) -> httpx.AsyncClient:
+        import httpx
+
+        from semcal.engine.servers.transport import make_transport
+
+        key = self.settings.api_key
+        return httpx.AsyncClient(
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            transport=self._transport or make_transport(self.endpoint.url),
+            timeout=None,  # one limit stands around a whole try
+        )
+
+    def _url(self, path: str) -> str:
+        return self.endpoint.host + path[1:] if path.startswith("//") else self.endpoint.url + path
+
+    async def _send_all(
+        self,
+        running: _Running,
+        requests: Sequence[ServerRequest],
+        parse: Callable[[Any], Parsed],
+        progress: Callable[[int], None] | None,
+    ) -> list[Parsed | RequestFailed]:
+        found: dict[int, Parsed | RequestFailed] = {}
+        numbered = iter(enumerate(requests))
+
+        async def work() -> None:
+            for index, request in numbered:
+                async with running.slots:
+                    address = ("POST", self._url(request.path))
+                    found[index] = await self._ask(running.http, address, request, parse)
+                if progress is not None:
+                    progress(len(found))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.settings.concurrency, len(requests))):
+                    group.create_task(work())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [found[index] for index in range(len(requests))]
+
+    async def _ask(
+        self,
+        http: httpx.AsyncClient,
+        address: tuple[str, str],
+        request: ServerRequest,
+        parse: Callable[[Any], Parsed],
+    ) -> Parsed | RequestFailed:
+        """Try until there is an answer, or a fault for good."""
+        heard = self._heard
+        most = self.settings.retries + 1
+        for tries in range(1, most + 1):
+            found = await self._try(http, address, request, parse)
+            if not isinstance(found, Fault):
+                self._failed_in_a_row = 0
+                return found
+            soon = found.unreachable and not self._heard and tries >= FIRST_TRIES
+            if tries == most or soon or not found.passing:
+                return self._failed(found, tries, heard=self._heard > heard)
+            self.usage.retries += 1
+            back_off = min(self._first_wait * 2 ** (tries - 1), LONGEST_BACK_OFF)
+            await asyncio.sleep((found.wait or 0.0) + random.uniform(0, back_off))
+        raise AssertionError("the last try returns")
+
+    async def _try(
+        self,
+        http: httpx.AsyncClient,
+        address: tuple[str, str],
+        request: ServerRequest,
+        parse: Callable[[Any], Parsed],
+    ) -> Parsed | Fault:
+        """Ask once, within the budget."""
+        worst = (request.prompt_tokens, request.max_tokens)
+        await self._budget.reserve(worst)
+        spent, lost = worst, True  # also if this is cancelled
+        try:
+            answer = await self._answer(http, address, request)
+            if isinstance(answer, Fault):
+                spent, lost = (worst, True) if answer.lost else ((0, 0), False)
+                return answer
+            try:
+                parsed = parse(answer)
+            except ValueError as error:
+                return Fault(f"the reply is damaged: {error}", lost=True)
+            spent, lost = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo"))), False
+            self.usage.requests += 1
+            return parsed
+        finally:
+            self._budget.settle(worst, spent, lost=lost)
+
+    async def _answer(self, http: httpx.AsyncClient, address: tuple[str, str], request: ServerRequest) -> Any:
+        """What the JSON of the reply holds, or a Fault."""
+        import httpx
+
+        body = None
+        if address[0] == "POST":
+            body = json.dumps(request.body, separators=(",", ":"), allow_nan=False).encode()
+        limit = self.settings.timeout
+        try:
+            async with asyncio.timeout(limit):
+                reply = await http.request(*address, content=body, headers=_JSON)
+        except (httpx.HTTPError, OSError) as error:
+            return fault_of_error(error, limit)
+        self._heard += 1
+        return fault_of_reply(reply, api_key=self.settings.api_key) or _read(reply, request.expects)
+
+    def _failed(self, fault: Fault, tries: int, *, heard: bool) -> RequestFailed:
+        """What a fault for good means: for this request, or by ServerError for all."""
+        url, status = self.endpoint.url, fault.status
+        reason = fault.reason + (f" (the last of {tries} tries)" if tries > 1 else "")
+        if fault.unreachable and not heard:
+            raise ServerError(f"{url} cannot be reached: {reason}; check the URL, and that the server runs")
+        if fault.refused and not (status == 403 and self.usage.requests):
+            raise ServerError(f"{url} refuses all requests: {reason}{self._remedy(status)}")
+        if fault.passing or fault.refused:
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= IN_A_ROW:
+                raise ServerError(
+                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; what is finished "
+                    "is kept, and the same command goes on from there"
+                )
+        if status == 404 and "/v" not in url.removeprefix(self.endpoint.host):
+            reason += f"; should the URL be {url}/v1?"
+        return RequestFailed(reason, status)
+
+    def _remedy(self, status: int | None) -> str:
+        if status in (401, 403):
+            given = "check the API key in" if self.settings.api_key else "it needs an API key: give it by"
+            return f"; {given} {KEY_VARIABLE} or --api-key-file"
+        return "; give the URL that it redirects to" if status is not None and status < 400 else ""
+
+
+_ANYTHING = ServerRequest("", {}, expects=object)
+_JSON = {"content-type": "application/json"}
+
+
+def _read(reply: httpx.Response, expects: type) -> Any:
+    """The JSON of a reply with a status of success, or a Fault."""
+    status = reply.status_code
+    try:
+        found = json.loads(reply.content)
+    except (ValueError, RecursionError):
+        said = server_message(reply.content, width=80)
+        return Fault(f"the reply is damaged: no JSON, but {said!r}", status, lost=True)
+    if isinstance(found, dict) and found.get("error") and "choices" not in found:
+        return Fault(f"HTTP {status} with an error: {server_message(reply.content)}", status)
+    if not isinstance(found, expects):
+        return Fault(f"the reply is damaged: a JSON {type(found).__name__}", status, lost=True)
+    return found
+
+
+class _Running:
+    """An event loop in a thread of its own, and the connections that are used in it."""
+
+    def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
+        self.http = http
+        self.slots = asyncio.Semaphore(concurrency)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._ready.set()
+        await self._stopping.wait()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.http.aclose()
+        await asyncio.sleep(0)  # the turn of the loop in which connections end
+
+    def stop(self) -> None:
+        """Cancel all and end the thread."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._stopping.set)
+            if self._thread is not threading.current_thread():
+                self._thread.join()

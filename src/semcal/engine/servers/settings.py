@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-__all__ = ["PREFIX", "Endpoint", "ServerSettings"]
+from semcal.arrays import as_option
+from semcal.errors import UsageError, shown
+
+__all__ = ["KEY_VARIABLE", "PREFIX", "Endpoint", "ServerSettings", "read_api_key"]
 
 #: How the name of a model behind a server begins: openai:http://127.0.0.1:8000/v1#name.
 PREFIX = "openai:"
+#: The environment variable that holds the API key.
+KEY_VARIABLE = "SEMCAL_API_KEY"
+
+_EXPECTED = "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models"
+_ROUTES = ("/chat/completions", "/completions", "/models")
 
 
 @dataclass(frozen=True)
@@ -24,14 +35,64 @@ class Endpoint:
 
     @classmethod
     def parse(cls, name: str) -> Endpoint:
-        """Read openai:URL#MODEL; UsageError that says what is wrong with it."""
-        url, _, model = name.removeprefix(PREFIX).partition("#")
-        return cls(url.rstrip("/"), model or None)
+        """Read openai:URL#MODEL, with or without "openai:"; UsageError that says what is wrong with it."""
+        address, _, model = name.strip().removeprefix(PREFIX).partition("#")
+        scheme, between, rest = address.partition("://")
+        if "@" in rest.partition("/")[0]:
+            raise UsageError(
+                "the URL of the server holds a user name or a password, which would end up in records; "
+                f"leave it out, and give the API key by {KEY_VARIABLE} or --api-key-file"
+            )
+        if "?" in address:
+            raise UsageError(
+                f"the URL of the server has a query (?...), which would end up in records; {_EXPECTED}, and "
+                f"give the API key by {KEY_VARIABLE} or --api-key-file"
+            )
+        if not between or scheme.lower() not in ("http", "https"):
+            what = "does not begin with http:// or https://"
+            raise UsageError(f"the URL of the server, {shown(address)}, {what}; {_EXPECTED}")
+        url = address.rstrip("/")
+        _check_host(url)
+        for route in _ROUTES:
+            if url.endswith(route):
+                shorter = url.removesuffix(route)
+                raise UsageError(f"the URL of the server ends in {route}; give what is before it: {shorter}")
+        return cls(url, model or None)
+
+    @property
+    def host(self) -> str:
+        """Scheme, host and port: the URL without its path.
+
+        >>> Endpoint("http://127.0.0.1:8000/v1").host
+        'http://127.0.0.1:8000'
+        """
+        return "{0.scheme}://{0.netloc}".format(urlsplit(self.url))
+
+    @property
+    def name(self) -> str:
+        """What --model takes."""
+        return f"{PREFIX}{self.url}" + (f"#{self.model}" if self.model else "")
+
+
+def _check_host(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:  # a port or an IPv6 address that is none
+        raise UsageError(
+            f"the URL of the server, {shown(url)}, makes no sense ({error}); {_EXPECTED}"
+        ) from None
+    if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
+        what = "holds a space" if host else "names no host"
+        raise UsageError(f"the URL of the server, {shown(url)}, {what}; {_EXPECTED}")
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server is asked; nothing of it changes what is drawn."""
+    """How a server is asked; nothing of it changes what is drawn.
+
+    UsageError, which names the option, at a value that makes no sense.
+    """
 
     tokenizer: str | None = None  # a directory or hub id: token ids are sent instead of messages
     api_key: str | None = field(default=None, repr=False)  # SEMCAL_API_KEY or --api-key-file
@@ -44,3 +105,52 @@ class ServerSettings:
     price_in: float | None = None  # of a million prompt tokens
     price_out: float | None = None  # of a million completion tokens
     profiles: Path | None = None  # the folder of what probes found; None: the user's cache
+
+    def __post_init__(self) -> None:
+        whole = "a positive whole number"
+        as_option(self.concurrency, "--concurrency", f"{whole}, such as 16", low=0, whole=True)
+        as_option(self.retries, "--retries", "a whole number from 0 on, such as 5", low=-1, whole=True)
+        as_option(self.timeout, "--timeout", "a positive number of seconds, such as 120", low=0)
+        if self.max_tokens_total is not None:
+            as_option(self.max_tokens_total, "--max-tokens-total", f"{whole} of tokens", low=0, whole=True)
+        if self.max_cost is not None:
+            as_option(self.max_cost, "--max-cost", "a positive number, in the unit of the prices", low=0)
+        prices = {"--price-in": self.price_in, "--price-out": self.price_out}
+        absent = [option for option, price in prices.items() if price is None]
+        for option in prices.keys() - absent:
+            expected = "the price of a million tokens, 0 or more"
+            as_option(prices[option], option, expected, low=-5e-324)
+        if len(absent) == 1 or (absent and self.max_cost is not None):
+            needs = "--max-cost" if self.max_cost is not None else next(iter(prices.keys() - absent))
+            raise UsageError(
+                f"{needs} needs {' and '.join(absent)} as well: prices of a million prompt tokens and of a "
+                "million completion tokens"
+            )
+        if self.api_key is not None:
+            _check_key(self.api_key, "the API key")
+
+
+def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the API key: the first line of `file`, else SEMCAL_API_KEY, else None.
+
+    UsageError, which never shows it, if the file cannot be read or its first line is empty, or if the key
+    cannot stand in a header.
+    """
+    if file is None:
+        key = environment.get(KEY_VARIABLE, "").strip()
+        return _check_key(key, KEY_VARIABLE) if key else None
+    try:
+        with file.open(encoding="utf-8") as lines:
+            key = lines.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"--api-key-file {file} cannot be read: {reason}") from None
+    if not key:
+        raise UsageError(f"--api-key-file {file} holds no key: its first line is empty")
+    return _check_key(key, f"--api-key-file {file}")
+
+
+def _check_key(key: str, where: str) -> str:
+    if not (key and key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError(f"{where} holds something else than letters, digits and signs of ASCII, or a space")
+    return key

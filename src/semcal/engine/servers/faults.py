@@ -1,0 +1,146 @@
+"""What may go wrong with a request: whether it may pass, when to ask again, and what to say."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import httpx
+
+__all__ = ["LONGEST_WAIT", "Fault", "fault_of_error", "fault_of_reply", "server_message"]
+
+#: Seconds that a server may ask to wait before a request is asked again; at more it fails for good.
+LONGEST_WAIT = 300.0
+_PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}
+#: Statuses of gateways behind which the answer may have been made, and paid, all the same.
+_LOST = {408, 502, 504}
+#: No key, a wrong key, no credit: the same for all requests.
+_REFUSED = {401, 402, 403}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a try gave no answer."""
+
+    reason: str
+    status: int | None = None
+    passing: bool = True  # the same request may be answered later
+    refused: bool = False  # no request will be answered
+    unreachable: bool = False  # no connection was made
+    lost: bool = False  # an answer may have been made, and paid, all the same
+    wait: float | None = None  # seconds, as the server asks for
+
+
+def fault_of_error(error: Exception, timeout: float) -> Fault:
+    """What an error of httpx, or a time-out of `timeout` seconds, means."""
+    import httpx
+
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        return Fault(f"no connection: {_line(str(error)) or type(error).__name__}", unreachable=True)
+    if isinstance(error, (TimeoutError, httpx.TimeoutException)):
+        return Fault(f"no reply within {timeout:g} s", lost=True)
+    return Fault(f"the connection broke: {_line(str(error)) or type(error).__name__}", lost=True)
+
+
+def fault_of_reply(reply: httpx.Response, *, api_key: str | None = None) -> Fault | None:
+    """What a status other than 2xx means; None for 2xx."""
+    status = reply.status_code
+    if 200 <= status < 300:
+        return None
+    said = server_message(reply.content, api_key=api_key)
+    reason = f"HTTP {status}" + (f": {said}" if said else "")
+    if 300 <= status < 400:
+        location = reply.headers.get("location", "")
+        return Fault(f"{reason} (redirects to {_line(location)})", status, passing=False, refused=True)
+    if status in _REFUSED or (status == 429 and b"insufficient_quota" in reply.content):
+        return Fault(reason, status, passing=False, refused=True)
+    wait = _asked_wait(reply.headers)
+    if wait is not None and wait > LONGEST_WAIT:
+        return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
+    return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
+
+
+def server_message(content: bytes, *, api_key: str | None = None, width: int = 200) -> str:
+    """Return what a server says of an error, in one line of at most `width` letters, without the key.
+
+    Examples
+    --------
+    >>> server_message(b'{"error": {"message": "n is too large", "code": 400}}')
+    'n is too large'
+    >>> server_message(b'{"detail": [{"loc": ["body", "n"], "msg": "not a number"}]}')
+    'body.n: not a number'
+    >>> server_message(b"<html><title>502</title><h1>Bad Gateway</h1></html>")
+    '502 Bad Gateway'
+    """
+    text = content.decode(errors="replace")
+    try:
+        said = _said(json.loads(text))
+    except (ValueError, RecursionError):
+        said = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", text[:20_000], flags=re.DOTALL)
+    if api_key:
+        said = said.replace(api_key, "(the key)")
+    return _line(said, width)
+
+
+def _said(found: Any) -> str:
+    """The message in any of the shapes that servers give it."""
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list):
+        return "; ".join(map(_said, found[:3]))
+    if not isinstance(found, Mapping):
+        return json.dumps(found)
+    if "msg" in found:  # of FastAPI's checks
+        place = found.get("loc")
+        return (".".join(map(str, place)) + ": " if isinstance(place, list) else "") + str(found["msg"])
+    inner = next((found[key] for key in ("error", "message", "detail") if found.get(key)), None)
+    return json.dumps(found) if inner is None else _said(inner)
+
+
+def _line(text: str, width: int = 200) -> str:
+    """The text in one line of at most `width` letters, printable."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= width else line[: width - 3] + "..."
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from retry-after-ms or Retry-After (a number, or a date beside the server's own clock)."""
+    if (wait := _seconds(headers.get("retry-after-ms"))) is not None:
+        return wait / 1000
+    asked = headers.get("retry-after")
+    if (wait := _seconds(asked)) is not None:
+        return wait
+    then, now = _date(asked), _date(headers.get("date"))
+    if then is None:
+        return None
+    if now is None:
+        from datetime import datetime
+
+        now = datetime.now(then.tzinfo)
+    return max((then - now).total_seconds(), 0.0)
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        wait = float(text or "")
+    except ValueError:
+        return None
+    return wait if wait >= 0 and math.isfinite(wait) else None
+
+
+def _date(text: str | None) -> datetime | None:
+    from datetime import UTC
+
+    try:
+        found = parsedate_to_datetime(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

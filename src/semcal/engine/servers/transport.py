@@ -1,0 +1,156 @@
+"""HTTP/1.1 with keep-alive, for httpx, that never takes one reply for the answer to another request.
+
+httpx's own transport reads whatever a connection still holds as the reply to the next request, so a reply
+that is sent twice shifts all that follow. Here, a connection with bytes that nobody asked for is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from urllib.request import getproxies, proxy_bypass
+
+import h11
+import httpx
+
+__all__ = ["make_transport"]
+
+#: Seconds in which a connection must be there.
+CONNECT = 15.0
+
+
+def make_transport(url: str) -> httpx.AsyncBaseTransport | None:
+    """What httpx sends requests with; None, httpx's own, where the environment asks for a proxy."""
+    parts = httpx.URL(url)
+    if parts.scheme in getproxies() and not proxy_bypass(parts.host):
+        return None
+    return _Transport()
+
+
+class _Transport(httpx.AsyncBaseTransport):
+    """Connections to one server, kept between requests. Must be used in one event loop."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Connection] = []
+        self._tls: ssl.SSLContext | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = await request.aread()
+        connection = self._take() or await self._connect(request.url)
+        try:
+            response = await connection.exchange(request, body)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.usable:
+            self._idle.append(connection)
+        return response
+
+    def _take(self) -> _Connection | None:
+        while self._idle:
+            if (connection := self._idle.pop()).usable:
+                return connection
+        return None
+
+    async def _connect(self, url: httpx.URL) -> _Connection:
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        if url.scheme == "https" and self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        try:
+            async with asyncio.timeout(CONNECT):
+                loop = asyncio.get_running_loop()
+                _, connection = await loop.create_connection(_Connection, url.host, port, ssl=self._tls)
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout(f"no connection within {CONNECT:g} s") from error
+        except OSError as error:
+            raise httpx.ConnectError(_said(error)) from error
+        return connection
+
+    async def aclose(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with one request under way at most."""
+
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT)
+        self._reply: asyncio.Future[httpx.Response] | None = None
+        self._head: h11.Response | None = None
+        self._body: list[bytes] = []
+        self.usable = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    async def exchange(self, request: httpx.Request, body: bytes) -> httpx.Response:
+        """Send a request and return its reply, whole; httpx.TransportError where there is none."""
+        head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+        sent = [head, *([h11.Data(body)] if body else []), h11.EndOfMessage()]
+        self._reply = asyncio.get_running_loop().create_future()
+        self._transport.write(b"".join(self._http.send(event) or b"" for event in sent))
+        return await self._reply
+
+    def data_received(self, data: bytes) -> None:
+        if self._reply is None or self._reply.done():
+            self.close()
+            return
+        self._read(data)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        self.usable = False
+        if self._reply is not None and not self._reply.done():
+            self._read(b"")  # the end, which some replies have instead of a length
+            self._fail(httpx.ReadError("the connection was closed before the reply was whole"))
+
+    def close(self) -> None:
+        self.usable = False
+        self._transport.close()
+
+    def _fail(self, error: httpx.TransportError) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(error)
+        self.close()
+
+    def _read(self, data: bytes) -> None:
+        try:
+            self._http.receive_data(data)
+            while (event := self._http.next_event()) is not h11.NEED_DATA:
+                if isinstance(event, h11.Response):
+                    self._head = event
+                elif isinstance(event, h11.Data):
+                    self._body.append(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    self._finish()
+                    return
+                elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+                    return
+        except h11.RemoteProtocolError as error:
+            self._fail(httpx.RemoteProtocolError(f"what came is no HTTP: {error}"))
+
+    def _finish(self) -> None:
+        head, reply = self._head, self._reply
+        assert head is not None
+        assert reply is not None
+        content = b"".join(self._body)
+        self._head, self._reply, self._body = None, None, []
+        try:
+            reply.set_result(
+                httpx.Response(head.status_code, headers=head.headers.raw_items(), content=content)
+            )
+        except httpx.DecodingError as error:
+            reply.set_exception(httpx.RemoteProtocolError(str(error)))
+        done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        if not done or self._http.trailing_data[0]:
+            self.close()
+            return
+        self._http.start_next_cycle()
+
+
+def _said(error: OSError) -> str:
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
