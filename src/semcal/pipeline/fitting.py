@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -176,15 +175,8 @@ def fit_exactly(
     Returns the recalibrator and its report, as in `Fit`.
     """
     (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
-    certificate = exact.certificate
-    return TemperatureScaling.from_fit(exact), {
-        "loss_before": certificate.loss_at_one,
-        "loss_after": certificate.loss,
-        "at_bound": certificate.at_bound,
-        "standard_error": exact.standard_error,
-        "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
-        **({} if groups is None else {"n_groups": exact.n_clusters}),
-    }
+    of_groups = {} if groups is None else {"n_groups": exact.n_clusters}
+    return TemperatureScaling.from_fit(exact), {**exact.report(), **of_groups}
 
 
 def _fit_by_steps(

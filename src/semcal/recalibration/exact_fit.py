@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,6 +105,16 @@ class TemperatureFit:
         factor = float(stdtrit(self.n_clusters - 1, (1 + level) / 2))
         away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
         return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
+
+    def report(self) -> dict[str, Any]:
+        """Return losses, error and interval by name."""
+        return {
+            "loss_before": self.certificate.loss_at_one,
+            "loss_after": self.certificate.loss,
+            "at_bound": self.certificate.at_bound,
+            "standard_error": self.standard_error,
+            "interval": None if math.isnan(self.standard_error) else list(self.interval()),
+        }
 
 
 def _exact_sums(

@@ -1,0 +1,302 @@
+"""TS fitted over a server: from log-probabilities of the reference answers, asked for block by block."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semcal.engine.servers.partitions import GoldQuestion, PartitionRequests, Route, Row, choose_route
+from semcal.engine.servers.profile import ServerProfile
+from semcal.engine.servers.sampler import ServerModel
+from semcal.errors import FitError, QuestionError, ServerError, UsageError
+from semcal.pipeline.calibration_set import CalibrationSet
+from semcal.pipeline.store import Stage, Store
+from semcal.recalibration.exact_fit import fit_temperatures
+from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.losses import T_MAX
+from semcal.recalibration.provenance import check_enough
+from semcal.recalibration.server_fit import (
+    GoldTokens,
+    Moments,
+    ServerFit,
+    fit_by_draws,
+    fit_by_losses,
+    fit_by_moments,
+)
+from semcal.recalibration.temperature import TemperatureScaling
+from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval
+
+__all__ = ["OverServer", "fit_over_server", "plan_over_server"]
+
+#: Tokens drawn at each position in a round: they add a twentieth to the labels' error.
+DRAWS = 10
+#: Questions whose requests are sent together, and whose replies are kept together.
+BLOCK = 32
+#: Log-probabilities of whole vocabularies that are held at once (2 GB).
+MOST_NUMBERS = 2**29
+
+Begin = Callable[[str, int], Callable[[int], None]]
+
+
+@dataclass(frozen=True)
+class OverServer:
+    """A temperature fitted over a server."""
+
+    recalibrator: TemperatureScaling
+    report: Mapping[str, Any]  # losses, error and interval, route and its error
+    left_out: Sequence[QuestionError]  # the questions that the server did not answer for
+
+
+def plan_over_server(model: ServerModel, labelled: CalibrationSet, *, loss: str = "NLL") -> str:
+    """Say what `fit_over_server` would ask: its route, requests and prompt tokens."""
+    route = _route(model, loss, None)
+    first, later = PartitionRequests(model.client, model.profile).counts(_gold(labelled), route, n=DRAWS)
+    tokens = sum(len(one.prompt) * len(one.beginnings) for one in _gold(labelled))
+    more = f", then {later:,} at each of about 5 temperatures" if later else ""
+    return (
+        f"fit T by {route}: {first:,} requests of one token{more}, behind prompts of {tokens:,} tokens "
+        "each time"
+    )
+
+
+def fit_over_server(
+    model: ServerModel,
+    labelled: CalibrationSet,
+    *,
+    loss: str = "NLL",
+    alpha: float | None = None,
+    route: Route | None = None,
+    seed: int = 0,
+    store: Store | None = None,
+    begin: Begin | None = None,
+) -> OverServer:
+    """Fit T to labelled questions by what a server tells of their answers' tokens.
+
+    Parameters
+    ----------
+    model : ServerModel
+        With a tokenizer.
+    labelled : CalibrationSet
+        The questions and their answers in token ids.
+    loss, alpha
+        NLL; SS where the server lists the whole vocabulary.
+    route : {"one token", "whole vocabulary", "draws", "top-k"}, optional
+        By default the first of them that the server allows.
+    seed : int
+        Of the draws.
+    store : Store, optional
+        Keeps what the server said, from which the same call resumes.
+    begin : callable, optional
+        Begins to show progress: (what is asked, number of questions) → function of the number that is done.
+
+    Raises
+    ------
+    ServerError
+        If the server gives too little, or cannot be reached.
+    FitError
+        If fewer than 5 questions are left, T is beyond what the server accepts, or top-k log-probabilities
+        alone leave it open.
+    """
+    chosen = _route(model, loss, route)
+    asked = _Asking(PartitionRequests(model.client, model.profile), _gold(labelled), store, begin)
+    asked.settings |= {"model": model.revision, "url": model.profile.url}
+    how: dict[str, Any] = {"groups": labelled.groups(), "seed": seed}
+    if chosen == "whole vocabulary":
+        found, known = _by_whole_vocabulary(asked, loss=loss, alpha=alpha, **how), None
+    else:
+        found, known = _by_nll(asked, chosen, **how)
+    fit, most = found.fit, model.profile.max_temperature
+    if fit.certificate.at_bound and most is not None and fit.temperature == most < T_MAX:
+        raise FitError(f"T lies above {most:g}, the highest that {model.profile.url} takes; look at the data")
+    of_groups = {} if how["groups"] is None else {"n_groups": fit.n_clusters}
+    report = {**fit.report(), **of_groups, "route": chosen, "route_error": found.route_error, "top_k": known}
+    errors = [QuestionError(labelled.questions[i].id, why) for i, why in sorted(asked.failed.items())]
+    return OverServer(TemperatureScaling.from_fit(fit), report, errors)
+
+
+def _route(model: ServerModel, loss: str, wanted: Route | None) -> Route:
+    if model.format is None:
+        raise UsageError("T is fitted to the tokens of answers; give the model's tokenizer: --tokenizer DIR")
+    if loss == "NLL":
+        return choose_route(model.profile, wanted)
+    try:
+        return choose_route(model.profile, "whole vocabulary")
+    except ServerError as error:
+        raise UsageError(f"SS needs all logits: {error}; leave --loss out") from error
+
+
+def _gold(labelled: CalibrationSet) -> list[GoldQuestion]:
+    rows = zip(labelled.questions, labelled.prompts, labelled.answers)
+    return [GoldQuestion(question.id, prompt.token_ids, tuple(given)) for question, prompt, given in rows]
+
+
+@dataclass
+class _Asking:
+    """Rows of all questions from the server or the store, and which questions failed so far."""
+
+    requests: PartitionRequests
+    questions: Sequence[GoldQuestion]
+    store: Store | None
+    begin: Begin | None
+    settings: dict[str, Any] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> list[int]:
+        """The questions that did not fail."""
+        return [i for i in range(len(self.questions)) if i not in self.failed]
+
+    def rows(self, what: str, ask: Callable[[list[int]], Sequence[Row]], **settings: Any) -> dict[int, Row]:
+        """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
+        left, found = self.kept, dict[int, Row]()
+        update = None if self.begin is None else self.begin(what, len(left))
+        stage = Stage(self.store, "partitions", {**self.settings, **settings})
+        for start in range(0, len(left), BLOCK):
+            some = left[start : start + BLOCK]
+            inputs = [asdict(self.questions[i]) for i in some]
+            found |= zip(some, stage.rows(inputs, partial(ask, some)))
+            if update is not None:
+                update(start + len(some))
+        self.failed |= {i: row["failed"] for i, row in found.items() if "failed" in row}
+        return {i: row for i, row in found.items() if "failed" not in row}
+
+    def of(self, some: Sequence[int]) -> list[GoldQuestion]:
+        """Some questions."""
+        return [self.questions[i] for i in some]
+
+    def gold(self, raw: Mapping[int, Row], groups: NDArray[np.intp] | None) -> GoldTokens:
+        """The tokens of all questions."""
+        before = np.cumsum([0, *(len(one.beginnings) for one in self.questions)])
+        return GoldTokens(
+            question=np.repeat(np.arange(len(self.questions)), [len(one.tokens) for one in self.questions]),
+            position=np.array(
+                [before[i] + at for i, one in enumerate(self.questions) for at, _ in one.tokens]
+            ),
+            weight=np.array([1 / len(one.answers) for one in self.questions for _ in one.tokens]),
+            log_probs=np.array(self.flat(raw, "log_probs", lambda one: len(one.tokens), math.nan)),
+            groups=groups,
+        )
+
+    def flat(
+        self, rows: Mapping[int, Row], key: str, size: Callable[[GoldQuestion], int], blank: Any
+    ) -> list[Any]:
+        """The lists of all questions behind each other; `blank` in place of those that failed."""
+        return [
+            value
+            for i, one in enumerate(self.questions)
+            for value in (rows[i][key] if i in rows else [blank] * size(one))
+        ]
+
+
+def _by_whole_vocabulary(
+    asked: _Asking, *, loss: str, alpha: float | None, groups: NDArray[np.intp] | None, seed: int
+) -> ServerFit:
+    """Log-probabilities are logits: the exact fit as it is."""
+    size = asked.requests.profile.vocabulary or 0
+    positions = sum(len(one.beginnings) for one in asked.questions)
+    if positions * size > MOST_NUMBERS:
+        raise FitError(
+            f"{size:,} log-probabilities at {positions:,} positions are too many; fit to at most "
+            f"{MOST_NUMBERS // size * len(asked.questions) // positions} questions (--limit)"
+        )
+    rows = asked.rows("whole vocabulary", lambda some: asked.requests.whole(asked.of(some)), ask="whole")
+    check_enough(len(rows), of="that the server answered for")
+    kept = asked.of(list(rows))
+    states = []
+    for one, row in zip(kept, rows.values()):
+        listed = dict(zip(one.beginnings, row["log_probs"]))
+        own = [(), *(answer[:i] for answer in one.answers for i in range(1, len(answer)))]
+        states += [np.frombuffer(b64decode(listed[beginning]), dtype=np.float32) for beginning in own]
+    features = CalibrationFeatures.from_states(
+        torch.from_numpy(np.stack(states)), [1] * len(kept), [one.answers for one in kept]
+    )
+    (exact,) = fit_temperatures(
+        features,
+        lambda log_probs: log_probs,
+        losses=[(loss, alpha)],
+        groups=None if groups is None else groups[list(rows)],
+        seed=seed,
+    )
+    return ServerFit(exact, 0.0)
+
+
+def _by_nll(
+    asked: _Asking, route: Route, *, groups: NDArray[np.intp] | None, seed: int
+) -> tuple[ServerFit, dict[str, Any] | None]:
+    """T by few numbers of each token; with what its likeliest tokens say of it by themselves."""
+    profile = asked.requests.profile
+    raw = asked.rows("answers", lambda some: asked.requests.raw(asked.of(some)), ask="raw")
+    check_enough(len(raw), of="that the server answered for")
+    gold = asked.gold(raw, groups)
+    law, top_k = _by_top_k(asked.flat(raw, "top", lambda one: len(one.tokens), []), gold, profile)
+    start = None if top_k is None else top_k["estimate"]
+    hottest = min(profile.max_temperature or T_MAX, T_MAX)
+    if route == "one token":
+
+        def losses(beta: float) -> NDArray[np.float64]:
+            rows = asked.rows(
+                f"T = {1 / beta:.3f}",
+                lambda some: asked.requests.losses(asked.of(some), [raw[i] for i in some], 1 / beta),
+                ask="losses",
+                beta=beta,
+            )
+            return gold.by_question(np.array(asked.flat(rows, "nll", lambda one: len(one.tokens), math.nan)))
+
+        return fit_by_losses(losses, gold, start=start, hottest=hottest), top_k
+    if route == "draws":
+
+        def draw(beta: float) -> NDArray[np.float64]:
+            rows = asked.rows(
+                f"draws at T = {1 / beta:.3f}",
+                lambda some: asked.requests.draws(asked.of(some), 1 / beta, n=DRAWS, seed=seed),
+                ask="draws",
+                beta=beta,
+                how=[DRAWS, seed],
+            )
+            blank = [math.nan] * DRAWS
+            return np.array(asked.flat(rows, "draws", lambda one: len(one.beginnings), blank))
+
+        return fit_by_draws(draw, gold, start=start, hottest=hottest), top_k
+    assert law is not None
+    assert top_k is not None
+    found = fit_by_moments(law, gold, top_k["estimate"])
+    low, high = top_k["interval"]
+    if not high - low < 2 * found.fit.standard_error:
+        raise FitError(
+            f"the {top_k['k']} likeliest tokens leave T between {low:.3f} and {high:.3f} (an estimate with "
+            f"power-law tails: {found.fit.temperature:.3f} ± {found.fit.standard_error:.3f} of the labels), "
+            "and the server gives nothing that settles it; have it give log-probabilities at T "
+            "(vLLM: --logprobs-mode processed_logprobs) or more of them (--max-logprobs -1)"
+        )
+    return replace(found, route_error=(high - low) / 2), top_k
+
+
+def _by_top_k(
+    top: Sequence[Sequence[float]], gold: GoldTokens, profile: ServerProfile
+) -> tuple[Moments | None, dict[str, Any] | None]:
+    """A(β) of each token with power-law tails; and k, the estimate of T, and the interval that holds it."""
+    if profile.vocabulary is None or not any(top):
+        return None, None
+    known = np.isfinite(gold.log_probs)
+    listed = [values for values, is_known in zip(top, known) if is_known]
+    target, weight = gold.log_probs[known], gold.weight[known]
+    tails = TopK.of(listed, target, vocabulary=profile.vocabulary)
+    law = PowerLaw(tails)
+
+    def moments(beta: float) -> NDArray[np.float64]:
+        found = np.full((3, len(known)), np.nan)
+        found[:, known] = law.moments(beta)
+        return found
+
+    by_text = profile.scores_prompt == "echo"  # two tokens may have one text
+    interval = None if by_text else list(certified_interval(tails, target, weight))
+    k = max(map(len, listed)) + 1
+    return moments, {"k": k, "estimate": law.temperature(target, weight), "interval": interval}
