@@ -6,11 +6,16 @@ Each world has a difficulty, an overconfidence and a use of the likelihood of it
 ten draws each: 300 for the map, with the choice among all maps, and 200 for the threshold at δ = .05. The
 error rate among the answered is then taken on 20 000 new questions. A guarantee that holds is broken in at
 most 5 % of the worlds, give or take what chance allows (the interval is Clopper and Pearson's).
+
+"independent" are questions drawn one by one. "in groups" are 1 to 5 on one passage, harder or easier and
+surer or less sure together; of those kept apart one of each group counts, and new questions are of new
+groups. "all counted" is what happens if every question of a group counts.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,39 +31,55 @@ RISKS = (0.05, 0.1, 0.2)
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
-def questions(rng: np.random.Generator, n: int, world: np.ndarray) -> Data:
-    """Features of n questions of a world, and whether their answers are right."""
+KINDS = ("independent", "in groups", "all counted")
+
+
+def questions(rng: np.random.Generator, groups: np.ndarray, world: np.ndarray, effect: float) -> Data:
+    """Features of the questions (N,) of some groups, and whether their answers are right."""
     harder, overconfident, useful = world
-    known = rng.beta(2.5 - harder, 0.9, n)
+    n, of_group = len(groups), groups.max() + 1
+    known = rng.beta(2.5 - harder, 0.9, of_group)[groups] if effect else rng.beta(2.5 - harder, 0.9, n)
     shares = np.maximum(rng.binomial(10, known), 1) / 10
     likelihood = rng.normal(size=n)
-    right = rng.random(n) < expit(6 * known - 1 - harder - overconfident + useful * likelihood)
+    logit = 6 * known - 1 - harder - overconfident + useful * likelihood
+    if effect:
+        logit += effect * rng.normal(size=of_group)[groups]
+    right = rng.random(n) < expit(logit)
     entropy = -np.log(shares) + rng.exponential(0.2, n)
     meanings = np.log1p(np.round(10 * (1 - shares)))
     features = {"E-SC": shares, "entropy": entropy, "meanings": meanings, "likelihood": likelihood}
     return features, right.astype(float)
 
 
-def broken(rng: np.random.Generator, seed: int) -> dict[float, float | None]:
+def broken(rng: np.random.Generator, seed: int, kind: str) -> dict[float, float | None]:
     """For each risk limit the error rate among new answered questions, None without a threshold."""
-    world = rng.uniform(0, 1, 3)
-    features, right = questions(rng, LABELS, world)
-    apart = kept_apart(LABELS, None, seed)
+    world, effect = rng.uniform(0, 1, 3), 0.0 if kind == "independent" else 2.0
+    groups = np.arange(LABELS)
+    if effect:
+        groups = np.repeat(groups, rng.integers(1, 6, LABELS))[:LABELS]
+    features, right = questions(rng, groups, world, effect)
+    apart = kept_apart(LABELS, groups, seed)
     named = AnswerFeatures(("",) * LABELS, (0,) * LABELS, features, ("E-SC",))
-    chosen = choose_map(part_of(features, ~apart), right[~apart], candidates_for(named), seed=seed).map
-    new, truth = questions(rng, NEW, world)
+    fitted = {"groups": groups[~apart], "seed": seed}
+    chosen = choose_map(part_of(features, ~apart), right[~apart], candidates_for(named), **fitted).map
+    new, truth = questions(rng, np.arange(NEW), world, effect)
+    labels = None if kind == "all counted" else groups[apart]
     p, held_out = chosen.predict(new), chosen.predict(part_of(features, apart))
     found: dict[float, float | None] = {}
     for risk in RISKS:
-        limit = set_threshold(held_out, right[apart], risk, DELTA).threshold
+        limit = set_threshold(held_out, right[apart], risk, DELTA, groups=labels, seed=seed).threshold
         answered = p >= limit if limit is not None else np.zeros(NEW, dtype=bool)
         found[risk] = 1 - truth[answered].mean() if answered.any() else None
     return found
 
 
-def results(worlds: int = WORLDS) -> list[dict[str, Any]]:
+def results(worlds: int = WORLDS, kinds: Sequence[str] = KINDS) -> list[dict[str, Any]]:
+    return [row for kind in kinds for row in _of_kind(kind, worlds)]
+
+
+def _of_kind(kind: str, worlds: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    rates = [broken(rng, seed) for seed in range(worlds)]
+    rates = [broken(rng, seed, kind) for seed in range(worlds)]
     rows = []
     for risk in RISKS:
         known = [rate for one in rates if (rate := one[risk]) is not None]
@@ -66,6 +87,7 @@ def results(worlds: int = WORLDS) -> list[dict[str, Any]]:
         interval = binomtest(violations, worlds).proportion_ci()
         rows.append(
             {
+                "questions": kind,
                 "at most wrong": risk,
                 "worlds": worlds,
                 "with a threshold": len(known) / worlds,

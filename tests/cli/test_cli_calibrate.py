@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from invoking import semcal, write
 
@@ -113,3 +114,56 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert (code, rows) == (0, [])
     assert "would calibrate on the samples of 30 questions" in err
     assert not (tmp_path / "c").exists()
+
+
+def test_interrupted_before_the_first_block_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    one = load_set("atlas-reading")
+    file = write(tmp_path / "q.jsonl", [question.row() for question in one.calibration_train[:20]])
+    monkeypatch.setattr("semcal.pipeline.calibrate.sample_candidates", interrupted)
+    code, _, err = semcal("calibrate", file, "--model", "atlas", "--m", 4, "--out", tmp_path / "c")
+    assert code == 130
+    assert "nothing is kept" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+def test_a_table_of_samples_gives_the_calibration_of_the_same_rows(tmp_path: Path, kind: str) -> None:
+    rows = list(stored(60))
+    file = write(tmp_path / "samples.jsonl", rows)
+    assert semcal("calibrate", file, "--out", tmp_path / "rows")[0] == 0
+    table, path = pandas.DataFrame(rows).drop(columns="id"), tmp_path / f"samples.{kind}"
+    if kind == "parquet":
+        table.to_parquet(path)
+    else:
+        cells = table.map(lambda cell: json.dumps(cell) if isinstance(cell, list) else cell)
+        cells.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
+    code, _, err = semcal("calibrate", path, "--out", tmp_path / "table")
+    assert code == 0, err
+    one, other = (tmp_path / name / "calibration.json" for name in ("rows", "table"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_table_goes_through_cluster_and_measure_and_its_bad_cells_are_named(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text(
+        "question,samples,log_likelihoods\n"
+        'Who?,"[""Ana"", ""Ana"", ""Bo""]","[-0.1, -0.2, -1]"\n'
+        'Why?,"Ana, Bo",\n'
+        'When?,"[""1920"", ""1921""]",\n'
+    )
+    code, rows, err = semcal("cluster", tmp_path / "s.csv")
+    assert code == 1
+    assert [(row["id"], row["clusters"]) for row in rows] == [("1", [[0, 1], [2]]), ("3", [[0], [1]])]
+    assert "line 3: 'samples'" in err
+    table = pandas.DataFrame(rows)
+    table.to_parquet(tmp_path / "c.parquet")
+    code, found, _ = semcal("measure", tmp_path / "c.parquet")
+    piped = semcal("measure", "-", stdin="".join(json.dumps(row) + "\n" for row in rows))[1]
+    assert code == 0
+    assert [row["confidences"] for row in found] == [row["confidences"] for row in piped]
+    code, _, err = semcal("grade", tmp_path / "s.csv")
+    assert (code, "is no file of JSON Lines" in err) == (1, True)

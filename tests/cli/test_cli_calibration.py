@@ -114,6 +114,15 @@ def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tm
     assert "again with about 120 labelled questions kept apart in place of 100, or a larger --risk" in stderr
 
 
+def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calibration(
+    model: str, known: Calibration, tmp_path: Path
+) -> None:
+    replace(known, threshold=threshold(0.65)).save_pretrained(tmp_path / "limited")
+    options = ("--model", model, "--calibration", tmp_path / "limited", "--force")
+    _, _, stderr = semcal("ask", "Who built mill number 1?", *options)
+    assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
+
+
 def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
     options = ("ask", "Who?", "--model", model, "--calibration", folder, "--abstain-below", "0.9")
     code, (row,), _ = semcal(*options)

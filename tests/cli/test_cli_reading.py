@@ -166,7 +166,7 @@ def test_a_dry_run_of_sample_names_bad_rows_too(tmp_path: Path) -> None:
 
 def test_a_table_where_rows_are_read_gets_the_way_to_json_lines(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,samples\n1,Ada\n")
-    code, _, stderr = semcal("cluster", tmp_path / "rows.csv")
+    code, _, stderr = semcal("grade", tmp_path / "rows.csv")
     assert code == 1
     assert "read_csv('rows.csv').to_json('rows.jsonl', orient='records', lines=True)" in stderr
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from semcal import metrics
 from semcal.errors import InputError, UsageError
 from semcal.metrics import risk_controlled_threshold
 
@@ -204,3 +205,32 @@ def test_more_questions_of_the_kind_do_pass_as_often_as_a_good_chance():
         c = rng.random(474) < np.repeat([0.99, 0.6], [237, 237])
         found += risk_controlled_threshold(p, c, risk_limit=0.05).threshold is not None
     assert found > 100
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_the_bound_holds_for_questions_that_are_right_and_wrong_together_if_their_groups_are_given(grouped):
+    risk, delta, worlds, rng = 0.1, 0.05, 1000, np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 5)
+    broken = 0
+    for seed in range(worlds):
+        correct = np.repeat(rng.random(60) > risk + 0.001, 5)  # an error rate just above the limit
+        given = {"groups": groups, "seed": seed} if grouped else {}
+        found = risk_controlled_threshold(np.full(300, 0.9), correct, risk_limit=risk, delta=delta, **given)
+        broken += found.threshold is not None
+    honest = binomtest(broken, worlds, delta, alternative="greater").pvalue > 0.001
+    assert honest == grouped
+
+
+def test_one_question_of_each_group_counts_and_which_one_goes_by_the_seed():
+    groups = ["a", "a", "b", "b", "b", "c"]
+    p, c = [0.9, 0.1] * 3, [1, 0, 1, 0, 1, 1]
+    found = [risk_controlled_threshold(p, c, risk_limit=0.9, groups=groups, seed=s) for s in range(20)]
+    assert {one.questions for one in found} == {3}
+    assert len({one.answered for one in found}) > 1
+    again = risk_controlled_threshold(p, c, risk_limit=0.9, groups=groups, seed=3)
+    assert (again.threshold, again.answered) == (found[3].threshold, found[3].answered)
+    alone = risk_controlled_threshold(p, c, risk_limit=0.9, groups=range(6))
+    assert alone.questions == 6
+    assert alone.sentence == metrics.risk_controlled_threshold(p, c, risk_limit=0.9).sentence
+    with pytest.raises(InputError, match="5 groups for 6 questions"):
+        risk_controlled_threshold(p, c, risk_limit=0.9, groups=[1] * 5)

@@ -138,6 +138,24 @@ def test_the_equivalence_is_that_of_the_calibration_and_no_other(model, known) -
     semcal.SemanticUQ(model, calibration=embedded.calibration, equivalence=embedded.equivalence)
 
 
+def test_another_revision_of_the_equivalence_is_refused_unless_forced(model, known) -> None:
+    made, other = FakeEquivalence([{"mira oln", "bo tarn"}]), FakeEquivalence([])
+    of_made = replace(known, equivalence=made.name, equivalence_revision=made.revision)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        semcal.SemanticUQ(model, calibration=of_made, equivalence=made)
+        semcal.SemanticUQ(model, calibration=replace(of_made, equivalence_revision=None), equivalence=other)
+    text = f"made with revision '{made.revision}' of the equivalence 'fake', not '{other.revision}'"
+    with pytest.raises(UsageError, match=text):
+        semcal.SemanticUQ(model, calibration=of_made, equivalence=other)
+    with pytest.warns(SemcalWarning, match=text):
+        semcal.SemanticUQ(model, calibration=of_made, equivalence=other, force=True)
+    rows = [{"question": ONE, "samples": ["Mira Oln"] * 10}]
+    with pytest.raises(UsageError, match=text):
+        semcal.score(rows, other, calibration=of_made)
+    assert semcal.score(rows, made, calibration=of_made)[0].confidence == pytest.approx(0.7)
+
+
 def test_another_model_or_prompt_is_refused_unless_forced(model, known) -> None:
     other = FakeLanguageModel({ONE: {"Bo.": 1.0}})
     with pytest.raises(UsageError, match="the calibration was fitted on fake"):

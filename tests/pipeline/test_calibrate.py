@@ -135,6 +135,30 @@ def test_what_was_saved_is_loaded_and_gives_the_same_probabilities(tmp_path: Pat
     assert json.loads((tmp_path / "calibration.json").read_text())["kind"] == "calibration"
 
 
+def test_the_revision_of_the_equivalence_is_kept_where_it_is_known(tmp_path: Path) -> None:
+    made = FakeEquivalence([{"ana", "anna"}])
+    found = calibrate_samples(samples(60), equivalence=made)
+    assert (found.equivalence, found.equivalence_revision) == ("fake", made.revision)
+    found.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path).equivalence_revision == made.revision
+    named = calibrate_rows({None: measured(samples(60))}, equivalence="fake")
+    assert named.equivalence_revision is None
+
+
+def test_draws_at_two_temperatures_are_clustered_in_one_call_that_shares_verdicts() -> None:
+    rows = []
+    for row in samples(60):
+        twice = {key: 2 * row[key] for key in ("samples", "log_likelihoods")}
+        rows.append({**row, **twice, "temperatures": [1.0] * 10 + [0.5] * 10})
+    once, both = FakeEquivalence(), FakeEquivalence()
+    calibrate_samples(samples(60), equivalence=once)
+    steps: list[int] = []
+    found = calibrate_samples(rows, equivalence=both, progress=steps.append)
+    assert len(both.asked) == len(once.asked)
+    assert steps[-1] == 60
+    assert found.m == 10
+
+
 def test_a_recalibrator_is_no_calibration_and_the_other_way_round(tmp_path: Path) -> None:
     from semcal.recalibration import from_pretrained
 
@@ -310,10 +334,12 @@ def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> Non
     assert len(found.report.warnings) == 2
 
 
-def test_a_promise_from_questions_that_share_a_passage_is_qualified() -> None:
+def test_of_questions_that_share_a_group_one_counts_for_the_threshold_and_that_is_said() -> None:
     rows = [{**row, "group": number // 3} for number, row in enumerate(samples(120))]
-    with pytest.warns(SemcalWarning, match="counts questions as independent"):
-        calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    with pytest.warns(SemcalWarning, match="of the 48 questions kept apart some share .*, 16 in all"):
+        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert (found.report.apart, found.threshold.n) == (48, 16)
     assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
 
 
@@ -352,7 +378,7 @@ def test_fields_without_an_entry_a_sample_are_left_alone_when_temperatures_are_s
 def test_the_guarantee_is_broken_no_more_often_than_promised() -> None:
     from benchmarks.calibrate_guarantee import DELTA, results
 
-    rows = results(200)
+    rows = results(200, ("independent", "in groups"))
     for row in rows:
         broken = round(row["broken"] * row["worlds"])
         assert binomtest(broken, row["worlds"], DELTA, alternative="greater").pvalue > 0.001

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import semcal
 from semcal.cli.app import app
+from semcal.demo.paths import nli_model_dir
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
 from semcal.pipeline import progress
@@ -195,8 +197,35 @@ def test_clusters_in_stored_samples_are_used_as_they_are_and_that_is_said(sample
     as_text = pandas.DataFrame(given).assign(clusters=str([[*range(m)]]))
     with pytest.warns(SemcalWarning, match="all .* the same share"):
         assert semcal.calibrate(samples=as_text).report == found.report
-    with pytest.raises(InputError, match=r"question '.*': 'clusters' must hold every sample index"):
+    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters' must hold every sample index"):
         semcal.calibrate(samples=[{**row, "clusters": [[0]]} for row in samples])
+
+
+def test_scored_rows_keep_their_clusters_unless_an_equivalence_or_linkage_is_given(samples) -> None:
+    m = len(samples[0]["samples"])
+    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
+    kept = semcal.score(given)
+    assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
+    assert all(answer.confidence == 1 for answer in kept)
+    anew = [row["clusters"] for row in semcal.score(samples).rows]
+    assert [row["clusters"] for row in semcal.score(given, "exact").rows] == anew
+    assert [row["clusters"] for row in semcal.score(given, linkage="components").rows] == anew
+    assert anew != [row["clusters"] for row in kept.rows]
+    partly = semcal.score([given[0], *samples[1:]])
+    assert [row["clusters"] for row in partly.rows] == [[[*range(m)]], *anew[1:]]
+    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters' must hold every sample index"):
+        semcal.score([{**samples[0], "clusters": [[0]]}])
+
+
+def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_is_said(samples) -> None:
+    m = len(samples[0]["samples"])
+    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
+    fake = FakeEquivalence([])
+    found = semcal.calibrate(samples=samples, equivalence=fake)
+    found = replace(found, equivalence=str(nli_model_dir()), equivalence_revision=None)
+    with pytest.warns(SemcalWarning, match="hold 'clusters', which are used as they are"):
+        kept = semcal.score(given, calibration=found)
+    assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
 
 
 def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:

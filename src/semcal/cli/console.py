@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from semcal.errors import UsageError
 from semcal.pipeline.progress import bar
-from semcal.pipeline.store import UnfinishedWork
+from semcal.pipeline.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.records import LOCK, file_lock, is_stream, own_files
 
 __all__ = [
@@ -247,7 +247,11 @@ class Output:
             except OSError as error:
                 error.filename = str(self.path)
                 raise
-            yield
+            try:
+                yield
+            finally:
+                if self.kept is not None and self.kept != self.path:
+                    remove_if_nothing_is_finished(self.kept)
 
 
 @contextmanager

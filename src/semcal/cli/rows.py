@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
+from semcal.qa.sources import read_source_rows
 from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
 from semcal.records import Row, dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
@@ -81,12 +82,37 @@ def open_rows(
     *,
     fields: Sequence[str],
     label: str,
+    tables: bool = False,
 ) -> Iterator[Row | InputError]:
-    """Read the rows of a command that knows `fields`; those that `check` refuses become errors."""
-    check_json_lines(file)
+    """Read the rows of a command that knows `fields`; those that `check` refuses become errors.
+
+    With `tables` CSV, TSV and Parquet are read too: a list stands in a cell as JSON, and rows without an `id`
+    are numbered.
+    """
+    table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
+    note = _note_of(label)
+    if table:
+        source = read_source_rows(file, names=fields, notify=note)
+    else:
+        check_json_lines(file)
+        source = read_rows(file)
     known = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    found, rows = peek(read_rows(file), known, parse_columns(columns or (), fields), notify=_note_of(label))
-    return _without_partial_likelihoods(checked(rename(rows, found), check), label)
+    found, source = peek(source, known, parse_columns(columns or (), fields), notify=note)
+    rows: Iterable[Row | InputError] = rename(source, found)
+    rows = map(_listed, count(1), rows) if table else rows
+    return _without_partial_likelihoods(checked(rows, check), label)
+
+
+def _listed(number: int, row: Row | InputError) -> Row | InputError:
+    """A row of a table as one of JSON Lines."""
+    from semcal.pipeline.inputs import listed_cells
+
+    if isinstance(row, InputError):
+        return row
+    try:
+        return Row(row.line, {"id": str(number), **listed_cells(row.data)})
+    except InputError as error:
+        return _located(row, error)
 
 
 def _note_of(label: str) -> Callable[[str], None]:

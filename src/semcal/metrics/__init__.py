@@ -41,12 +41,8 @@ from semcal.metrics.score_recalibration import (
     PlattCalibration,
     ScoreRecalibrator,
 )
-from semcal.metrics.selective import (
-    RiskControlledThreshold,
-    SelectiveAccuracy,
-    risk_controlled_threshold,
-    selective_accuracy,
-)
+from semcal.metrics.selective import SelectiveAccuracy, selective_accuracy
+from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_threshold
 
 __all__ = [
     "SCORE_RECALIBRATORS",

@@ -1,53 +1,23 @@
-"""Selective answering: accuracy when the least sure questions are rejected, and thresholds with a guarantee.
-
-A guarantee says: error rate at most r among the answered questions, with probability 1 - δ.
-"""
+"""Selective answering: accuracy when the least sure questions are rejected."""
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, bdtrc, bdtrik, betaincinv, nbdtrik
 
-from semcal.arrays import as_numbers, as_option
+from semcal.arrays import as_numbers
 from semcal.errors import UsageError
 from semcal.metrics.argument_names import both_names
 from semcal.metrics.calibration import running_sum_at
-from semcal.metrics.frequencies import (
-    Floats,
-    as_correct,
-    as_probabilities,
-    as_scores,
-    frequency_table,
-    score_table,
-    warn_undefined,
-)
-from semcal.registry import check_name
+from semcal.metrics.frequencies import Floats, score_table, warn_undefined
 
 if TYPE_CHECKING:
     from semcal.metrics.plots import Axes
 
-__all__ = [
-    "RiskControlledThreshold",
-    "SelectiveAccuracy",
-    "risk_controlled_threshold",
-    "selective_accuracy",
-    "threshold_sentence",
-]
-
-#: Thresholds tried when none are given: fixed before any label is seen.
-GRID = np.arange(101) / 100
-#: Where testing may start.
-STARTS = ("strictest", "likeliest")
-#: With so many times the fewest questions that could show a threshold, none found means none there.
-PLENTY = 3
-#: Errors among the answered for which the number of questions that is needed is looked up.
-LARGEST_ERRORS = 1000
+__all__ = ["SelectiveAccuracy", "selective_accuracy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,254 +108,12 @@ def selective_accuracy(
     return SelectiveAccuracy(points, answered / t.n, accuracy, by)
 
 
-@dataclass(frozen=True, eq=False)
-class RiskControlledThreshold:
-    """The loosest threshold whose error rate is shown to be within the limit.
-
-    Answer when the confidence is at least `threshold`, None when none could be shown to be safe: the error
-    rate among answered questions is then at most `risk_limit` with probability at least 1 - `delta`.
-    `answered` is the number of questions at or above the threshold (0 for none), `coverage` their share,
-    `errors` the wrong ones among them, `upper_bound` the upper confidence bound, at level 1 - delta, on the
-    error rate there (NaN for none). `tested_...`, shape (T,): all that were tested, the strictest first and
-    the first that failed last.
-    """
-
-    threshold: float | None
-    risk_limit: float
-    delta: float
-    answered: int
-    errors: int
-    coverage: float
-    upper_bound: float
-    tested_thresholds: Floats
-    tested_bounds: Floats
-    questions: int
-    questions_needed: int | None
-
-    @property
-    def sentence(self) -> str:
-        """What holds, or what it would take."""
-        return threshold_sentence(
-            self.threshold,
-            risk_limit=self.risk_limit,
-            delta=self.delta,
-            coverage=self.coverage,
-            questions=self.questions,
-            questions_needed=self.questions_needed,
-        )
-
-
-def threshold_sentence(
-    threshold: float | None,
-    *,
-    risk_limit: float,
-    delta: float,
-    coverage: float,
-    questions: int,
-    questions_needed: int | None,
-) -> str:
-    """Say what a risk-controlled threshold promises, or what it would take."""
-    if threshold is not None:
-        return (
-            f"answer from {_short(threshold)}: {100 * coverage:.0f} % answered, at most "
-            f"{100 * risk_limit:.3g} % of them wrong with {100 * (1 - delta):.3g} % confidence"
-        )
-    none = (
-        "no threshold is shown to keep the share of wrong answers within "
-        f"{100 * risk_limit:.3g} % by these {questions} questions"
-    )
-    if questions_needed is not None:
-        about = "at least" if questions < _fewest(risk_limit, delta) else "about"
-        return f"{none}; {about} {questions_needed} would be needed"
-    return (
-        f"{none}, nor would it be by more: even the surest are wrong too often; allow more risk, or calibrate"
-    )
-
-
-@both_names
-def risk_controlled_threshold(
-    confidence: ArrayLike,
-    correct: ArrayLike,
-    *,
-    risk_limit: float,
-    delta: float = 0.05,
-    thresholds: ArrayLike | None = None,
-    start: str = "strictest",
-) -> RiskControlledThreshold:
-    r"""Find the loosest threshold above which the error rate is at most r, with probability 1 - δ.
-
-    Thresholds t are tested from strict to loose, each by the exact binomial upper bound on its error rate:
-    with e(t) errors among the n(t) answered questions, t passes when
-
-    .. math:: \mathrm{Beta}^{-1}(1 - \delta;\; e + 1,\, n - e) \le r.
-
-    Testing starts by default at the strictest threshold that could pass at all, with
-    :math:`n(t) \ge \ln \delta / \ln(1 - r)`, and stops at the first that fails; the last that passed is the
-    answer. As each is tested only after all stricter ones passed, no correction for the number of thresholds
-    is needed (fixed-sequence testing).
-
-    Parameters
-    ----------
-    confidence : array_like of float, shape (N,)
-        Probabilities; or any score, larger is surer, when `thresholds` are given.
-    correct : array_like of bool, shape (N,)
-        Of questions drawn as those to be answered will be, and on which nothing else was fitted.
-    risk_limit : float
-        The error rate r among answered questions, in (0, 1).
-    delta : float
-        Allowed probability that the error rate exceeds r after all, in (0, 1).
-    thresholds : array_like of float, optional
-        A grid chosen without looking at `correct`; 0, 0.01, ..., 1 by default.
-    start : {"strictest", "likeliest"}
-        Where testing starts: at the strictest threshold that could pass, or at the one that is likeliest to
-        pass if the confidences are right, ties to the looser. The latter does not look at `correct` either,
-        so the guarantee is the same; with calibrated confidences it finds more thresholds, and looser ones.
-
-    Returns
-    -------
-    RiskControlledThreshold
-        Its threshold may be None: these questions do not show any threshold to be safe. `questions_needed`
-        is then how many it takes at the least: so many that the bound is r at some threshold, with the share
-        answered and the error rate as they are there now (of those not looser than the first that was tested,
-        as that one failed). Without errors that is :math:`\ln \delta / \ln(1 - r)` answered. Where all these
-        error rates are r or more (or so close below that it would take 1000 errors to tell), it is None if
-        the questions can show that even the surest are wrong too often: there are 3 times that many, or
-        among the surest that many the error rate is above r at level δ (exact binomial test). Else it is the
-        least that could do: that many answered where there are fewer questions, or as many as pass if
-        no further answer is wrong.
-
-    Raises
-    ------
-    InputError
-        Empty input, lengths that differ, a confidence that is NaN (or outside [0, 1] with the default grid).
-    UsageError
-        `risk_limit` or `delta` outside (0, 1); no thresholds, or NaN among them.
-
-    References
-    ----------
-    Bauer (1991), Multiple testing in clinical trials, Statistics in Medicine 10. Angelopoulos, Bates, Candès,
-    Jordan and Lei (2025), Learn then Test: Calibrating predictive algorithms to achieve risk control, Annals
-    of Applied Statistics 19. Clopper and Pearson (1934), Biometrika 26.
-
-    Examples
-    --------
-    >>> confidence = [0.95] * 100 + [0.6] * 100
-    >>> correct = [True] * 99 + [False] + [True] * 60 + [False] * 40
-    >>> result = risk_controlled_threshold(confidence, correct, risk_limit=0.05)
-    >>> result.threshold, result.answered, result.errors, round(result.upper_bound, 4)
-    (0.61, 100, 1, 0.0466)
-    >>> result.sentence
-    'answer from .61: 50 % answered, at most 5 % of them wrong with 95 % confidence'
-    >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02).sentence
-    'no threshold is shown to keep ... within 2 % by these 200 questions; about 1180 would be needed'
-    """
-    for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
-        as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
-    values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
-    t = frequency_table(values, as_correct(correct))
-    grid = _strictest_first(GRID if thresholds is None else thresholds)
-    answered, right = t.at_least(grid)
-    errors = answered - right
-    enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
-    first = int(enough[0]) if len(enough) else len(grid)
-    if check_name(start, STARTS, what="start") == "likeliest" and len(enough):
-        first = int(enough[_likeliest_to_pass(values, grid[enough], answered[enough], risk_limit, delta)])
-    bounds = _upper_bound(errors[first:], answered[first:], delta)
-    failed = np.flatnonzero(bounds > risk_limit)
-    passed = int(failed[0]) if len(failed) else len(bounds)
-    at = first + passed - 1
-    found = passed > 0
-    # the first that was tested failed; with more questions, stricter ones are tested before it
-    strict = (np.arange(len(grid)) <= first) & (answered > 0)
-    now, wrong = answered[strict], errors[strict]
-    needed = None if found else _questions_needed(now, wrong, wrong, t.n, risk_limit, delta)
-    undecided = not found and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
-    if needed is None and undecided:
-        spent = wrong if len(enough) else 0 * wrong
-        needed = _questions_needed(now, 0 * wrong, spent, t.n, risk_limit, delta)
-    return RiskControlledThreshold(
-        threshold=float(grid[at]) if found else None,
-        risk_limit=risk_limit,
-        delta=delta,
-        answered=int(answered[at]) if found else 0,
-        errors=int(errors[at]) if found else 0,
-        coverage=float(answered[at] / t.n) if found else 0.0,
-        upper_bound=float(bounds[passed - 1]) if found else float("nan"),
-        tested_thresholds=grid[first : first + passed + 1],
-        tested_bounds=bounds[: passed + 1],
-        questions=t.n,
-        questions_needed=needed,
-    )
-
-
-def _likeliest_to_pass(
-    p: Floats, thresholds: Floats, answered: Floats, risk_limit: float, delta: float
-) -> int:
-    """Which of some thresholds passes with the highest probability if p (N,) are right; ties to the last."""
-    expected = np.array([(1 - p[p >= threshold]).mean() for threshold in thresholds])
-    allowed = np.floor(bdtrik(delta, answered, risk_limit) + 1e-9)
-    chance = bdtr(allowed, answered.astype(np.int64), expected)
-    return int(np.flatnonzero(chance >= chance.max() - 1e-12)[-1])
-
-
-def _fewest(risk: float, delta: float) -> float:
-    """How many answered questions could show a threshold, without errors among them."""
-    return float(np.log(delta) / np.log1p(-risk))
-
-
-def _hopeless(answered: Floats, errors: Floats, risk: float, delta: float) -> bool:
-    """Whether the thresholds that could pass (strictest first) show that the surest are wrong too often."""
-    if not len(answered):
-        return False
-    too_many = bdtrc(errors[0] - 1, answered[0].astype(np.int64), risk) <= delta
-    return bool(too_many or answered[-1] >= PLENTY * _fewest(risk, delta))
-
-
-def _questions_needed(
-    answered: Floats, errors: Floats, spent: Floats, n: int, risk: float, delta: float
-) -> int | None:
-    """The least number at which one of some thresholds passes with its present coverage and error rate.
-
-    `spent` errors have been made in any case.
-    """
-    allowed = np.arange(LARGEST_ERRORS)
-    least = (
-        allowed + 1 + np.ceil(nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
-    )  # answered, for so many errors
-    needed = [
-        least[enough[0]] * n / count
-        for count, wrong, made in zip(answered, errors, spent)
-        if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= made)))
-    ]
-    return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
-
-
-def _short(threshold: float) -> str:
-    """A threshold without its leading zero."""
-    return re.sub(r"^(-?)0\.", r"\1.", f"{threshold:.4g}")
-
-
 def _rejected(n: int, rates: Floats) -> Floats:
     """floor(n r), with n r whole when within 1e-9 of a whole number."""
     outside = rates[~((rates >= 0) & (rates <= 1))]
     if len(outside):
         raise UsageError(f"rejection holds {outside[0]}; expected rates in [0, 1]")
     return np.floor(n * rates + 1e-9)
-
-
-def _upper_bound(errors: Floats, answered: Floats, delta: float) -> Floats:
-    """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
-    right = answered - errors
-    bound = betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - delta)
-    return np.where(right > 0, bound, 1.0)
-
-
-def _strictest_first(thresholds: ArrayLike) -> Floats:
-    """Distinct thresholds, descending."""
-    grid = np.unique(as_numbers(thresholds, "thresholds"))[::-1]
-    if not len(grid) or np.isnan(grid).any():
-        raise UsageError(f"thresholds are {grid}; expected at least one number and no NaN")
-    return grid
 
 
 def _points(values: ArrayLike, what: str) -> Floats:

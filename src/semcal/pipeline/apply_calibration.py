@@ -21,9 +21,11 @@ __all__ = [
     "calibrated_rows",
     "check_beside",
     "check_calibratable",
+    "check_equivalence",
     "check_model",
     "drawn_for",
     "equivalence_of",
+    "is_made_for",
     "what_cannot_be_checked",
 ]
 
@@ -91,6 +93,38 @@ def equivalence_of(
     return name
 
 
+def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bool = False) -> None:
+    """Raise UsageError if it was made with another revision of the equivalence; with `force` warn.
+
+    Where its revision was not recorded nothing is said.
+    """
+    made = calibration.equivalence_revision
+    if made in (None, judge.revision):
+        return
+    other = (
+        f"the calibration was made with revision {shown(made)} of the equivalence {shown(judge.name)}, not "
+        f"{shown(judge.revision)}, which may find other meanings"
+    )
+    if not force:
+        raise UsageError(f"{other}; give that revision, or calibrate again with this one")
+    warnings.warn(f"{other}: its probabilities may not hold here", SemcalWarning, stacklevel=3)
+
+
+def is_made_for(calibration: Calibration, model: Sampler) -> bool:
+    """Whether it was made with these weights and this prompt, as far as one knows."""
+    try:
+        _check_made_for(calibration, model)
+    except UsageError:
+        return False
+    return True
+
+
+def _check_made_for(calibration: Calibration, model: Sampler) -> None:
+    if (made := calibration.provenance) is not None:
+        prompt = calibration.asking.hash(model)
+        made.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
+
+
 def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
     """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows.
 
@@ -106,8 +140,7 @@ def check_model(calibration: Calibration, model: Sampler, *, force: bool = False
             warnings.warn(text, SemcalWarning, stacklevel=3)
         return
     try:
-        prompt = calibration.asking.hash(model)
-        made.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
+        _check_made_for(calibration, model)
     except UsageError:
         if not force:
             raise

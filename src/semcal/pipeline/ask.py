@@ -18,6 +18,7 @@ from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import (
     as_calibration,
     check_beside,
+    check_equivalence,
     check_model,
     equivalence_of,
 )
@@ -80,7 +81,8 @@ class SemanticUQ:
     t_alpha, g_alpha : float
         The parameter of T-SC and of G-SC.
     force : bool
-        Apply a recalibrator or calibration that was made for another model or prompt.
+        Apply a recalibrator or calibration that was made for another model, prompt or revision of the
+        equivalence.
 
     `nli_calls` counts NLI calls so far, and `pairs` all ordered pairs of answers. UsageError if the
     recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
@@ -128,6 +130,8 @@ class SemanticUQ:
         self.m = _warn_if_few(checked_draws(10 if own["m"] is None else own["m"]))
         self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
         self.equivalence = as_equivalence("exact" if equivalence is None else equivalence)
+        if calibration is not None:
+            check_equivalence(calibration, self.equivalence, force=force)
         self.seed = seed
         self.max_new_tokens: int | None = own["max_new_tokens"]
         if truncation is not None and not isinstance(truncation, Truncation):

@@ -151,14 +151,15 @@ def assess(
     every row has an entropy; `selective_accuracy` by rejection rate. With `ci` also `se` and `interval`
     (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
     field `group` are resampled as a whole, and `groups` is their number. With `risk` also `risk`, the
-    threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`).
+    threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`), for which one row of each
+    group counts.
     """
     found: dict[Name, dict[str, Any]] = {}
     for name, one in scores.items():
         groups = several(one.ties)
         found[name] = _measured(one, bins, groups, seed) if one.confidence else {"n": 0}
         if risk is not None and one.confidence:
-            found[name]["risk"] = _risk(one, risk, delta)
+            found[name]["risk"] = _risk(one, risk, delta, groups, seed)
         if ci and groups is not None:
             found[name]["groups"] = int(groups.max()) + 1
         if ci and one.confidence:
@@ -183,9 +184,11 @@ def _measured(scores: Scores, bins: int, groups: NDArray[np.intp] | None, seed: 
     return result
 
 
-def _risk(scores: Scores, limit: float, delta: float) -> dict[str, Any]:
+def _risk(
+    scores: Scores, limit: float, delta: float, groups: NDArray[np.intp] | None, seed: int
+) -> dict[str, Any]:
     found = metrics.risk_controlled_threshold(
-        scores.confidence, scores.correct, risk_limit=limit, delta=delta
+        scores.confidence, scores.correct, risk_limit=limit, delta=delta, groups=groups, seed=seed
     )
     return {"limit": limit} | {key: getattr(found, key) for key in OF_THRESHOLD}
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import Sampler
-from semcal.errors import InputError, SemcalWarning, UsageError, shown
+from semcal.errors import InputError, UsageError, shown
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.calibration_set import provenance_of
-from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.cluster import cluster_new
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.grade import as_grader
@@ -27,6 +26,7 @@ from semcal.pipeline.inputs import (
     checked_learning,
     checked_temperatures,
     name_of,
+    warn_of_clusters,
     warn_of_rows_left_out,
 )
 from semcal.pipeline.measure import measure_rows
@@ -174,7 +174,7 @@ def calibrate(
     provenance = provenance_of(model, questions, asking=asking, **known)
     return calibrate_rows(
         {t: measure_rows(rows) for t, rows in sampled.items()},
-        equivalence=address_of(judge),
+        equivalence=judge,
         linkage=linkage,
         grader=as_grader(grader, judge),
         **learning,
@@ -252,22 +252,12 @@ def calibrate_samples(
             check_labelled_samples(row)
         except InputError as error:
             raise InputError(f"question {shown(row.get('id'))}: {error}") from None
-    _warn_of_clusters(rows, address_of(equivalence))
-    check_stored_draws(rows_by_temperature(rows))
-    new = [row for row in rows if "clusters" not in row]
-    done = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress)[0])
-    drawn = rows_by_temperature([row if "clusters" in row else next(done) for row in rows])
-    measured = {temperature: measure_rows(split) for temperature, split in drawn.items()}
-    return calibrate_rows(measured, equivalence=address_of(equivalence), linkage=linkage, **how)
-
-
-def _warn_of_clusters(rows: Sequence[Mapping[str, Any]], equivalence: str) -> None:
-    stored = sum("clusters" in row for row in rows)
-    if stored and equivalence != "exact":
-        warnings.warn(
-            f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are; the calibration will "
-            f"be applied with the equivalence {shown(equivalence)}: see that it made them, or leave "
-            "'clusters' out",
-            SemcalWarning,
-            stacklevel=3,
-        )
+    warn_of_clusters(rows, address_of(equivalence))
+    drawn = rows_by_temperature(rows)
+    check_stored_draws(drawn)
+    every = [row for split in drawn.values() for row in split]
+    each = progress and (lambda done: progress(done // len(drawn)))
+    found = measure_rows(cluster_new(every, equivalence=equivalence, linkage=linkage, progress=each))
+    n = len(rows)
+    measured = {t: found[k * n : (k + 1) * n] for k, t in enumerate(drawn)}
+    return calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **how)

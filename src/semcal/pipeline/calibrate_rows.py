@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
+from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
@@ -34,7 +35,7 @@ from semcal.pipeline.sample_features import (
     representative,
 )
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.qa.questions import Ties, several, ties_of
+from semcal.qa.questions import Ties, several
 from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
@@ -54,7 +55,7 @@ FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "b
 def calibrate_rows(
     rows: RowsAt,
     *,
-    equivalence: str,
+    equivalence: Equivalence | str,
     linkage: str = "components",
     grader: Grader | None = None,
     risk: float | None = None,
@@ -72,11 +73,14 @@ def calibrate_rows(
         The same questions with `id`, `answers`, `samples`, `clusters` and the measures, clustered at each
         temperature by themselves; the first draws are those of the answer, with key None where they are
         under `recalibrator` or of an unknown temperature.
+    equivalence : Equivalence or str
+        What they were clustered with, for the record; its revision is unknown where only its name is given.
     grader : Grader, optional
         Decides whether the answer's one wording is right; the rules of spec section 7 by default.
     risk, delta : float
         With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
         threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
+        One question of each group counts there, since those of one group are not independent.
     seed : int
         Of the folds and of what is kept apart.
 
@@ -115,22 +119,27 @@ def calibrate_rows(
         m=m,
         temperature=first,
         temperatures=tuple(t for t in list(rows)[1:] if t is not None and _reads(learnt.map, t)),
-        equivalence=equivalence,
+        equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
         linkage=linkage,
         threshold=None,
-        report=learnt.report(apart=int(apart.sum()), problems=_problems(own, ties, promise=risk is not None)),
+        report=learnt.report(apart=int(apart.sum()), problems=_problems(own, ties, groups, apart)),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
+        equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
         recalibrator=recalibrator,
     )
     if risk is None:
         return calibration
     p = learnt.map.predict(part_of(features.values, apart))
-    return replace(calibration, threshold=set_threshold(p, correct[apart], risk, delta))
+    labels = None if groups is None else groups[apart]
+    limit = set_threshold(p, correct[apart], risk, delta, groups=labels, seed=seed)
+    return replace(calibration, threshold=limit)
 
 
-def _problems(rows: Sequence[Mapping[str, Any]], ties: Sequence[Ties], *, promise: bool) -> Iterator[str]:
-    """What looks wrong with the labelled rows, and with a promise from them."""
+def _problems(
+    rows: Sequence[Mapping[str, Any]], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
+) -> Iterator[str]:
+    """What looks wrong with the labelled rows, and with those `apart` for a threshold."""
     keys = Counter(tie for of_row in ties for tie in of_row if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
@@ -138,10 +147,12 @@ def _problems(rows: Sequence[Mapping[str, Any]], ties: Sequence[Ties], *, promis
             f"{repeated} of {len(rows)} labelled questions are asked more than once: they count as fewer; "
             "take the copies out"
         )
-    if promise and several(map(ties_of, rows)) is not None:
+    independent = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
+    if independent < apart.sum():
         yield (
-            "the threshold's promise counts questions as independent, and some share a passage or group: it "
-            "may be broken more often"
+            f"of the {apart.sum()} questions kept apart some share a passage or group, which makes them "
+            f"dependent: one of each group counts for the threshold, {independent} in all, and its promise "
+            "is for questions of new groups, each as likely as another"
         )
     lists = [row for row in rows if len(answers := answers_of(row)) == 1 and LISTED.search(answers[0])]
     if lists:
@@ -179,13 +190,16 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
     return np.isin(label, apart)
 
 
-def set_threshold(p: Floats, correct: Floats, risk: float, delta: float) -> Threshold:
+def set_threshold(
+    p: Floats, correct: Floats, risk: float, delta: float, *, groups: Groups | None = None, seed: int = 0
+) -> Threshold:
     """The loosest threshold that questions (N,) kept apart show to hold; tests start where it should pass."""
-    found = metrics.risk_controlled_threshold(p, correct, risk_limit=risk, delta=delta, start="likeliest")
-    bound = None if np.isnan(found.upper_bound) else found.upper_bound
-    return Threshold(
-        found.threshold, risk, delta, len(p), found.answered, found.errors, bound, found.questions_needed
+    found = metrics.risk_controlled_threshold(
+        p, correct, risk_limit=risk, delta=delta, start="likeliest", groups=groups, seed=seed
     )
+    bound = None if np.isnan(found.upper_bound) else found.upper_bound
+    counts = found.questions, found.answered, found.errors
+    return Threshold(found.threshold, risk, delta, *counts, bound, found.questions_needed)
 
 
 def _further(

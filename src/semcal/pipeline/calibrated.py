@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from semcal.errors import InputError, StoreError, shown
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import ProbabilityMap
-from semcal.metrics.selective import threshold_sentence
+from semcal.metrics.thresholds import threshold_sentence
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import identity
 from semcal.pipeline.sample_features import FEATURES, RowsAt, features_of
@@ -45,8 +45,8 @@ Positive = Annotated[float, Field(gt=0)]
 class Threshold:
     """Answer from this probability on; the error rate among the answered is then at most `risk_limit`.
 
-    That holds with probability 1 − `delta`, from `n` questions kept apart from everything that was fitted.
-    `threshold` is None where none could be shown to hold.
+    That holds with probability 1 − `delta`, from `n` questions kept apart from everything that was fitted,
+    one of each group. `threshold` is None where none could be shown to hold.
     """
 
     threshold: Share | None
@@ -61,14 +61,7 @@ class Threshold:
     @property
     def sentence(self) -> str:
         """What it promises, or what would be needed for a promise."""
-        return threshold_sentence(
-            self.threshold,
-            risk_limit=self.risk_limit,
-            delta=self.delta,
-            coverage=self.answered / self.n,
-            questions=self.n,
-            questions_needed=self.questions_needed,
-        )
+        return threshold_sentence(self, self.n)
 
 
 @dataclass(frozen=True)
@@ -141,6 +134,7 @@ class _Contents:
     report: CalibrationReport
     max_new_tokens: int | None = None
     provenance: Provenance | None = None
+    equivalence_revision: str | None = None
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
@@ -170,6 +164,8 @@ class Calibration(_Contents):
         Of the further draws that the map reads.
     equivalence, linkage : str
         How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
+    equivalence_revision : str or None
+        None where nobody knows.
     threshold : Threshold or None
     report : CalibrationReport
     max_new_tokens : int or None

@@ -14,7 +14,7 @@ from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samp
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 
-__all__ = ["ClusterJob", "Clustered", "check_clusterable", "cluster_rows"]
+__all__ = ["ClusterJob", "Clustered", "check_clusterable", "cluster_new", "cluster_rows"]
 
 Rows = list[dict[str, Any]]
 
@@ -60,6 +60,19 @@ def cluster_rows(
         for row, form, clusters in zip(rows, forms, found)
     ]
     return added, clustering.calls
+
+
+def cluster_new(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    equivalence: Equivalence,
+    linkage: str = "components",
+    progress: Callable[[int], None] | None = None,
+) -> list[Mapping[str, Any]]:
+    """Return rows with `clusters`: those that they hold already, the others as `cluster_rows` finds them."""
+    new = [row for row in rows if "clusters" not in row]
+    found = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress)[0])
+    return [row if "clusters" in row else next(found) for row in rows]
 
 
 def _drawn_alike(row: Mapping[str, Any]) -> list[list[int]]:

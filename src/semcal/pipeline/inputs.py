@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
-from semcal.pipeline.rows import check_distinct, context_of
+from semcal.pipeline.rows import check_distinct, clusters_of, context_of
 from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, references_of
 from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import read_source_rows
@@ -33,7 +33,9 @@ __all__ = [
     "checked_learning",
     "checked_seed",
     "checked_temperatures",
+    "listed_cells",
     "name_of",
+    "warn_of_clusters",
     "warn_of_rows_left_out",
 ]
 
@@ -91,6 +93,18 @@ def check_stored_draws(rows: RowsAt) -> None:
     own = next(iter(rows.values()))
     if own:
         checked_draws(len(own[0]["samples"]))
+
+
+def warn_of_clusters(rows: Sequence[Mapping[str, Any]], equivalence: str) -> None:
+    """Warn where rows hold `clusters`, used beside a calibration that names an NLI model."""
+    stored = sum("clusters" in row for row in rows)
+    if stored and equivalence != "exact":
+        warnings.warn(
+            f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are, and the calibration "
+            f"is for the equivalence {shown(equivalence)}: see that it made them, or leave 'clusters' out",
+            SemcalWarning,
+            stacklevel=3,
+        )
 
 
 def warn_of_rows_left_out(n: int, *, of: int) -> None:
@@ -181,20 +195,26 @@ def _sampled(row: Row, given: Any, what: str) -> dict[str, Any]:
                 f"no 'samples' (its keys: {', '.join(data)[:200]}); there is one row a question, with all "
                 "its sampled answers in one list"
             )
-        for key in LISTS:
-            if isinstance(data.get(key), str):
-                data[key] = _listed(key, data[key]) if data[key].strip() else None
-        if "answers" in data:
-            data["answers"] = list(references_of(data["answers"]))
-        for key in ("answers", "clusters"):
-            if not data.get(key):
-                data.pop(key, None)
+        data = listed_cells(data)
         check_clusterable({"id": "", **data})
+        if "clusters" in data:
+            clusters_of(data, len(data["samples"]))
         context_of(data)
         group_of(data)
     except InputError as error:
         raise _placed(row.error(str(error)), given, what) from None
     return data
+
+
+def listed_cells(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of samples with lists where its cells hold their text; InputError if one is none."""
+    found = dict(data)
+    for key in LISTS:
+        if isinstance(found.get(key), str):
+            found[key] = _listed(key, found[key]) if found[key].strip() else None
+    if "answers" in found:
+        found["answers"] = list(references_of(found["answers"]))
+    return {key: value for key, value in found.items() if value or key not in ("answers", "clusters")}
 
 
 def _listed(key: str, text: str) -> list[Any]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from semcal import metrics
-from semcal.engine.equivalence import address_of
 from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError, shown
 from semcal.pipeline.answer import Answer
 from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
@@ -213,7 +212,7 @@ class Results(Sequence[Answer]):
         check_stored_draws(graded)
         return calibrate_rows(
             graded,
-            equivalence=address_of(self._equivalence),
+            equivalence=self._equivalence,
             linkage=self._linkage,
             grader=self._grader,
             **learning,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from semcal.engine.equivalence import Equivalence
 from semcal.errors import InputError
 from semcal.pipeline.answer import answer_of
-from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.cluster import cluster_new
 from semcal.pipeline.grade import as_grader
-from semcal.pipeline.inputs import as_equivalence, as_sample_rows, checked_seed
+from semcal.pipeline.inputs import as_equivalence, as_sample_rows, checked_seed, warn_of_clusters
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.results import Results
@@ -45,7 +45,8 @@ def score(
     samples : file, DataFrame or dicts
         A row a question: `question`, `samples` (a list of texts or its JSON) and, where there are some,
         `log_likelihoods` (length-normalised, nats), `answers` (references), `id`, `context`, `group`, and
-        `temperatures`, one a sample, if they differ.
+        `temperatures`, one a sample, if they differ. `clusters` in them are used as they are, unless
+        `equivalence` or `linkage` is given: then all are clustered anew.
     equivalence : Equivalence, str or Path, optional
         As in `semcal.calibrate`; by default "exact", or the calibration's.
     calibration, measure, t_alpha, g_alpha, linkage : optional
@@ -70,6 +71,8 @@ def score(
     """
     seed, given = checked_seed(seed), as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
+    if equivalence is not None or linkage is not None:
+        given = [{key: value for key, value in row.items() if key != "clusters"} for row in given]
     if calibration is not None:
         from semcal.pipeline import apply_calibration as applying
 
@@ -77,9 +80,12 @@ def score(
         applying.check_beside(calibration, {"linkage": linkage, "measure": measure})
         equivalence, linkage = applying.equivalence_of(calibration, equivalence), calibration.linkage
     judge, linkage = as_equivalence(equivalence or "exact"), linkage or "components"
+    if calibration is not None:
+        applying.check_equivalence(calibration, judge)
+        warn_of_clusters(given, calibration.equivalence)
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(given)) as update:
-        clustered, _ = cluster_rows(given, equivalence=judge, linkage=linkage, progress=update)
+        clustered = cluster_new(given, equivalence=judge, linkage=linkage, progress=update)
     drawn: RowsAt = rows_by_temperature(clustered)
     if calibration is not None:
         drawn = applying.drawn_for(calibration, clustered)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,17 @@ from semcal.errors import StoreError, UsageError
 from semcal.qa.normal_form import TEXT_RULES
 from semcal.records import canonical, dumps, remove_leftovers, write_rows, writing
 
-__all__ = ["SETTINGS", "Block", "Stage", "Store", "UnfinishedWork", "digest", "read_block", "write_if_new"]
+__all__ = [
+    "SETTINGS",
+    "Block",
+    "Stage",
+    "Store",
+    "UnfinishedWork",
+    "digest",
+    "read_block",
+    "remove_if_nothing_is_finished",
+    "write_if_new",
+]
 
 Data = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -142,12 +153,11 @@ class UnfinishedWork:
             return False
         if path.read_bytes().strip() == dumps(self._settings).encode():
             return True
-        if any(one.is_file() for name in FINISHED for one in (folder / name).rglob("*")):
+        if not remove_if_nothing_is_finished(folder):
             raise UsageError(
                 f"{folder} holds unfinished work of a call with other options; run that again to "
                 "finish it, or give --fresh to drop it"
             )
-        path.unlink()  # that call failed before it finished anything
         return False
 
     def finish(self) -> None:
@@ -159,6 +169,16 @@ class UnfinishedWork:
             (self._folder / SETTINGS).unlink(missing_ok=True)
             if not any(self._folder.iterdir()):
                 self._folder.rmdir()
+
+
+def remove_if_nothing_is_finished(folder: Path) -> bool:
+    """Remove what an `UnfinishedWork` was begun with if it finished nothing; say whether that is so."""
+    if any(one.is_file() for name in FINISHED for one in (folder / name).rglob("*")):
+        return False
+    (folder / SETTINGS).unlink(missing_ok=True)
+    with suppress(OSError):  # not there, or something else is in it
+        folder.rmdir()
+    return True
 
 
 @dataclass(frozen=True)

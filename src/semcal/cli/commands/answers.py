@@ -61,13 +61,13 @@ def cluster(
 ) -> int:
     """Group the sampled answers of each question by meaning.
 
-    Reads rows {id, question, samples: [text]} and adds normal_forms and clusters: lists of sample
-    indices, in the order in which the meanings first appear. Samples of several temperatures
-    (temperatures: [number], one a sample) are grouped apart.
+    Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and
+    clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
+    temperatures (temperatures: [number], one a sample) are grouped apart.
     """
     from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
 
-    read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster")
+    read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
     rows, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
     cost = NLICost()
@@ -134,7 +134,7 @@ def measure(
         mixed.extend(shown(row["id"]) for row in found if len(set(row.get("temperatures") or ())) > 1)
         return found
 
-    rows = open_rows(file, columns, check, fields=fields, label="measure")
+    rows = open_rows(file, columns, check, fields=fields, label="measure", tables=True)
     code = run_rows(rows, out, work=in_this_process(work), label="measure", block=2048, limit=limit)
     if alone:
         rows_have = "row has" if len(alone) == 1 else "rows have"

@@ -88,7 +88,7 @@ def command(
     Without --calibration the confidence is the answer's share of the draws, which is no probability.
     Without --model the embedded Atlas model answers, with its own calibration.
     """
-    from semcal.pipeline.apply_calibration import equivalence_of
+    from semcal.pipeline.apply_calibration import equivalence_of, is_made_for
 
     single = _single(question, context)
     sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
@@ -97,8 +97,6 @@ def command(
     beside = {"compare": compare or None, "context": context}
     chosen = _calibration(calibration, given, beside, equivalence, atlas=model == opt.ATLAS)
     if chosen is not None:
-        if chosen.threshold is not None and not force:
-            info(f"ask: {_promise(chosen.threshold)}")
         equivalence = str(equivalence_of(chosen, equivalence))
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
@@ -112,6 +110,8 @@ def command(
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
         else:
+            if chosen.threshold is not None and is_made_for(chosen, models.model):
+                info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
         ways = tuple({"seed": seed, **sampling, **one} for one in distinct)
         check = _checker(models, ways[-1])

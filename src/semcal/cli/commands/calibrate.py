@@ -152,8 +152,8 @@ def _from_samples(
 
     from semcal.pipeline.calibrate import calibrate_samples, check_labelled_samples
 
-    read = islice(open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate"), limit)
-    rows = [row.data for row in good_items(read, bad)]
+    read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
+    rows = [row.data for row in good_items(islice(read, limit), bad)]
     if not rows:
         raise InputError(
             f"no row of {file} can be used: stored samples need id, question, samples and answers; to have a "

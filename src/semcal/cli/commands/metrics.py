@@ -72,7 +72,7 @@ def command(
     if risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
         if any(several(scores.ties) is not None for scores in found.values()):
-            info("metrics: questions that share a passage or group are not independent, as it assumes")
+            info("metrics: of questions that share a passage or group, which are not independent, one counts")
     if json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:
             handle.writelines(dumps(result) + "\n" for result in results)

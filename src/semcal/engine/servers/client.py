@@ -109,14 +109,16 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
         *,
         progress: Callable[[int], None] | None = None,
+        each: Callable[[int, Parsed | RequestFailed], None] | None = None,
     ) -> list[Parsed | RequestFailed]:
         """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
-        number of requests that are done. Both are called in the client's own thread. ServerError if the
+        number of requests that are done, `each` the index of a request and what stands for it in the list, as
+        soon as it is there. All are called in the client's own thread. ServerError if the
         server cannot be reached or refuses the key; BudgetError before the budget is passed.
         """
-        return self._call(lambda running: self._send_all(running, requests, parse, progress))
+        return self._call(lambda running: self._send_all(running, requests, parse, progress, each))
 
     def get(self, path: str) -> Any:
         """The JSON at a path; ServerError if there is none."""
@@ -176,6 +178,7 @@ class ServerClient:
         requests: Sequence[ServerRequest],
         parse: Callable[[Any], Parsed],
         progress: Callable[[int], None] | None,
+        each: Callable[[int, Parsed | RequestFailed], None] | None,
     ) -> list[Parsed | RequestFailed]:
         found: dict[int, Parsed | RequestFailed] = {}
         numbered = iter(enumerate(requests))
@@ -185,6 +188,8 @@ class ServerClient:
                 async with running.slots:
                     address = ("POST", self._url(request.path))
                     found[index] = await self._ask(running.http, address, request, parse)
+                if each is not None:
+                    each(index, found[index])
                 if progress is not None:
                     progress(len(found))
 
