@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from semcal.engine.servers.partitions import GoldQuestion, PartitionRequests, Route, Row, choose_route
-from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.sampler import ServerModel
 from semcal.errors import FitError, QuestionError, ServerError, UsageError
 from semcal.pipeline.calibration_set import CalibrationSet
@@ -42,6 +41,9 @@ DRAWS = 10
 BLOCK = 32
 #: Log-probabilities of whole vocabularies that are held at once (2 GB).
 MOST_NUMBERS = 2**29
+
+#: A vocabulary has so many more tokens than its tokenizer at most; more are no harm to a certified interval.
+PADDING = 1024
 
 Begin = Callable[[str, int], Callable[[int], None]]
 
@@ -112,7 +114,9 @@ def fit_over_server(
     if chosen == "whole vocabulary":
         found, known = _by_whole_vocabulary(asked, loss=loss, alpha=alpha, **how), None
     else:
-        found, known = _by_nll(asked, chosen, **how)
+        assert model.format is not None
+        size = model.profile.vocabulary or len(model.format.tokenizer) + PADDING
+        found, known = _by_nll(asked, chosen, size, **how)
     fit, most = found.fit, model.profile.max_temperature
     if fit.certificate.at_bound and most is not None and fit.temperature == most < T_MAX:
         raise FitError(f"T lies above {most:g}, the highest that {model.profile.url} takes; look at the data")
@@ -154,11 +158,13 @@ class _Asking:
         """The questions that did not fail."""
         return [i for i in range(len(self.questions)) if i not in self.failed]
 
-    def rows(self, what: str, ask: Callable[[list[int]], Sequence[Row]], **settings: Any) -> dict[int, Row]:
+    def rows(
+        self, what: str, ask: Callable[[list[int]], Sequence[Row]], *, key: Sequence[Any]
+    ) -> dict[int, Row]:
         """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
         left, found = self.kept, dict[int, Row]()
         update = None if self.begin is None else self.begin(what, len(left))
-        stage = Stage(self.store, "partitions", {**self.settings, **settings})
+        stage = Stage(self.store, "partitions", {**self.settings, "asked": list(key)})
         for start in range(0, len(left), BLOCK):
             some = left[start : start + BLOCK]
             inputs = [asdict(self.questions[i]) for i in some]
@@ -207,7 +213,7 @@ def _by_whole_vocabulary(
             f"{size:,} log-probabilities at {positions:,} positions are too many; fit to at most "
             f"{MOST_NUMBERS // size * len(asked.questions) // positions} questions (--limit)"
         )
-    rows = asked.rows("whole vocabulary", lambda some: asked.requests.whole(asked.of(some)), ask="whole")
+    rows = asked.rows("whole vocabulary", lambda some: asked.requests.whole(asked.of(some)), key=["whole"])
     check_enough(len(rows), of="that the server answered for")
     kept = asked.of(list(rows))
     states = []
@@ -229,66 +235,54 @@ def _by_whole_vocabulary(
 
 
 def _by_nll(
-    asked: _Asking, route: Route, *, groups: NDArray[np.intp] | None, seed: int
-) -> tuple[ServerFit, dict[str, Any] | None]:
+    asked: _Asking, route: Route, size: int, *, groups: NDArray[np.intp] | None, seed: int
+) -> tuple[ServerFit, dict[str, Any]]:
     """T by few numbers of each token; with what its likeliest tokens say of it by themselves."""
-    profile = asked.requests.profile
-    raw = asked.rows("answers", lambda some: asked.requests.raw(asked.of(some)), ask="raw")
+    requests, nan = asked.requests, math.nan
+    raw = asked.rows("answers", lambda some: requests.raw(asked.of(some)), key=["raw"])
     check_enough(len(raw), of="that the server answered for")
     gold = asked.gold(raw, groups)
-    law, top_k = _by_top_k(asked.flat(raw, "top", lambda one: len(one.tokens), []), gold, profile)
-    start = None if top_k is None else top_k["estimate"]
-    hottest = min(profile.max_temperature or T_MAX, T_MAX)
+    top = asked.flat(raw, "top", lambda one: len(one.tokens), [])
+    law, top_k = _from_top(top, gold, size, certify=requests.profile.scores_prompt != "echo")
+    start, hottest = top_k["estimate"], min(requests.profile.max_temperature or T_MAX, T_MAX)
+
+    def losses(beta: float) -> NDArray[np.float64]:
+        def ask(some: list[int]) -> list[Row]:
+            return requests.losses(asked.of(some), [raw[i] for i in some], 1 / beta)
+
+        rows = asked.rows(f"T = {1 / beta:.3f}", ask, key=["losses", beta])
+        return np.array(asked.flat(rows, "nll", lambda one: len(one.tokens), nan))
+
+    def draw(beta: float) -> NDArray[np.float64]:
+        def ask(some: list[int]) -> list[Row]:
+            return requests.draws(asked.of(some), 1 / beta, n=DRAWS, seed=seed)
+
+        rows = asked.rows(f"draws at T = {1 / beta:.3f}", ask, key=["draws", beta, DRAWS, seed])
+        return np.array(asked.flat(rows, "draws", lambda one: len(one.beginnings), [nan] * DRAWS))
+
     if route == "one token":
-
-        def losses(beta: float) -> NDArray[np.float64]:
-            rows = asked.rows(
-                f"T = {1 / beta:.3f}",
-                lambda some: asked.requests.losses(asked.of(some), [raw[i] for i in some], 1 / beta),
-                ask="losses",
-                beta=beta,
-            )
-            return gold.by_question(np.array(asked.flat(rows, "nll", lambda one: len(one.tokens), math.nan)))
-
         return fit_by_losses(losses, gold, start=start, hottest=hottest), top_k
     if route == "draws":
-
-        def draw(beta: float) -> NDArray[np.float64]:
-            rows = asked.rows(
-                f"draws at T = {1 / beta:.3f}",
-                lambda some: asked.requests.draws(asked.of(some), 1 / beta, n=DRAWS, seed=seed),
-                ask="draws",
-                beta=beta,
-                how=[DRAWS, seed],
-            )
-            blank = [math.nan] * DRAWS
-            return np.array(asked.flat(rows, "draws", lambda one: len(one.beginnings), blank))
-
-        return fit_by_draws(draw, gold, start=start, hottest=hottest), top_k
-    assert law is not None
-    assert top_k is not None
-    found = fit_by_moments(law, gold, top_k["estimate"])
-    low, high = top_k["interval"]
+        return fit_by_draws(draw, gold, law, start=start, hottest=hottest), top_k
+    found, (low, high) = fit_by_moments(law, gold, start), top_k["interval"]
     if not high - low < 2 * found.fit.standard_error:
         raise FitError(
-            f"the {top_k['k']} likeliest tokens leave T between {low:.3f} and {high:.3f} (an estimate with "
-            f"power-law tails: {found.fit.temperature:.3f} ± {found.fit.standard_error:.3f} of the labels), "
-            "and the server gives nothing that settles it; have it give log-probabilities at T "
-            "(vLLM: --logprobs-mode processed_logprobs) or more of them (--max-logprobs -1)"
+            f"the {top_k['k']} likeliest tokens leave T anywhere between {low:.3f} and {high:.3f} (estimate "
+            f"with power-law tails: {start:.3f} ± {found.fit.standard_error:.3f} of the labels), and the "
+            "server gives nothing that settles it; have it give log-probabilities at T (vLLM: "
+            "--logprobs-mode processed_logprobs) or of more tokens (--max-logprobs)"
         )
     return replace(found, route_error=(high - low) / 2), top_k
 
 
-def _by_top_k(
-    top: Sequence[Sequence[float]], gold: GoldTokens, profile: ServerProfile
-) -> tuple[Moments | None, dict[str, Any] | None]:
+def _from_top(
+    top: Sequence[Sequence[float]], gold: GoldTokens, size: int, *, certify: bool
+) -> tuple[Moments, dict[str, Any]]:
     """A(β) of each token with power-law tails; and k, the estimate of T, and the interval that holds it."""
-    if profile.vocabulary is None or not any(top):
-        return None, None
     known = np.isfinite(gold.log_probs)
     listed = [values for values, is_known in zip(top, known) if is_known]
     target, weight = gold.log_probs[known], gold.weight[known]
-    tails = TopK.of(listed, target, vocabulary=profile.vocabulary)
+    tails = TopK.of(listed, target, vocabulary=size)
     law = PowerLaw(tails)
 
     def moments(beta: float) -> NDArray[np.float64]:
@@ -296,7 +290,6 @@ def _by_top_k(
         found[:, known] = law.moments(beta)
         return found
 
-    by_text = profile.scores_prompt == "echo"  # two tokens may have one text
-    interval = None if by_text else list(certified_interval(tails, target, weight))
+    interval = certified_interval(tails, target, weight) if certify else None
     k = max(map(len, listed)) + 1
     return moments, {"k": k, "estimate": law.temperature(target, weight), "interval": interval}

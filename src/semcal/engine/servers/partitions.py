@@ -66,13 +66,14 @@ def choose_route(profile: ServerProfile, wanted: Route | None = None) -> Route:
     where, whole = f"{profile.server} at {profile.url}", profile.truncated_to is None
     if not profile.token_ids_in:
         raise ServerError(f"{where} takes no prompts of token ids to continue an answer with; {_ELSE}")
-    scores = profile.scores_prompt is not None or profile.forced_raw
-    scaled = profile.scaled_on_request or profile.log_probs in ("scaled", "masked")
+    scores = profile.top_log_probs > 0 and (profile.scores_prompt is not None or profile.forced_raw)
     possible: dict[Route, bool] = {
-        "one token": scores and whole and scaled,
+        "one token": scores
+        and whole
+        and (profile.scaled_on_request or profile.log_probs in ("scaled", "masked")),
         "whole vocabulary": profile.whole_vocabulary and profile.vocabulary is not None,
         "draws": scores and whole and profile.log_probs == "raw" and profile.end_included,
-        "top-k": scores and profile.scores_prompt != "echo" and profile.vocabulary is not None,
+        "top-k": scores and profile.scores_prompt != "echo",  # which names tokens by texts that others share
     }
     found = [route for route in get_args(Route) if possible[route]]
     if wanted is not None and wanted not in found:
@@ -80,8 +81,7 @@ def choose_route(profile: ServerProfile, wanted: Route | None = None) -> Route:
     if not found:
         cut = "" if whole else f" and cuts draws to {profile.truncated_to}"
         raise ServerError(
-            f"{where} does not give the log-probability of a given token{cut}, so that T cannot be fitted "
-            f"over it; {_ELSE}"
+            f"{where} gives no log-probability of a given token{cut}: no T can be fitted; {_ELSE}"
         )
     return wanted or found[0]
 
@@ -99,43 +99,27 @@ class PartitionRequests:
         {"log_probs": [N], "top": [N] lists, without the token itself}
         """
         forced = self.profile.scores_prompt is None
-        parse: Callable[[Mapping[str, Any]], Any] = _entry if forced else _scored
         row_of = _forced_row if forced else _scored_row
-        return self._rows(questions, self._raw_requests, parse, lambda i, found: row_of(questions[i], found))
+        return self._rows(
+            questions,
+            self._scoring,
+            _entry if forced else _scored,
+            lambda i, found: row_of(questions[i], found),
+        )
 
     def losses(self, questions: Sequence[GoldQuestion], raw: Sequence[Row], temperature: float) -> list[Row]:
-        """The NLL of each token at a temperature, from one token's log-probability there: {"nll": [N]}.
-
-        That token is the answer's own where the server lists tokens by id on request, else the likeliest.
-        """
-        own = self.profile.chosen_ids and not self.profile.scaled_on_request
+        """The NLL of each token at a temperature: {"nll": [N]}, from the likeliest one raw and there."""
 
         def row_of(i: int, entries: Sequence[TokenEntry]) -> Row:
-            at, nll = list(map(_listed, entries)), list[float]()
-            for (position, token), gold, top in zip(questions[i].tokens, raw[i]["log_probs"], raw[i]["top"]):
-                if own:
-                    nll.append(-at[position].get(token, -math.inf))
-                else:  # A(β) = β s − log p_β of the likeliest token
-                    nll.append((max([gold, *top]) - gold) / temperature - max(at[position].values()))
-            if not all(map(math.isfinite, nll)):
-                raise ValueError(f"no log-probability of a token at T = {temperature:g}")
-            return {"nll": nll}
+            at = [max(_listed(entry).values()) for entry in entries]
+            rows = zip(questions[i].tokens, raw[i]["log_probs"], raw[i]["top"])
+            return {"nll": [(max([own, *top]) - own) / temperature - at[p] for (p, _), own, top in rows]}
 
         asked = Asked(temperature, 1, alternatives=2, at_temperature=True)
-        return self._rows(questions, lambda one: self._each(one, asked, own=own), _entry, row_of)
+        return self._rows(questions, lambda one: self._each(one, [asked]), _entry, row_of)
 
     def draws(self, questions: Sequence[GoldQuestion], temperature: float, *, n: int, seed: int) -> list[Row]:
         """Raw log-probabilities of n tokens drawn at a temperature: {"draws": [P] lists}."""
-        most = self.profile.max_n if self.profile.choices_differ else 1
-        sizes = [min(most, n - done) for done in range(0, n, most)]
-
-        def requests_of(question: GoldQuestion) -> list[ServerRequest]:
-            seeds = uniforms(seed, question.id, m=len(question.beginnings), steps=len(sizes)) * 2**31
-            return [
-                self._at(question, i, Asked(temperature, 1, n=size, seed=int(own)))
-                for i, of_position in enumerate(seeds)
-                for own, size in zip(of_position, sizes)
-            ]
 
         def row_of(i: int, found: Sequence[Sequence[float]]) -> Row:
             values = [value for drawn in found for value in drawn]
@@ -143,29 +127,34 @@ class PartitionRequests:
                 raise ValueError(f"a token drawn at T = {temperature:g} lacks its log-probability")
             return {"draws": [values[start : start + n] for start in range(0, len(values), n)]}
 
-        return self._rows(questions, requests_of, _drawn, row_of)
+        asked = [Asked(temperature, 1, n=size) for size in self._sizes(n)]
+        return self._rows(questions, lambda one: self._each(one, asked, seed=seed), _drawn, row_of)
 
     def whole(self, questions: Sequence[GoldQuestion]) -> list[Row]:
         """Raw log-probabilities of the whole vocabulary: {"log_probs": [P] base64 of float32 [V]}."""
         size = self.profile.vocabulary or 0
-
-        def row_of(_: int, entries: Sequence[TokenEntry]) -> Row:
-            return {"log_probs": [_packed(_listed(entry), size) for entry in entries]}
-
         asked = Asked(1.0, 1, alternatives=size)
-        return self._rows(questions, lambda one: self._each(one, asked), _entry, row_of)
+        return self._rows(
+            questions,
+            lambda one: self._each(one, [asked]),
+            _entry,
+            lambda _, entries: {"log_probs": [_packed(_listed(entry), size) for entry in entries]},
+        )
 
     def counts(self, questions: Sequence[GoldQuestion], route: Route, *, n: int) -> tuple[int, int]:
         """How many requests come first, and how many more at each temperature that is tried."""
         positions = sum(len(question.beginnings) for question in questions)
         if route == "whole vocabulary":
             return positions, 0
-        first = sum(len(self._raw_requests(question)) for question in questions)
-        most = self.profile.max_n if self.profile.choices_differ else 1
-        each = {"one token": 1, "draws": -(-n // most), "top-k": 0}[route]
-        return first, positions * each
+        each = {"one token": 1, "draws": len(self._sizes(n)), "top-k": 0}[route]
+        return sum(len(self._scoring(question)) for question in questions), positions * each
 
-    def _raw_requests(self, question: GoldQuestion) -> list[ServerRequest]:
+    def _sizes(self, n: int) -> list[int]:
+        """Draws of each request."""
+        most = self.profile.max_n if self.profile.choices_differ else 1
+        return [min(most, n - done) for done in range(0, n, most)]
+
+    def _scoring(self, question: GoldQuestion) -> list[ServerRequest]:
         """One for each answer where the server scores prompts; else one forces each token."""
         k = max(1, min(self.profile.top_log_probs, ALTERNATIVES))
         if self.profile.scores_prompt is None:
@@ -173,21 +162,22 @@ class PartitionRequests:
             return [self._at(question, i, replace(asked, forced=token)) for i, token in question.tokens]
         how = {"echo": {"echo": True, "logprobs": k}, "prompt_logprobs": {"prompt_logprobs": k}}
         further = how[self.profile.scores_prompt]
-        found = []
-        for answer in question.answers:
-            whole = Prompt(question.id, question.prompt + answer)
-            one = request_for(self.profile, whole, Asked(1.0, 1, log_probs=False))
-            found.append(replace(one, body={**one.body, **further}))
-        return found
+        wholes = [Prompt(question.id, question.prompt + answer) for answer in question.answers]
+        found = [request_for(self.profile, whole, Asked(1.0, 1, log_probs=False)) for whole in wholes]
+        return [replace(one, body={**one.body, **further}) for one in found]
 
-    def _each(self, question: GoldQuestion, asked: Asked, *, own: bool = False) -> list[ServerRequest]:
-        """The same request at each position; `own`: with the answers' tokens there."""
-        wanted: list[list[int]] = [[] for _ in question.beginnings]
-        for position, token in dict.fromkeys(question.tokens):
-            wanted[position].append(token)
+    def _each(
+        self, question: GoldQuestion, asked: Sequence[Asked], *, seed: int | None = None
+    ) -> list[ServerRequest]:
+        """The same requests at each position, with seeds of their own if there is one."""
+        positions = range(len(question.beginnings))
+        if seed is None:
+            return [self._at(question, i, one) for i in positions for one in asked]
+        own = (uniforms(seed, question.id, m=len(positions), steps=len(asked)) * 2**31).astype(int).tolist()
         return [
-            self._at(question, i, replace(asked, token_ids=tuple(ids) if own else ()))
-            for i, ids in enumerate(wanted)
+            self._at(question, i, replace(one, seed=number))
+            for i in positions
+            for one, number in zip(asked, own[i])
         ]
 
     def _at(self, question: GoldQuestion, position: int, asked: Asked) -> ServerRequest:
@@ -223,10 +213,10 @@ def _drawn(reply: Mapping[str, Any]) -> list[float]:
 
 def _entry(reply: Mapping[str, Any]) -> TokenEntry:
     """The one token of a reply."""
-    (choice,) = parse_choices(reply)
-    if choice.entries is None or len(choice.entries) != 1:
-        raise ValueError(f"one token was asked for and {len(choice.entries or ())} have log-probabilities")
-    return choice.entries[0]
+    entries = [choice.entries for choice in parse_choices(reply)]
+    if len(entries) != 1 or entries[0] is None or len(entries[0]) != 1:
+        raise ValueError("one token was asked for, and its log-probability is not alone in the reply")
+    return entries[0][0]
 
 
 def _listed(entry: TokenEntry) -> dict[int | str, float]:
