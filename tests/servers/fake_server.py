@@ -220,7 +220,7 @@ class FakeModel:
 
     def _draw(self, body: Json, prompt: str, limit: int, temperature: float, key: str) -> Drawn:
         rng = np.random.default_rng(list(hashlib.sha256(key.encode()).digest()))
-        drawn = Drawn()
+        drawn, truncation = Drawn(), self._truncation(body)
         if self.quirks.reasons is not None:
             certain = np.full(len(model.VOCABULARY), -np.inf)
             for index in THINKING[:limit]:
@@ -231,10 +231,9 @@ class FakeModel:
                 drawn.seen.append(step)
             drawn.thought = len(drawn.ids)
         while len(drawn.ids) < limit and not drawn.finished:
-            raw = model.next_log_probs(prompt, tuple(drawn.ids[drawn.thought :]))
-            scaled = model.at_temperature(raw, temperature)
-            cut = model.truncated(scaled, **self._truncation(body))
-            index = int(np.searchsorted(np.cumsum(np.exp(cut)), rng.random() * (1 - 1e-12), side="right"))
+            so_far = tuple(drawn.ids[drawn.thought :])
+            raw, scaled, cut, cumulated = model.step(prompt, so_far, temperature, **truncation)
+            index = int(np.searchsorted(cumulated, rng.random() * (1 - 1e-12), side="right"))
             drawn.ids.append(index)
             drawn.raw.append(raw)
             drawn.seen.append({"scaled": scaled, "masked": cut}.get(self.quirks.log_probs or "", raw))
