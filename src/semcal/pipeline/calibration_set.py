@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.engine.language_model import LanguageModel, Prompt, Sampler
+from semcal.engine.language_model import AnswerReader, LanguageModel, Prompt, Sampler
 from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import PromptConfig
@@ -32,7 +33,7 @@ class CalibrationSet:
     @classmethod
     def of(
         cls,
-        model: LanguageModel,
+        model: AnswerReader,
         questions: Sequence[Question],
         *,
         asking: PromptConfig,
@@ -59,6 +60,13 @@ class CalibrationSet:
             check_enough(len(kept), of="that fit the model")
         left, prompts, answers = zip(*kept)
         return cls(left, prompts, answers)
+
+    def without(self, errors: Collection[QuestionError]) -> CalibrationSet:
+        """The set without the questions of these errors."""
+        left_out = {error.question_id for error in errors}
+        rows = zip(self.questions, self.prompts, self.answers)
+        left, prompts, answers = zip(*(row for row in rows if row[0].id not in left_out))
+        return CalibrationSet(left, prompts, answers)
 
     def groups(self) -> NDArray[np.intp] | None:
         """The group (passage, or value of the field `group`) of each question; None where each is its own."""
@@ -92,6 +100,7 @@ def provenance_of(
     data: str,
     seed: int,
     versions: Mapping[str, str | None],
+    server: Mapping[str, Any] | None = None,
 ) -> Provenance:
     """What a recalibrator or calibration made with these questions is valid for."""
     return Provenance(
@@ -104,6 +113,7 @@ def provenance_of(
         n_questions=len(questions),
         seed=seed,
         versions=versions,
+        server=server or {},
     )
 
 

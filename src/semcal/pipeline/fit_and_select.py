@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel, Sampler
+from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.sample import FAILED, sample_mixed_at
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
@@ -125,11 +126,14 @@ def sample_candidates(
     linkage: str = "components",
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
 ) -> dict[Key, list[dict[str, Any]]]:
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
     The candidates share the random numbers, and in each block of 64 questions one pass of the model and one
-    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions.
+    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions. A
+    question that a server failed at is left out for all candidates; its error goes to `on_bad_question`, or
+    is raised.
     """
     how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     settings = keep and {
@@ -149,19 +153,30 @@ def sample_candidates(
             under = sample_mixed_at(
                 model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
             )
-            drawn = [
-                {
-                    **question.row(),
-                    **{key: fields[key] for key in ("samples", "log_likelihoods", "likelihood")},
-                }
+            failed = {
+                question.id: one.failure
                 for sampled in under
-                for question, fields in zip(block, (one.fields() for one in sampled))
+                for question, one in zip(block, sampled)
+                if one.failure is not None
+            }
+            drawn = [
+                {**question.row(), **one.scored()}
+                for sampled in under
+                for question, one in zip(block, sampled)
+                if question.id not in failed
             ]
-            return cluster_rows(drawn, equivalence=equivalence, linkage=linkage)[0]
+            clustered_rows = cluster_rows(drawn, equivalence=equivalence, linkage=linkage)[0]
+            return [*clustered_rows, *({"id": id, FAILED: error.reason} for id, error in failed.items())]
 
         found = stage.rows([question.row() for question in block], clustered)
+        failures = [QuestionError(row["id"], row.pop(FAILED)) for row in found if FAILED in row]
+        for error in failures:
+            if on_bad_question is None:
+                raise error
+            on_bad_question(error)
+        size = len(block) - len(failures)
         for number, of_one in enumerate(rows.values()):
-            of_one += found[number * len(block) : (number + 1) * len(block)]
+            of_one += found[number * size : (number + 1) * size]
         if progress is not None:
             progress(start + len(block))
     return rows

@@ -110,6 +110,22 @@ class ServerModel:
             raise UsageError("answers become tokens by the model's tokenizer; give it with --tokenizer DIR")
         return self.format.encode_answer(chat, answer)
 
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """The errors of prompts that are known to be too long for the server with their answers."""
+        most = self.profile.max_length or math.inf
+        longest = [max(map(len, given), default=0) for given in answers]
+        return [
+            QuestionError(
+                prompt.question_id,
+                f"its prompt has {len(prompt.token_ids)} tokens, its longest answer {length}, and the server "
+                f"takes {most}; leave it out",
+            )
+            for prompt, length in zip(prompts, longest)
+            if len(prompt.token_ids) + length >= most
+        ]
+
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; none without a tokenizer, for then the server knows."""
         return () if self.format is None else self.format.special_tokens.find(text)
