@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,6 @@ class CalibrationSet:
             check_enough(len(kept), of="that fit the model")
         left, prompts, answers = zip(*kept)
         return cls(left, prompts, answers)
-
-    def without(self, errors: Collection[QuestionError]) -> CalibrationSet:
-        """The set without the questions of these errors."""
-        left_out = {error.question_id for error in errors}
-        rows = zip(self.questions, self.prompts, self.answers)
-        left, prompts, answers = zip(*(row for row in rows if row[0].id not in left_out))
-        return CalibrationSet(left, prompts, answers)
 
     def groups(self) -> NDArray[np.intp] | None:
         """The group (passage, or value of the field `group`) of each question; None where each is its own."""

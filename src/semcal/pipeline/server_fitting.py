@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 from semcal.engine.servers.partitions import GoldQuestion, PartitionRequests, Route, Row, choose_route
 from semcal.engine.servers.sampler import ServerModel
 from semcal.errors import FitError, QuestionError, ServerError, UsageError
-from semcal.pipeline.calibration_set import CalibrationSet
+from semcal.pipeline.calibration_set import CalibrationSet, provenance_of
+from semcal.pipeline.progress import ShowProgress, shown_progress
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Stage, Store
+from semcal.qa.questions import Question
 from semcal.recalibration.exact_fit import fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.losses import T_MAX
-from semcal.recalibration.provenance import check_enough
+from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.server_fit import (
     GoldTokens,
     Moments,
@@ -35,72 +39,75 @@ from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval
 
 __all__ = ["OverServer", "fit_over_server", "plan_over_server"]
 
+#: The routes in words.
+ROUTES: dict[Route, str] = {
+    "one token": "the likeliest token at each position, raw and at T",
+    "whole vocabulary": "the log-probabilities of the whole vocabulary",
+    "draws": "tokens drawn at each position",
+    "top-k": "the likeliest tokens at each position",
+}
+
 #: Tokens drawn at each position in a round: they add a twentieth to the labels' error.
 DRAWS = 10
 #: Questions whose requests are sent together, and whose replies are kept together.
 BLOCK = 32
 #: Log-probabilities of whole vocabularies that are held at once (2 GB).
 MOST_NUMBERS = 2**29
-
 #: A vocabulary has so many more tokens than its tokenizer at most; more are no harm to a certified interval.
 PADDING = 1024
-
-Begin = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclass(frozen=True)
 class OverServer:
-    """A temperature fitted over a server."""
+    """A temperature fitted over a server, as in `semcal.pipeline.fitting.Fit`."""
 
     recalibrator: TemperatureScaling
+    provenance: Provenance
     report: Mapping[str, Any]  # losses, error and interval, route and its error
-    left_out: Sequence[QuestionError]  # the questions that the server did not answer for
 
 
 def plan_over_server(model: ServerModel, labelled: CalibrationSet, *, loss: str = "NLL") -> str:
     """Say what `fit_over_server` would ask: its route, requests and prompt tokens."""
-    route = _route(model, loss, None)
-    first, later = PartitionRequests(model.client, model.profile).counts(_gold(labelled), route, n=DRAWS)
-    tokens = sum(len(one.prompt) * len(one.beginnings) for one in _gold(labelled))
-    more = f", then {later:,} at each of about 5 temperatures" if later else ""
-    return (
-        f"fit T by {route}: {first:,} requests of one token{more}, behind prompts of {tokens:,} tokens "
-        "each time"
-    )
+    route, gold = _route(model, loss, None), _gold(labelled)
+    first, later = PartitionRequests(model.client, model.profile).counts(gold, route, n=DRAWS)
+    rounds = {"one token": " at each of five temperatures or more", "draws": " in each of two rounds or more"}
+    more = f", then {later:,}{rounds[route]}" if later else ""
+    tokens = sum(len(one.prompt) + len(beginning) for one in gold for beginning in one.beginnings)
+    return f"fit T by {ROUTES[route]}: {first:,} requests{more} (all positions: {tokens:,} prompt tokens)"
 
 
 def fit_over_server(
     model: ServerModel,
-    labelled: CalibrationSet,
+    questions: Sequence[Question],
     *,
+    asking: PromptConfig,
+    data: str,
     loss: str = "NLL",
     alpha: float | None = None,
     route: Route | None = None,
     seed: int = 0,
-    store: Store | None = None,
-    begin: Begin | None = None,
+    versions: Mapping[str, str | None],
+    keep: Path | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
+    progress: ShowProgress = True,
 ) -> OverServer:
     """Fit T to labelled questions by what a server tells of their answers' tokens.
 
+    The parameters are those of `semcal.fit`, and
+
     Parameters
     ----------
-    model : ServerModel
-        With a tokenizer.
-    labelled : CalibrationSet
-        The questions and their answers in token ids.
-    loss, alpha
-        NLL; SS where the server lists the whole vocabulary.
+    loss : {"NLL", "SS"}
+        SS where the server lists the whole vocabulary.
     route : {"one token", "whole vocabulary", "draws", "top-k"}, optional
         By default the first of them that the server allows.
-    seed : int
-        Of the draws.
-    store : Store, optional
-        Keeps what the server said, from which the same call resumes.
-    begin : callable, optional
-        Begins to show progress: (what is asked, number of questions) → function of the number that is done.
+    keep : Path, optional
+        A folder for what the server said, from which the same call resumes.
 
     Raises
     ------
+    UsageError
+        Without a tokenizer.
     ServerError
         If the server gives too little, or cannot be reached.
     FitError
@@ -108,22 +115,35 @@ def fit_over_server(
         alone leave it open.
     """
     chosen = _route(model, loss, route)
-    asked = _Asking(PartitionRequests(model.client, model.profile), _gold(labelled), store, begin)
-    asked.settings |= {"model": model.revision, "url": model.profile.url}
+    labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
+    warn_if_few(len(labelled.questions))
+    settings = {"model": model.revision, "url": model.profile.url}
+    stage = Stage(None if keep is None else Store(keep), "partitions", settings)
     how: dict[str, Any] = {"groups": labelled.groups(), "seed": seed}
-    if chosen == "whole vocabulary":
-        found, known = _by_whole_vocabulary(asked, loss=loss, alpha=alpha, **how), None
-    else:
-        assert model.format is not None
-        size = model.profile.vocabulary or len(model.format.tokenizer) + PADDING
-        found, known = _by_nll(asked, chosen, size, **how)
+    with shown_progress(progress, "fit", len(labelled.questions)) as update:
+        requests = PartitionRequests(model.client, model.profile)
+        asked = _Asking(requests, _gold(labelled), stage, update, on_bad_question)
+        if chosen == "whole vocabulary":
+            found, top_k = _by_whole_vocabulary(asked, loss=loss, alpha=alpha, **how), None
+        else:
+            found, top_k = _by_nll(asked, chosen, _size(model), **how)
     fit, most = found.fit, model.profile.max_temperature
-    if fit.certificate.at_bound and most is not None and fit.temperature == most < T_MAX:
+    if fit.certificate.at_bound and most is not None and math.isclose(fit.temperature, most):
         raise FitError(f"T lies above {most:g}, the highest that {model.profile.url} takes; look at the data")
+    error = {"standard_error": fit.standard_error, "interval": fit.report()["interval"]}
+    by = {"route": chosen, "route_error": found.route_error}
+    provenance = provenance_of(
+        model,
+        [labelled.questions[i] for i in asked.kept],
+        asking=asking,
+        data=data,
+        seed=seed,
+        versions=versions,
+        server={**settings, **by, **error},
+    )
     of_groups = {} if how["groups"] is None else {"n_groups": fit.n_clusters}
-    report = {**fit.report(), **of_groups, "route": chosen, "route_error": found.route_error, "top_k": known}
-    errors = [QuestionError(labelled.questions[i].id, why) for i, why in sorted(asked.failed.items())]
-    return OverServer(TemperatureScaling.from_fit(fit), report, errors)
+    report = {**fit.report(), **of_groups, **by, "top_k": top_k, "n_tokens": fit.n_tokens}
+    return OverServer(TemperatureScaling.from_fit(fit), provenance, report)
 
 
 def _route(model: ServerModel, loss: str, wanted: Route | None) -> Route:
@@ -137,6 +157,12 @@ def _route(model: ServerModel, loss: str, wanted: Route | None) -> Route:
         raise UsageError(f"SS needs all logits: {error}; leave --loss out") from error
 
 
+def _size(model: ServerModel) -> int:
+    """The size of the vocabulary, or more."""
+    assert model.format is not None
+    return model.profile.vocabulary or len(model.format.tokenizer) + PADDING
+
+
 def _gold(labelled: CalibrationSet) -> list[GoldQuestion]:
     rows = zip(labelled.questions, labelled.prompts, labelled.answers)
     return [GoldQuestion(question.id, prompt.token_ids, tuple(given)) for question, prompt, given in rows]
@@ -148,31 +174,33 @@ class _Asking:
 
     requests: PartitionRequests
     questions: Sequence[GoldQuestion]
-    store: Store | None
-    begin: Begin | None
-    settings: dict[str, Any] = field(default_factory=dict)
-    failed: dict[int, str] = field(default_factory=dict)
+    stage: Stage
+    progress: Callable[[int], None] | None
+    on_bad_question: Callable[[QuestionError], None] | None
+    failed: set[int] = field(default_factory=set)
 
     @property
     def kept(self) -> list[int]:
         """The questions that did not fail."""
         return [i for i in range(len(self.questions)) if i not in self.failed]
 
-    def rows(
-        self, what: str, ask: Callable[[list[int]], Sequence[Row]], *, key: Sequence[Any]
-    ) -> dict[int, Row]:
+    def rows(self, ask: Callable[[list[int]], Sequence[Row]], *, key: Sequence[Any]) -> dict[int, Row]:
         """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
         left, found = self.kept, dict[int, Row]()
-        update = None if self.begin is None else self.begin(what, len(left))
-        stage = Stage(self.store, "partitions", {**self.settings, "asked": list(key)})
+        stage = replace(self.stage, settings={**self.stage.settings, "asked": list(key)})
         for start in range(0, len(left), BLOCK):
             some = left[start : start + BLOCK]
             inputs = [asdict(self.questions[i]) for i in some]
             found |= zip(some, stage.rows(inputs, partial(ask, some)))
-            if update is not None:
-                update(start + len(some))
-        self.failed |= {i: row["failed"] for i, row in found.items() if "failed" in row}
-        return {i: row for i, row in found.items() if "failed" not in row}
+            if self.progress is not None:
+                self.progress(start + len(some))
+        for i in [i for i, row in found.items() if "failed" in row]:
+            error = QuestionError(self.questions[i].id, found.pop(i)["failed"])
+            if self.on_bad_question is None:
+                raise error
+            self.on_bad_question(error)
+            self.failed.add(i)
+        return found
 
     def of(self, some: Sequence[int]) -> list[GoldQuestion]:
         """Some questions."""
@@ -213,7 +241,7 @@ def _by_whole_vocabulary(
             f"{size:,} log-probabilities at {positions:,} positions are too many; fit to at most "
             f"{MOST_NUMBERS // size * len(asked.questions) // positions} questions (--limit)"
         )
-    rows = asked.rows("whole vocabulary", lambda some: asked.requests.whole(asked.of(some)), key=["whole"])
+    rows = asked.rows(lambda some: asked.requests.whole(asked.of(some)), key=["whole"])
     check_enough(len(rows), of="that the server answered for")
     kept = asked.of(list(rows))
     states = []
@@ -239,7 +267,7 @@ def _by_nll(
 ) -> tuple[ServerFit, dict[str, Any]]:
     """T by few numbers of each token; with what its likeliest tokens say of it by themselves."""
     requests, nan = asked.requests, math.nan
-    raw = asked.rows("answers", lambda some: requests.raw(asked.of(some)), key=["raw"])
+    raw = asked.rows(lambda some: requests.raw(asked.of(some)), key=["raw"])
     check_enough(len(raw), of="that the server answered for")
     gold = asked.gold(raw, groups)
     top = asked.flat(raw, "top", lambda one: len(one.tokens), [])
@@ -250,14 +278,14 @@ def _by_nll(
         def ask(some: list[int]) -> list[Row]:
             return requests.losses(asked.of(some), [raw[i] for i in some], 1 / beta)
 
-        rows = asked.rows(f"T = {1 / beta:.3f}", ask, key=["losses", beta])
+        rows = asked.rows(ask, key=["losses", beta])
         return np.array(asked.flat(rows, "nll", lambda one: len(one.tokens), nan))
 
     def draw(beta: float) -> NDArray[np.float64]:
         def ask(some: list[int]) -> list[Row]:
             return requests.draws(asked.of(some), 1 / beta, n=DRAWS, seed=seed)
 
-        rows = asked.rows(f"draws at T = {1 / beta:.3f}", ask, key=["draws", beta, DRAWS, seed])
+        rows = asked.rows(ask, key=["draws", beta, DRAWS, seed])
         return np.array(asked.flat(rows, "draws", lambda one: len(one.beginnings), [nan] * DRAWS))
 
     if route == "one token":
