@@ -94,6 +94,16 @@ OutOption = Annotated[
         help="Write here instead of stdout; the file appears whole or not at all.",
     ),
 ]
+ApiKeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 ]

@@ -15,9 +15,10 @@ from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.failures import FAILED, failures_of, warn_of_failures
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import FAILED, sample_mixed_at
+from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
@@ -131,9 +132,8 @@ def sample_candidates(
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
     The candidates share the random numbers, and in each block of 64 questions one pass of the model and one
-    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions. A
-    question that a server failed at is left out for all candidates; its error goes to `on_bad_question`, or
-    is raised.
+    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions. One to
+    which a server gave no answers is left out for all, told to `on_bad_question`, by default with a warning.
     """
     how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     settings = keep and {
@@ -153,33 +153,27 @@ def sample_candidates(
             under = sample_mixed_at(
                 model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
             )
-            failed = {
-                question.id: one.failure
-                for sampled in under
-                for question, one in zip(block, sampled)
-                if one.failure is not None
-            }
             drawn = [
                 {**question.row(), **one.scored()}
                 for sampled in under
                 for question, one in zip(block, sampled)
-                if question.id not in failed
             ]
-            clustered_rows = cluster_rows(drawn, equivalence=equivalence, linkage=linkage)[0]
-            return [*clustered_rows, *({"id": id, FAILED: error.reason} for id, error in failed.items())]
+            answered = [row for row in drawn if FAILED not in row]
+            done = iter(cluster_rows(answered, equivalence=equivalence, linkage=linkage)[0])
+            return [row if FAILED in row else next(done) for row in drawn]
 
         found = stage.rows([question.row() for question in block], clustered)
-        failures = [QuestionError(row["id"], row.pop(FAILED)) for row in found if FAILED in row]
-        for error in failures:
-            if on_bad_question is None:
-                raise error
-            on_bad_question(error)
-        size = len(block) - len(failures)
         for number, of_one in enumerate(rows.values()):
-            of_one += found[number * size : (number + 1) * size]
+            of_one += found[number * len(block) : (number + 1) * len(block)]
         if progress is not None:
             progress(start + len(block))
-    return rows
+    failures = failures_of([row for of_one in rows.values() for row in of_one])
+    if on_bad_question is None:
+        warn_of_failures(failures, len(questions))
+    else:
+        for error in failures.values():
+            on_bad_question(error)
+    return {key: [row for row in of_one if row["id"] not in failures] for key, of_one in rows.items()}
 
 
 @dataclass(frozen=True)
