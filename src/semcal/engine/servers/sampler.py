@@ -113,18 +113,8 @@ class ServerModel:
     def invalid_prompts(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
     ) -> list[QuestionError]:
-        """The errors of prompts that are known to be too long for the server with their answers."""
-        most = self.profile.max_length or math.inf
-        longest = [max(map(len, given), default=0) for given in answers]
-        return [
-            QuestionError(
-                prompt.question_id,
-                f"its prompt has {len(prompt.token_ids)} tokens, its longest answer {length}, and the server "
-                f"takes {most}; leave it out",
-            )
-            for prompt, length in zip(prompts, longest)
-            if len(prompt.token_ids) + length >= most
-        ]
+        """The prompts known to be too long for the server with their longest answers."""
+        return self._too_long(prompts, [max(map(len, given), default=0) for given in answers])
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; none without a tokenizer, for then the server knows."""
@@ -141,15 +131,18 @@ class ServerModel:
         """The prompts known to be too long for the server; errors are those of `sample`."""
         del m
         self._check(recalibrators)
+        return self._too_long(prompts, [max_new_tokens] * len(prompts))
+
+    def _too_long(self, prompts: Sequence[Prompt], answers: Sequence[int]) -> list[QuestionError]:
         most = self.profile.max_length or math.inf
         return [
             QuestionError(
                 prompt.question_id,
-                f"its prompt has {len(prompt.token_ids)} tokens, and with {max_new_tokens} of an answer the "
-                f"server takes {most}; shorten the passage or the examples, or lower --max-new-tokens",
+                f"its prompt has {len(prompt.token_ids)} tokens, and with {answer} of an answer the server "
+                f"takes {most}; shorten the passage or the examples, or the answer (--max-new-tokens)",
             )
-            for prompt in prompts
-            if len(prompt.token_ids) + max_new_tokens > most
+            for prompt, answer in zip(prompts, answers)
+            if len(prompt.token_ids) + answer > most
         ]
 
     def sample(
