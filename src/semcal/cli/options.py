@@ -161,7 +161,16 @@ EquivalenceOption = Annotated[
     typer.Option(
         metavar="DIR",
         help="exact, or an NLI model (directory or id of a cross-encoder with a label entailment, such as "
-        "microsoft/deberta-large-mnli); atlas is the embedded one.",
+        "microsoft/deberta-large-mnli); atlas is the embedded one. openai:URL#MODEL asks a language model, "
+        "http://HOST a cross-encoder behind text-embeddings-inference.",
+    ),
+]
+GraderOption = Annotated[
+    str,
+    typer.Option(
+        metavar="GRADER",
+        help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
+        "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
@@ -232,9 +241,9 @@ def open_model(
     device: str | None = None,
     dtype: str | None = None,
     memory: str | None = None,
-    server: ServerSettings | None = None,
+    settings: ServerSettings | None = None,
 ) -> Sampler:
-    """Load a language model, or connect to one behind a server, which `server` says how to ask."""
+    """Load a language model, or connect to one behind a server."""
     with loading():
         if names_a_server(name):
             for option, value in (("--dtype", dtype), ("--memory", memory)):
@@ -242,7 +251,7 @@ def open_model(
                     raise UsageError(f"{option} is for a model that runs here; leave it out")
             from semcal.engine.servers.sampler import load_server
 
-            return load_server(name, server)
+            return load_server(name, settings)
         from semcal.engine.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
@@ -253,13 +262,13 @@ def open_equivalence(
     *,
     device: str | None = None,
     cache: Path | None = None,
-    server: ServerSettings | None = None,
+    settings: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load an equivalence: exact by default, or an NLI model, also behind a server."""
+    """Load an equivalence: exact by default, an NLI model, or a server."""
     with loading():
         from semcal.engine.loading import load_equivalence
 
-        return load_equivalence(name or "exact", device=device, cache=cache, settings=server)
+        return load_equivalence(name or "exact", device=device, cache=cache, settings=settings)
 
 
 def open_models(
@@ -271,11 +280,11 @@ def open_models(
     memory: str | None = None,
     nli_device: str | None = None,
     cache: Path | None = None,
-    server: ServerSettings | None = None,
+    settings: ServerSettings | None = None,
 ) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
-    own: Any = {"device": device, "dtype": dtype, "memory": memory, "server": server}
-    nli: Any = {"device": nli_device or device, "cache": cache, "server": server}
+    own: Any = {"device": device, "dtype": dtype, "memory": memory, "settings": settings}
+    nli: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
     with loading():
         from semcal.pipeline.worker_state import WorkerState
 
@@ -286,12 +295,12 @@ def open_models(
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not on disk (yet)."""
-    if names_a_server(model) or names_a_server(equivalence):
-        return None
+    """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 
+    if names_a_server(model) or names_a_server(equivalence):
+        return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
@@ -309,19 +318,17 @@ def _folder(place: Location) -> Path | None:
 
 
 def open_grader(
-    name: str, *, rouge: bool, equivalence: str | None, device: str | None, cache: Path | None
-) -> Grader:
-    """Return the grader by rules, or by entailment."""
-    check_name(name, ("rules", "nli"), what="grader")
-    if name == "rules":
-        from semcal.qa.grading import RuleGrader
+    name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
+) -> Grader | str:
+    """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
+    from semcal.qa.grading import RuleGrader
 
-        return RuleGrader(rouge=rouge)
-    if equivalence in (None, "exact"):
-        raise UsageError("--grader nli needs an NLI model; give its directory with --equivalence")
-    from semcal.pipeline.grade import EntailmentGrader
+    if name.startswith("judge:"):
+        from semcal.pipeline.judge import load_judge
 
-    return EntailmentGrader(open_equivalence(equivalence, device=device, cache=cache))
+        return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
+    nli = check_name(name, ("rules", "nli"), what="grader") == "nli"
+    return name if nli else RuleGrader(rouge=rouge)
 
 
 def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:

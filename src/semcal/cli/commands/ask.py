@@ -113,7 +113,7 @@ def command(
     questions, blocks = peeked(_read(single, question, columns), BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
-    how["server"] = server_settings(server, model, equivalence)
+    how["settings"] = server_settings(server, model, equivalence)
     load = partial(opt.open_models, model, equivalence or "exact", **how)
     with open_executor(plan, load) as (executor, state), spending(state().model, "ask"):
         models, cost, counts = state(), NLICost(), Counter[str]()

@@ -23,6 +23,7 @@ from semcal.records import dumps
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.pipeline.calibrated import Calibration
+    from semcal.qa.grading import Grader
 
 __all__ = ["command", "output_of"]
 
@@ -86,6 +87,7 @@ def command(
     linkage: opt.LinkageOption = "components",
     max_new_tokens: opt.MaxNewTokensOption = None,
     few_shot: opt.FewShotOption = None,
+    grader: opt.GraderOption = "rules",
     cache: opt.CacheOption = None,
     seed: opt.SeedOption = 0,
     columns: opt.ColumnsOption = None,
@@ -111,12 +113,15 @@ def command(
     --calibration. Interrupted sampling resumes with the same command.
     """
     _check(locals())
-    settings = server_settings(server, model, equivalence)
-    how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage}
+    settings = server_settings(server, model, equivalence, grader.removeprefix("judge:"))
+    how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage, "grader": grader}
     with BadRows() as bad:
         if model is None:
-            judge = partial(opt.open_equivalence, equivalence, device=device, cache=cache, server=settings)
-            found = _from_samples(file, columns, limit, bad, equivalence, judge, how, dry_run=dry_run)
+            where: Any = {"cache": cache, "settings": settings}
+            judge = partial(opt.open_equivalence, equivalence, device=device, **where)
+            marks = partial(opt.open_grader, grader, **where)
+            rows = _read_samples(file, columns, limit, bad, equivalence)
+            found = _from_samples(rows, judge, marks, how, dry_run=dry_run)
         else:
             found = _from_model(locals(), bad, how)
         if found is None:
@@ -144,20 +149,12 @@ def _check(options: Mapping[str, Any]) -> None:
                 raise UsageError(f"--{option} is for a model that is asked; give --model, or leave it out")
 
 
-def _from_samples(
-    file: str,
-    columns: Sequence[str] | None,
-    limit: int | None,
-    bad: BadRows,
-    equivalence: str | None,
-    judge: Callable[[], Equivalence],
-    how: Mapping[str, Any],
-    *,
-    dry_run: bool,
-) -> Calibration | None:
+def _read_samples(
+    file: str, columns: Sequence[str] | None, limit: int | None, bad: BadRows, equivalence: str | None
+) -> Sequence[Mapping[str, Any]]:
     from itertools import islice
 
-    from semcal.pipeline.calibrate import calibrate_samples, check_labelled_samples
+    from semcal.pipeline.calibrate import check_labelled_samples
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
     rows = [row.data for row in good_items(islice(read, limit), bad)]
@@ -166,15 +163,30 @@ def _from_samples(
             f"no row of {file} can be used: stored samples need id, question, samples and answers; to have a "
             "model answer labelled questions, give it with --model"
         )
-    if dry_run:
-        warn(f"would calibrate on the samples of {len(rows)} questions")
-        return None
     if equivalence is None and any("clusters" in row for row in rows):
         raise UsageError(
             f"the rows of {file} are clustered already; say by what with --equivalence (exact, or the NLI "
             "model), since later samples must be grouped alike"
         )
-    return calibrate_samples(rows, equivalence=judge(), **how)
+    return rows
+
+
+def _from_samples(
+    rows: Sequence[Mapping[str, Any]],
+    open_judge: Callable[[], Equivalence],
+    open_marks: Callable[[], Grader | str],
+    how: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> Calibration | None:
+    from semcal.pipeline.calibrate import calibrate_samples
+    from semcal.pipeline.grade import as_grader
+
+    if dry_run:
+        warn(f"would calibrate on the samples of {len(rows)} questions")
+        return None
+    judge = open_judge()
+    return calibrate_samples(rows, equivalence=judge, **{**how, "grader": as_grader(open_marks(), judge)})
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
@@ -186,7 +198,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
     settings = options["settings"]
     model = opt.open_model(
-        options["model"], device=options["device"], dtype=options["dtype"], server=settings
+        options["model"], device=options["device"], dtype=options["dtype"], settings=settings
     )
     recalibrator, asking = opt.open_recalibrator(
         model, options["recalibrator"], None, options["few_shot"], force=options["force"]
@@ -203,9 +215,10 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     kept = open_unfinished(out, {**key, "recalibrator": options["recalibrator"]}, fresh=options["fresh"])
     by_id = {question.id: question for question in questions}
     where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
-    where["server"] = settings
+    where["settings"] = settings
     with spending(model, "calibrate"), successive_progress() as begin:
         equivalence = opt.open_equivalence(options["equivalence"], **where)
+        marks = opt.open_grader(how["grader"], cache=options["cache"], settings=settings)
         kept.begin()
         found = calibrate(
             model,
@@ -218,7 +231,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
             progress=begin("calibrate", len(questions)),
             keep=Store(kept.folder),
             on_bad_question=lambda error: bad.report(by_id[error.question_id].error(error.reason)),
-            **how,
+            **{**how, "grader": marks},
             **sampling,
         )
     kept.finish()
