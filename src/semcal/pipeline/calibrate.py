@@ -140,13 +140,14 @@ def calibrate(
     """
     learning = checked_learning(risk=risk, delta=delta, seed=seed)
     judge = as_equivalence(equivalence)
+    marks = as_grader(grader, judge)
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
         asking_one: dict[str, Any] = {"m": m, "temperatures": temperatures, "few_shot": few_shot}
         asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
         _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
-        how: dict[str, Any] = {"linkage": linkage, "grader": as_grader(grader, judge), **learning}
+        how: dict[str, Any] = {"linkage": linkage, "grader": marks, **learning}
         return _calibrate_stored(samples, progress, equivalence=judge, **how)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
@@ -184,7 +185,7 @@ def calibrate(
         {t: measure_rows(rows) for t, rows in sampled.items()},
         equivalence=judge,
         linkage=linkage,
-        grader=as_grader(grader, judge),
+        grader=marks,
         **learning,
         max_new_tokens=max_new_tokens,
         provenance=provenance,
