@@ -254,10 +254,11 @@ def open_models(
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
+    from semcal.engine.servers.settings import PREFIX
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 
-    places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
+    places = [] if model is None or model.startswith(PREFIX) else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None

@@ -184,6 +184,8 @@ def _executor(
             yield cluster, None
             show_peak(cluster)
         return
+    if any(model.is_server for model in settings.models) and workers is None:
+        workers = 1  # which asks so many at a time, and keeps to the budgets
     sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     plan = choose_workers(
