@@ -207,7 +207,8 @@ class FakeModel:
             raise Refused(404, f"The model `{body['model']}` does not exist.")
         most = len(model.VOCABULARY) if quirks.max_top_logprobs < 0 else quirks.max_top_logprobs
         asked = body.get("top_logprobs", 0) if "messages" in body else body.get("logprobs") or 0
-        if not isinstance(asked, bool) and asked > most:
+        below = asked < 0 and (quirks.max_top_logprobs >= 0 or quirks.server != "vLLM")
+        if not isinstance(asked, bool) and (asked > most or below):
             raise Refused(400, f"top_logprobs must be at most {most}, got {asked}")
         key = json.dumps(body, sort_keys=True)
         if quirks.seed_ignored:
@@ -295,7 +296,7 @@ class FakeModel:
         return f"token_id:{index}" if by_id else piece.decode(errors="replace")
 
     def _top(self, seen: model.Array, index: int, k: int) -> list[int]:
-        order = [int(one) for one in np.argsort(-seen, kind="stable")[:k]]
+        order = [int(one) for one in np.argsort(-seen, kind="stable")[: None if k < 0 else k]]
         if self.quirks.drawn_takes_a_place and k:
             return [index, *(one for one in order if one != index)][:k]
         return order
@@ -510,7 +511,10 @@ class FakeServer:
             owner = {"vLLM": "vllm", "llama.cpp": "llamacpp"}.get(quirks.server, "openai")
             return {
                 "object": "list",
-                "data": [{"id": name, "object": "model", "owned_by": owner} for name in quirks.models],
+                "data": [
+                    {"id": name, "object": "model", "owned_by": owner, **self._known()}
+                    for name in quirks.models
+                ],
             }
         if path == "/health":
             return {"status": "ok"}
@@ -523,6 +527,11 @@ class FakeServer:
             ids = model.encode(model.render(body["messages"]) if text is None else text)
             return {"tokens": ids, "count": len(ids)}
         raise Refused(404, "Not Found")
+
+    def _known(self) -> Json:
+        """What /models tells of a model besides its name."""
+        sizes = {"n_vocab": len(model.VOCABULARY), "n_ctx": 1024}
+        return {"vLLM": {"max_model_len": 1024}, "llama.cpp": {"meta": sizes}}.get(self.quirks.server, {})
 
 
 def _error(status: int, message: str) -> Json:

@@ -19,7 +19,19 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli.commands import answers, ask, calibrate, env, export, fit, metrics, run, run_folder, sample
+from semcal.cli.commands import (
+    answers,
+    ask,
+    calibrate,
+    env,
+    export,
+    fit,
+    metrics,
+    probe,
+    run,
+    run_folder,
+    sample,
+)
 from semcal.cli.console import Output, kept_message, output_file, reserved, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
@@ -44,6 +56,7 @@ COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
     ("metrics", metrics.command, output_file),
     ("report", run_folder.report, run_folder.report_output),
     ("export", export.command, export.output_of),
+    ("probe", probe.command, output_file),
     ("env", env.command, output_file),
 )
 #: What to do about an error of the system.

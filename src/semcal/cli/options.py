@@ -17,6 +17,7 @@ from semcal.registry import check_name
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import Sampler
+    from semcal.engine.servers.settings import ServerSettings
     from semcal.hub_names import Location
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
@@ -94,6 +95,16 @@ OutOption = Annotated[
         help="Write here instead of stdout; the file appears whole or not at all.",
     ),
 ]
+ApiKeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 ]
@@ -145,7 +156,16 @@ EquivalenceOption = Annotated[
     typer.Option(
         metavar="DIR",
         help="exact, or an NLI model (directory or id of a cross-encoder with a label entailment, such as "
-        "microsoft/deberta-large-mnli); atlas is the embedded one.",
+        "microsoft/deberta-large-mnli); atlas is the embedded one. openai:URL#MODEL asks a language model, "
+        "http://HOST a cross-encoder behind text-embeddings-inference.",
+    ),
+]
+GraderOption = Annotated[
+    str,
+    typer.Option(
+        metavar="GRADER",
+        help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
+        "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
@@ -221,13 +241,17 @@ def open_model(
 
 
 def open_equivalence(
-    name: str | None, *, device: str | None = None, cache: Path | None = None
+    name: str | None,
+    *,
+    device: str | None = None,
+    cache: Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load an equivalence: exact by default, or an NLI model."""
+    """Load an equivalence: exact by default, an NLI model, or a server."""
     with loading():
         from semcal.engine.loading import load_equivalence
 
-        return load_equivalence(name or "exact", device=device, cache=cache)
+        return load_equivalence(name or "exact", device=device, cache=cache, settings=settings)
 
 
 def open_models(
@@ -253,12 +277,14 @@ def open_models(
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
-    from semcal.engine.servers.settings import PREFIX
+    """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
+    from semcal.engine.equivalence import names_a_server
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 
-    places = [] if model is None or model.startswith(PREFIX) else [locate(model, LANGUAGE_MODEL)]
+    if names_a_server(model) or names_a_server(equivalence):
+        return None
+    places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
@@ -275,19 +301,17 @@ def _folder(place: Location) -> Path | None:
 
 
 def open_grader(
-    name: str, *, rouge: bool, equivalence: str | None, device: str | None, cache: Path | None
-) -> Grader:
-    """Return the grader by rules, or by entailment."""
-    check_name(name, ("rules", "nli"), what="grader")
-    if name == "rules":
-        from semcal.qa.grading import RuleGrader
+    name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
+) -> Grader | str:
+    """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
+    from semcal.qa.grading import RuleGrader
 
-        return RuleGrader(rouge=rouge)
-    if equivalence in (None, "exact"):
-        raise UsageError("--grader nli needs an NLI model; give its directory with --equivalence")
-    from semcal.pipeline.grade import EntailmentGrader
+    if name.startswith("judge:"):
+        from semcal.pipeline.judge import load_judge
 
-    return EntailmentGrader(open_equivalence(equivalence, device=device, cache=cache))
+        return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
+    nli = check_name(name, ("rules", "nli"), what="grader") == "nli"
+    return name if nli else RuleGrader(rouge=rouge)
 
 
 def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:

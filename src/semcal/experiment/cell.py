@@ -19,8 +19,9 @@ from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem, essentials
+from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import FAILED, SampleJob, SamplePass
+from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import Question, data_hash
 

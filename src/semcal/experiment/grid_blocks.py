@@ -21,7 +21,7 @@ from semcal.experiment.grid_candidates import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
-from semcal.pipeline.sample import FAILED
+from semcal.pipeline.failures import failures_of
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
 
@@ -72,13 +72,11 @@ class BlockJob:
 
 def _check_answered(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise ServerError if a server answered none of the questions: such a block is not to be kept."""
-    failed = {row["id"]: row[FAILED] for row in rows if FAILED in row}
+    failed = list(failures_of(rows).values())
     if failed and len(failed) == len({row["id"] for row in rows}):
-        name, reason = next(iter(failed.items()))
         raise ServerError(
-            f"the server answered none of {len(failed)} questions asked together (the first: {name!r}: "
-            f"{reason}); run the same command again, which goes on here, or take such questions out of the "
-            "data"
+            f"the server answered none of {len(failed)} questions asked together, first {failed[0]}; run the "
+            "same command again, which goes on here, or take such questions out of the data"
         )
 
 

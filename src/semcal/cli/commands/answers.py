@@ -32,7 +32,6 @@ AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group
 #: Rows that are clustered together.
 BLOCK = 256
 
-GraderOption = Annotated[str, typer.Option(help="rules, or nli (needs --equivalence).")]
 AuditOption = Annotated[
     bool,
     typer.Option(
@@ -146,7 +145,7 @@ def measure(
 
 def grade(
     file: opt.RowsArgument,
-    grader: GraderOption = "rules",
+    grader: opt.GraderOption = "rules",
     rouge: RougeOption = False,
     equivalence: opt.EquivalenceOption = None,
     cache: opt.CacheOption = None,
@@ -169,9 +168,11 @@ def grade(
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
     """
-    from semcal.pipeline.grade import check_gradable, grade_row, grade_together
+    from semcal.pipeline.grade import as_grader, check_gradable, grade_row, grade_together
 
-    chosen = opt.open_grader(grader, rouge=rouge, equivalence=equivalence, device=device, cache=cache)
+    given = opt.open_grader(grader, rouge=rouge, cache=cache)
+    nli = equivalence if grader == "nli" else None
+    chosen = as_grader(given, opt.open_equivalence(nli, device=device, cache=cache))
 
     if audit:
         return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)

@@ -81,6 +81,7 @@ def command(
     linkage: opt.LinkageOption = "components",
     max_new_tokens: opt.MaxNewTokensOption = None,
     few_shot: opt.FewShotOption = None,
+    grader: opt.GraderOption = "rules",
     cache: opt.CacheOption = None,
     seed: opt.SeedOption = 0,
     columns: opt.ColumnsOption = None,
@@ -105,7 +106,7 @@ def command(
     --calibration. Interrupted sampling resumes with the same command.
     """
     _check(locals())
-    how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage}
+    how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage, "grader": grader}
     with BadRows() as bad:
         if model is None:
             found = _from_samples(file, columns, limit, bad, equivalence, device, cache, how, dry_run=dry_run)
@@ -151,6 +152,7 @@ def _from_samples(
     from itertools import islice
 
     from semcal.pipeline.calibrate import calibrate_samples, check_labelled_samples
+    from semcal.pipeline.grade import as_grader
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
     rows = [row.data for row in good_items(islice(read, limit), bad)]
@@ -167,9 +169,9 @@ def _from_samples(
             f"the rows of {file} are clustered already; say by what with --equivalence (exact, or the NLI "
             "model), since later samples must be grouped alike"
         )
-    return calibrate_samples(
-        rows, equivalence=opt.open_equivalence(equivalence, device=device, cache=cache), **how
-    )
+    judge = opt.open_equivalence(equivalence, device=device, cache=cache)
+    marks = as_grader(opt.open_grader(how["grader"], cache=cache), judge)
+    return calibrate_samples(rows, equivalence=judge, **{**how, "grader": marks})
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
@@ -196,6 +198,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
     with successive_progress() as begin:
         equivalence = opt.open_equivalence(options["equivalence"], **where)
+        marks = opt.open_grader(how["grader"], cache=options["cache"])
         kept.begin()
         found = calibrate(
             model,
@@ -207,7 +210,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
             versions=versions(),
             progress=begin("calibrate", len(questions)),
             keep=Store(kept.folder),
-            **how,
+            **{**how, "grader": marks},
             **sampling,
         )
     kept.finish()
