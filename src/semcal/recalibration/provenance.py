@@ -53,6 +53,7 @@ class Provenance:
     versions: Mapping[str, str | None] = field(default_factory=dict)  # of packages
     #: The validation scores by which it was chosen; empty if there was no choice.
     validation: Mapping[str, Any] = field(default_factory=dict)
+    server: Mapping[str, Any] = field(default_factory=dict)  # which one it was fitted over, how, T's error
 
     def check(
         self, *, model: str, revision: str, prompt_hash: str | None = None, what: str = "recalibrator"
@@ -71,8 +72,8 @@ class Provenance:
             )
         elif self.revision != revision:
             raise UsageError(
-                f"the {what} was fitted on {self.model} (revision {self.revision[:12]}), "
-                f"not on {model} (revision {revision[:12]}); {_ADVICE}"
+                f"the {what} was fitted on {self.model} (revision {_short(self.revision)}), "
+                f"not on {model} (revision {_short(revision)}); {_ADVICE}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
@@ -89,6 +90,11 @@ def _but_for_version(revision: str) -> tuple[str, ...]:
     """
     found = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
     return (revision,) if found is None else found.groups()
+
+
+def _short(revision: str) -> str:
+    """The beginning of a hash; all of what describes a server."""
+    return revision if " " in revision else revision[:12]
 
 
 def check_enough(questions: int, *, of: str = "to fit to") -> None:
