@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import signal
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -259,6 +264,32 @@ def test_a_run_that_is_stopped_and_resumed_asks_nothing_twice(stop, tmp_path):
         verdicts = again.entails(pairs)
     assert verdicts == [k % 3 == 0 for k in range(100)]
     assert len(server.asked) == len(set(server.asked)) == 100
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_killed_and_run_again_asks_only_what_was_in_hand_twice(how, tmp_path):
+    rows, pairs = tmp_path / "rows", 180
+    names = ["".join("qwrtpsdfgh"[int(digit)] for digit in str(k)) for k in range(pairs)]
+    samples = [
+        {"id": name, "question": "Who?", "samples": [f"tall {name}", f"{name} hill"]} for name in names
+    ]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in samples))
+    with VerdictServer(delay=0.02, batch=1) as server:
+        command = (sys.executable, "-m", "semcal", "cluster", rows, "--equivalence", server.host)
+        kept = ("--cache", tmp_path / "verdicts", "--out", tmp_path / "out")
+        with subprocess.Popen([*command, *kept], stderr=subprocess.PIPE) as process:
+            while len(server.asked) < 90 and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(how)
+            _, said = process.communicate()
+        assert process.returncode in (-9, 130), said
+        before = len(server.asked)
+        assert before < pairs
+        subprocess.run([*command, *kept], check=True, capture_output=True)
+    # under way at the same time, and after SIGKILL also those that were not written yet
+    in_hand = 16 + (32 if how == signal.SIGKILL else 0)
+    assert len(set(server.asked)) == pairs
+    assert pairs <= len(server.asked) <= pairs + in_hand
 
 
 def test_a_pair_that_fails_for_good_is_an_input_error_and_the_others_are_not_asked_again():
