@@ -39,6 +39,7 @@ key                   Authorization: Bearer KEY, or else 401
 delay                 seconds before each answer
 server, version       "vLLM", "llama.cpp", "OpenAI": for /version, /props, system_fingerprint and owned_by
 models                the names that are listed
+tls                   the context of a server that speaks HTTPS
 
 /v1/models, /v1/chat/completions, /v1/completions; /version, /health, /tokenize, /props below the host.
 """
@@ -49,6 +50,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -97,6 +99,7 @@ class Quirks:
     server: str = "vLLM"
     version: str = "0.0.1"
     models: Sequence[str] = ("fake",)
+    tls: ssl.SSLContext | None = None
 
 
 class Refused(Exception):
@@ -197,6 +200,8 @@ class FakeModel:
     def _draw_all(self, body: Json, prompt: str, limit: int) -> list[Drawn]:
         quirks, n = self.quirks, int(body.get("n", 1))
         temperature = float(body.get("temperature", 1.0))
+        if n < 1:
+            raise Refused(400, f"n must be at least 1, got {n}")
         if quirks.slots is not None and n > quirks.slots:
             raise Refused(400, f"n_cmpl cannot be greater than the number of slots ({quirks.slots})")
         if quirks.max_temperature is not None and temperature > quirks.max_temperature:
@@ -400,7 +405,7 @@ class FakeServer:
 
     @property
     def host(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.quirks.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
@@ -434,7 +439,7 @@ class FakeServer:
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port)
+        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, ssl=self.quirks.tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stopping.wait()
@@ -468,7 +473,7 @@ class FakeServer:
                 ]
                 writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)

@@ -52,6 +52,7 @@ class Provenance:
     versions: Mapping[str, str | None] = field(default_factory=dict)  # of packages
     #: The validation scores by which it was chosen; empty if there was no choice.
     validation: Mapping[str, Any] = field(default_factory=dict)
+    server: Mapping[str, Any] = field(default_factory=dict)  # which one it was fitted over, how, T's error
 
     def check(
         self, *, model: str, revision: str, prompt_hash: str | None = None, what: str = "recalibrator"
@@ -59,14 +60,19 @@ class Provenance:
         """Raise UsageError unless it was fitted on these weights (and with this prompt, if given)."""
         if self.revision != revision:
             raise UsageError(
-                f"the {what} was fitted on {self.model} (revision {self.revision[:12]}), "
-                f"not on {model} (revision {revision[:12]}); {_ADVICE}"
+                f"the {what} was fitted on {self.model} (revision {_short(self.revision)}), "
+                f"not on {model} (revision {_short(revision)}); {_ADVICE}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
                 f"the {what} was fitted with another prompt (system message, few-shot examples "
                 f"or template); {_ADVICE}"
             )
+
+
+def _short(revision: str) -> str:
+    """The beginning of a hash; all of what describes a server."""
+    return revision if " " in revision else revision[:12]
 
 
 def check_enough(questions: int, *, of: str = "to fit to") -> None:

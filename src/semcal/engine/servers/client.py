@@ -62,9 +62,10 @@ class ServerClient:
     other requests as well is a ServerError, which ends the command:
 
     - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
-    - The last try of a request found no server, and nothing was heard of it since its first try. Before
-      anything was ever heard, there are 3 tries at most.
-    - Ten requests in a row failed for good by faults that may pass.
+    - The last tries of a request found no server, and nothing was heard of it in between. Before anything
+      was ever heard, there are 3 tries at most.
+    - Ten requests in a row failed for good by faults that may pass, and none was answered since their first
+      tries.
 
     Parameters
     ----------
@@ -209,7 +210,7 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
     ) -> Parsed | RequestFailed:
         """Try until there is an answer, or a fault for good."""
-        heard = self._heard
+        heard, answered = self._heard, self.usage.requests
         most = self.settings.retries + 1
         for tries in range(1, most + 1):
             found = await self._try(http, address, request, parse)
@@ -218,7 +219,9 @@ class ServerClient:
                 return found
             soon = found.unreachable and not self._heard and tries >= FIRST_TRIES
             if tries == most or soon or not found.passing:
-                return self._failed(found, tries, heard=self._heard > heard)
+                gone = found.unreachable and self._heard == heard
+                return self._failed(found, tries, gone=gone, alone=self.usage.requests == answered)
+            heard = heard if found.unreachable else self._heard
             self.usage.retries += 1
             back_off = min(self._first_wait * 2 ** (tries - 1), LONGEST_BACK_OFF)
             await asyncio.sleep((found.wait or 0.0) + random.uniform(0, back_off))
@@ -266,15 +269,18 @@ class ServerClient:
         self._heard += 1
         return fault_of_reply(reply, api_key=self.settings.api_key) or _read(reply, request.expects)
 
-    def _failed(self, fault: Fault, tries: int, *, heard: bool) -> RequestFailed:
-        """What a fault for good means: for this request, or by ServerError for all."""
+    def _failed(self, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
+        """What a fault for good means: for this request, or by ServerError for all.
+
+        `gone`: no server was found; `alone`: nothing was answered since the request's first try.
+        """
         url, status = self.endpoint.url, fault.status
         reason = fault.reason + (f" (the last of {tries} tries)" if tries > 1 else "")
-        if fault.unreachable and not heard:
+        if gone:
             raise ServerError(f"{url} cannot be reached: {reason}; check the URL, and that the server runs")
         if fault.refused and not (status == 403 and self.usage.requests):
             raise ServerError(f"{url} refuses all requests: {reason}{self._remedy(status)}")
-        if fault.passing or fault.refused:
+        if alone and (fault.passing or fault.refused):
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(

@@ -110,6 +110,12 @@ class ServerModel:
             raise UsageError("answers become tokens by the model's tokenizer; give it with --tokenizer DIR")
         return self.format.encode_answer(chat, answer)
 
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """The prompts known to be too long for the server with their longest answers."""
+        return self._too_long(prompts, [max(map(len, given), default=0) for given in answers])
+
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; none without a tokenizer, for then the server knows."""
         return () if self.format is None else self.format.special_tokens.find(text)
@@ -125,15 +131,18 @@ class ServerModel:
         """The prompts known to be too long for the server; errors are those of `sample`."""
         del m
         self._check(recalibrators)
+        return self._too_long(prompts, [max_new_tokens] * len(prompts))
+
+    def _too_long(self, prompts: Sequence[Prompt], answers: Sequence[int]) -> list[QuestionError]:
         most = self.profile.max_length or math.inf
         return [
             QuestionError(
                 prompt.question_id,
-                f"its prompt has {len(prompt.token_ids)} tokens, and with {max_new_tokens} of an answer the "
-                f"server takes {most}; shorten the passage or the examples, or lower --max-new-tokens",
+                f"its prompt has {len(prompt.token_ids)} tokens, and with {answer} of an answer the server "
+                f"takes {most}; shorten the passage or the examples, or the answer (--max-new-tokens)",
             )
-            for prompt in prompts
-            if len(prompt.token_ids) + max_new_tokens > most
+            for prompt, answer in zip(prompts, answers)
+            if len(prompt.token_ids) + answer > most
         ]
 
     def sample(

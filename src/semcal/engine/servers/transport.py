@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self.usable = False
-        self._transport.close()
+        self._transport.abort()
 
     def _fail(self, error: httpx.TransportError) -> None:
         if self._reply is not None and not self._reply.done():
