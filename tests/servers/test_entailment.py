@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from semcal.engine.servers.entailment import ENTAILMENT, load_verdicts, read_lab
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
+from semcal.pipeline.judge import JUDGEMENT
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer, reply_of
 
@@ -85,9 +87,17 @@ def test_without_log_probabilities_none_are_asked_for(profiles):
     assert not any("logprobs" in body for _, body in server.requests)
 
 
-def test_the_prompt_is_the_one_of_the_documentation():
-    ((turn),) = ENTAILMENT.chat((" Largest city? ", "nyc", "new {york}"))
-    assert turn.content.startswith("Two answers to the same question are given.")
+def test_the_documentation_has_the_prompts():
+    for task, page, names in (
+        (ENTAILMENT, "equivalence", {"first": "{premise}", "second": "{hypothesis}"}),
+        (JUDGEMENT, "grading", {"first": "{answer}", "second": "{references, one a line}"}),
+    ):
+        text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert f"```text\n{task.prompt.format(question='{question}', **names)}\n```" in text
+
+
+def test_the_prompt_holds_the_question_and_both_answers():
+    (turn,) = ENTAILMENT.chat((" Largest city? ", "nyc", "new {york}"))
     assert "Question: Largest city?\nAnswer A: nyc\nAnswer B: new {york}\n" in turn.content
 
 
