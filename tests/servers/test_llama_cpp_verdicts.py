@@ -32,7 +32,7 @@ def test_verdicts_are_given_once_and_kept(llama_server: str, tmp_path: Path):
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 def test_a_judge_grades_a_file(llama_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path))
     row = {"id": "1", "question": "Who wrote it?", "prediction": "Bo", "answers": ["Ana Velis"]}
     (tmp_path / "rows").write_text(json.dumps(row) + "\n")
     grader = f"judge:openai:{llama_server}#atlas"
