@@ -198,6 +198,21 @@ def test_a_profile_is_kept_until_the_version_changes_or_fresh_is_asked_for(tmp_p
         assert stored(server, tmp_path) == (later, 0)
 
 
+@pytest.mark.parametrize(("before", "after"), [("raw", "scaled"), ("scaled", "raw")])
+def test_vllm_started_anew_with_the_other_log_probabilities_is_seen_though_its_version_is_the_same(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    with FakeServer(log_probs=before) as server:
+        first, asked = stored(server, tmp_path)
+        again, few = stored(server, tmp_path)
+        assert (again, first.log_probs) == (first, before)
+        assert few < 10 < asked
+        server.quirks.log_probs = after
+        later, _ = stored(server, tmp_path)
+        assert later.log_probs == after
+        assert stored(server, tmp_path)[0] == later
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_profile_of_another_version_of_the_probe_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ Trainings go by gradient steps; the exact solver has no settings.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +58,19 @@ class Provenance:
     def check(
         self, *, model: str, revision: str, prompt_hash: str | None = None, what: str = "recalibrator"
     ) -> None:
-        """Raise UsageError unless it was fitted on these weights (and with this prompt, if given)."""
-        if self.revision != revision:
+        """Raise UsageError unless it was fitted on these weights (and with this prompt, if given).
+
+        A server's weights are not seen: where server, model and what is sent are the same, and its version
+        alone is another, that is warned about.
+        """
+        if self.revision != revision and _but_for_version(self.revision) == _but_for_version(revision):
+            warnings.warn(
+                f"the {what} was fitted with another version of the server ({self.revision}; now "
+                f"{revision}): try it on a few labelled questions, or make it again",
+                SemcalWarning,
+                stacklevel=3,
+            )
+        elif self.revision != revision:
             raise UsageError(
                 f"the {what} was fitted on {self.model} (revision {_short(self.revision)}), "
                 f"not on {model} (revision {_short(revision)}); {_ADVICE}"
@@ -68,6 +80,16 @@ class Provenance:
                 f"the {what} was fitted with another prompt (system message, few-shot examples "
                 f"or template); {_ADVICE}"
             )
+
+
+def _but_for_version(revision: str) -> tuple[str, ...]:
+    """A revision without the version of its server, if it has one.
+
+    >>> _but_for_version("vLLM 0.32.0: small, messages"), _but_for_version("sha256:0a1b")
+    (('vLLM', 'small, messages'), ('sha256:0a1b',))
+    """
+    found = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
+    return (revision,) if found is None else found.groups()
 
 
 def _short(revision: str) -> str:

@@ -112,24 +112,29 @@ def probe(client: ServerClient) -> ServerProfile:
 
 
 def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfile:
-    """The profile of an earlier probe, if the server's version is still the same; else a new one.
+    """The profile of an earlier probe, if the server still has its version and kind of log-probabilities.
 
-    Kept in `ServerSettings.profiles` or the user's cache. A file that is damaged, or of another version of
-    the probe, is not read.
+    Else a new one. Kept in `ServerSettings.profiles` or the user's cache. A file that is damaged, or of
+    another version of the probe, is not read.
     """
     now = identify(client)
     path = (client.settings.profiles or cache_folder()) / file_name(now)
     found = None if fresh else read_profile(path, now, PROBE)
-    if found is None:
+    if found is None or not _still_so(_Asking(client, found)):
         found = _probe(client, now)
         try:
             write_profile(path, found, PROBE)
         except OSError as error:
-            reason = (
-                f"what the server does could not be stored in {path} ({error.strerror}), and is asked again"
-            )
+            reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
             warnings.warn(reason, SemcalWarning, stacklevel=2)
     return found
+
+
+def _still_so(asking: _Asking) -> bool:
+    """Whether log-probabilities are raw or at T as before: two servers are told which when they start."""
+    before = asking.profile.log_probs
+    told = asking.profile.server in ("vLLM", "SGLang") and before is not None
+    return not told or _at_temperature(asking).get("log_probs", "raw") == before
 
 
 def _probe(client: ServerClient, now: ServerProfile) -> ServerProfile:
@@ -165,9 +170,8 @@ def _temperatures(asking: _Asking) -> dict[str, Any]:
 
 def _token_ids_in(asking: _Asking) -> dict[str, Any]:
     reply = asking.reply(Prompt("probe", IDS), Asked(1.0, 1, log_probs=False))
-    return {
-        "token_ids_in": _inside(reply, "usage", "prompt_tokens") in (len(IDS), len(IDS) + 1)
-    }  # a BOS may be added
+    counted = _inside(reply, "usage", "prompt_tokens")
+    return {"token_ids_in": counted in (len(IDS), len(IDS) + 1)}  # a BOS may be added
 
 
 def _vocabulary(asking: _Asking) -> dict[str, Any]:
