@@ -180,7 +180,7 @@ class Failing(FakeLanguageModel):
 
     def sample_runs(self, prompts: Any, *, first: int = 0, m: int = 10, **options: Any) -> Any:
         ((found,),) = super().sample_runs(prompts, first=first, m=m, **options)
-        name = "Who sang it?"
+        name = "Who wrote it?"
         fails = [first > 0 and prompt.question_id == name for prompt in prompts]
         return [[[QuestionError(name, "HTTP 500") if fail else one for fail, one in zip(fails, found)]]]
 
@@ -189,5 +189,5 @@ def test_a_question_that_fails_is_left_out_and_the_others_are_decided():
     uq = semcal.SemanticUQ(Failing(TABLE), abstain_below=0.9, decide=True)
     with pytest.warns(SemcalWarning, match="1 of 4 questions"):
         found = uq.ask_many(list(TABLE))
-    assert [one.id for one in found] == [name for name in TABLE if name != "Who sang it?"]
-    assert list(found.failures) == ["Who sang it?"]
+    assert [one.id for one in found] == [name for name in TABLE if name != "Who wrote it?"]
+    assert list(found.failures) == ["Who wrote it?"]

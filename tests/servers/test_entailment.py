@@ -317,10 +317,9 @@ def test_a_pair_that_fails_for_good_is_an_input_error_and_the_others_are_not_ask
 # ---- A cross-encoder service -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefix", ["", "http:"])
-def test_a_cross_encoder_service_gets_pairs_in_batches_of_its_size(prefix):
+def test_a_cross_encoder_service_gets_pairs_in_batches_of_its_size():
     with VerdictServer(TABLE, batch=3) as server:
-        equivalence = load_equivalence(f"{prefix}{server.host}/", settings=FAST)
+        equivalence = load_equivalence(f"{server.host}/predict", settings=FAST)
         asked = [*TABLE, ("nyc", "soho"), ("soho", "boston"), ("boston", "soho")]
         assert equivalence.entails(triples(*asked)) == [True, True, True, False, False, False, False]
     assert [len(body["inputs"]) for _, body in server.requests] == [3, 3, 1]
@@ -351,7 +350,8 @@ def test_a_service_without_a_label_entailment_is_refused_with_those_it_has(label
 
 
 def test_a_tie_is_no_entailment_and_scores_that_are_none_are_asked_again():
-    tie = [{"label": "ENTAILMENT", "score": 0.4}, {"label": "NEUTRAL", "score": 0.4}]
+    shares = {"ENTAILMENT": 0.4, "NEUTRAL": 0.4, "CONTRADICTION": 0.2}
+    tie = [{"label": label, "score": share} for label, share in shares.items()]
     odd: dict[tuple[str, str], Any] = {("a", "b"): tie, ("c", "d"): [{"label": "ENTAILMENT", "score": None}]}
     with VerdictServer(odd=odd, batch=1) as server:
         equivalence = load_equivalence(server.host, settings=FAST)
