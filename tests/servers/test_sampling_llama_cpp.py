@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,20 @@ def local() -> CausalLanguageModel:
 
 
 @pytest.fixture(scope="module", params=["token ids", "messages"])
-def model(request: Any, llama_server: str, tmp_path_factory: Any) -> Iterator[ServerModel]:
-    tokenizer = "atlas" if request.param == "token ids" else None
-    settings = ServerSettings(tokenizer=tokenizer, profiles=tmp_path_factory.mktemp("profiles"))
-    found = load_server(f"openai:{llama_server}#atlas", settings)
-    yield found
-    found.client.close()
+def model(request: Any, language_model_gguf: Path, tmp_path_factory: Any) -> Iterator[ServerModel]:
+    """Each on a server of its own: after n > 1 the cache of llama.cpp may give wrong answers to others."""
+    if find_spec("xllamacpp") is None:
+        pytest.skip("xllamacpp is not installed; install it with: pip install 'semcal[dev]'")
+    from tools.llama_server import llama_server
+
+    folder = tmp_path_factory.mktemp("server")
+    settings = ServerSettings(
+        tokenizer="atlas" if request.param == "token ids" else None, profiles=folder / "profiles"
+    )
+    with llama_server(language_model_gguf, log=folder / "log") as url:
+        found = load_server(f"openai:{url}#atlas", settings)
+        yield found
+        found.client.close()
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +116,3 @@ def test_the_greedy_answers_are_those_of_the_model(
         one.text.strip() for one in local.greedy(own, recalibrator=Base())
     ]
     assert isinstance(model.revision, str)
-
-
-def test_nothing_of_a_server_s_profile_is_probed_twice(llama_server: str, tmp_path: Path) -> None:
-    name, settings = f"openai:{llama_server}#atlas", ServerSettings(profiles=tmp_path)
-    first, second = load_server(name, settings), load_server(name, settings)
-    assert first.profile == second.profile
-    assert second.client.usage.requests <= 3
-    first.client.close()
-    second.client.close()
