@@ -1,22 +1,32 @@
-"""Sampling ten answers to a question, against `generate(num_return_sequences=10)` of transformers.
+"""Sampling ten answers to a question, against `generate` of transformers, a copied prefix, and vLLM.
 
     python -m benchmarks.sampling
+    SEMCAL_VLLM_PYTHON=FOLDER/bin/python python -m benchmarks.sampling    # tools.vllm_server installs it
 
 Random Llama-shaped models of 110M and 20M parameters with 32 000 tokens and peaked logits (standard deviation
 24; "less peaked": 12). Closed book: 262 tokens that all prompts share and 24 of the question's own; open
 book: 845 and 214. Answers end by themselves after 5 tokens on average, at 10 at the latest. `generate` gets
-batches of 4 questions, `do_sample=True, top_k=0`. CPU time of one thread, the ways in turn, medians with the
-least and greatest ratio. Open book has a memory budget of 8 MiB. Memory is what each way adds to a fresh
-process that holds the model, at its peak.
+batches of 4 questions, `num_return_sequences=10, do_sample=True, top_k=0`. The 110M model is also sampled
+by transformers with the shared prefix computed once and copied to all rows (`_copied_prefix`), and by vLLM
+on the CPU, in a process of its own, with prefix caching and log-probabilities at T (`_vllm`; it takes no
+bias of the head, and gets a `logit_bias` instead). The log-probabilities and lengths of their answers are
+compared with ours first. CPU time of one thread, the ways in turn, medians with the least and greatest
+ratio. Open book has a memory budget of 8 MiB. Memory is what each way adds to a fresh process that holds
+the model, at its peak.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -25,6 +35,8 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks import _copied_prefix
+from benchmarks._vllm import Answer, Vllm
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.recalibration import Temperature
 
@@ -50,13 +62,17 @@ SHAPES = {
 BOOKS = {"closed": (262, 24), "open": (845, 214)}
 
 
+PLAIN, COPIED, VLLM = "generate", "transformers, prefix copied", "vLLM"
+UNSTATED = float("nan")
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, prompts, and how many runs and temperatures share a pass."""
 
     size: str
     book: str
-    target: float = float("nan")
+    targets: Mapping[str, float]  # what it is compared with → how many times faster it should be
     questions: int = 64
     runs: int = 1
     temperatures: tuple[float, ...] = (1.0,)
@@ -79,15 +95,17 @@ class Case:
         return self.runs * len(self.temperatures)
 
 
+TWELVE: Any = {"questions": 32, "runs": 4, "temperatures": (1.0, 0.5, 1.4)}
 CASES = (
-    Case("110M", "closed", 40),
-    Case("110M", "closed", 250, questions=32, runs=4, temperatures=(1.0, 0.5, 1.4)),
-    Case("20M", "open", 40, budget=2**23),
-    Case("20M", "closed"),
-    Case("110M", "closed", peak=12.0),
-    Case("110M", "closed", questions=32, runs=4, temperatures=(1.0, 0.5, 1.4), peak=12.0),
+    Case("110M", "closed", {PLAIN: 40, COPIED: UNSTATED, VLLM: 10}),
+    Case("110M", "closed", {PLAIN: 250, COPIED: UNSTATED, VLLM: 60}, **TWELVE),
+    Case("20M", "open", {PLAIN: 40}, budget=2**23),
+    Case("20M", "closed", {PLAIN: UNSTATED}),
+    Case("110M", "closed", dict.fromkeys((PLAIN, COPIED, VLLM), UNSTATED), peak=12.0),
+    Case("110M", "closed", {PLAIN: UNSTATED}, **TWELVE, peak=12.0),
 )
-MEMORY = Case("20M", "open", 15, budget=2**23)
+MEMORY = Case("20M", "open", {PLAIN: 15}, budget=2**23)
+CHECKED, TOLERANCE, STANDARD_ERRORS = 2, 1e-3, 5.0  # questions; of log-probabilities; of the mean length
 
 
 def network(size: str, peak: float = PEAK) -> LlamaForCausalLM:
@@ -172,6 +190,56 @@ def generate(net: LlamaForCausalLM, book: str) -> Callable[[], object]:
     return lambda: net.generate(ids, attention_mask=mask, generation_config=config)
 
 
+def copied(net: LlamaForCausalLM, case: Case) -> list[list[Answer]]:
+    """Sampling with transformers, the prefix computed once: ``[question][temperature, run and draw]``."""
+    asked = [prompt.token_ids for prompt in prompts(case.book, case.questions)]
+    return _copied_prefix.sample(
+        net, asked, temperatures=case.temperatures, draws=M * case.runs, end=END, steps=STEPS
+    )
+
+
+def vllm_job(case: Case) -> dict[str, Any]:
+    """What vLLM is asked to do."""
+    return {
+        "prompts": [prompt.token_ids for prompt in prompts(case.book, case.questions)],
+        "temperatures": case.temperatures,
+        "draws": M * case.runs,
+        "steps": STEPS,
+        "end": END,
+        "bias": END_LOGIT[case.peak],
+    }
+
+
+def start_vllm(net: LlamaForCausalLM, cases: Sequence[Case], stack: ExitStack) -> Vllm | None:
+    """vLLM with the model loaded, if it is installed."""
+    python = os.environ.get("SEMCAL_VLLM_PYTHON")
+    if python is None:
+        how = "python -m tools.vllm_server install FOLDER, then SEMCAL_VLLM_PYTHON=FOLDER/bin/python"
+        print(f"vLLM is left out; to have it: {how}", file=sys.stderr)
+        return None
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    weights = {name: weight for name, weight in net.state_dict().items() if name != "lm_head.bias"}
+    net.save_pretrained(folder, state_dict=weights)
+    return stack.enter_context(Vllm(python, folder, [vllm_job(case) for case in cases]))
+
+
+def check(model: CausalLanguageModel, case: Case, theirs: Sequence[Sequence[Answer]], length: float) -> None:
+    """Compare others' log-probabilities at each temperature, and the mean length of answers, with ours."""
+    asked, each = prompts(case.book, case.questions)[:CHECKED], M * case.runs
+    for i, temperature in enumerate(case.temperatures):
+        given = [drawn[i * each : (i + 1) * each] for drawn in theirs[:CHECKED]]
+        answers = [[ids for ids, _ in drawn] for drawn in given]
+        scored = model.score(asked, answers, recalibrator=Temperature(temperature))
+        pairs = zip(chain.from_iterable(scored), chain.from_iterable(given), strict=True)
+        apart = max(abs(a - b) for ours, (_, one) in pairs for a, b in zip(ours, one, strict=True))
+        if apart > TOLERANCE:
+            raise SystemExit(f"{case.name}: log-probabilities differ by {apart:.2g} at T = {temperature}")
+    lengths = [statistics.mean(len(ids) for ids, _ in drawn) for drawn in theirs]
+    mean, spread = statistics.mean(lengths), statistics.stdev(lengths) / len(lengths) ** 0.5
+    if abs(mean - length) > STANDARD_ERRORS * spread:
+        raise SystemExit(f"{case.name}: their answers have {mean:.2f} tokens, ours {length:.2f}")
+
+
 def seconds(job: Callable[[], object]) -> float:
     start = process_time()
     job()
@@ -179,36 +247,77 @@ def seconds(job: Callable[[], object]) -> float:
 
 
 def speeds(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-    """Rows for cases with one alternative: CPU time of a question and run, all ways in turn."""
+    """Rows for cases of one model and book: CPU time of a question and run, all ways in turn."""
     size, book, peak = cases[0].alternative
     net = network(size, peak)
     plain, jobs = generate(net, book), [ours(net, case) for case in cases]
     answers = [job() for job, _ in jobs]
-    theirs: list[float] = []
-    mine: list[list[float]] = [[] for _ in cases]
-    for _ in range(ROUNDS):
-        theirs.append(seconds(plain) / BATCH)
-        for case, (job, model), times in zip(cases, jobs, mine, strict=True):
-            forget(model)
-            times.append(seconds(job) / case.questions / case.passes)
-    for case, drawn, times in zip(cases, answers, mine, strict=True):
-        ratios = [b / a for a, b in zip(times, theirs, strict=True)]
-        medians = statistics.median(times) * 1e3, statistics.median(theirs) * 1e3
-        yield _row(f"{case.name}, ms a question and run ({_said(drawn)})", *medians, ratios, case.target)
+    rounds: list[list[dict[str, float]]] = [[] for _ in cases]
+    with ExitStack() as stack:
+        others = _others(net, cases, stack)
+        for _ in range(ROUNDS):
+            of_plain = seconds(plain) / BATCH
+            for case, (job, model), drawn, ways, times in zip(
+                cases, jobs, answers, others, rounds, strict=True
+            ):
+                forget(model)
+                took = {"semcal": seconds(job)}
+                for name, way in ways.items():
+                    took[name], theirs = way()
+                    check(model, case, theirs, _length(drawn))
+                share = case.questions * case.passes
+                times.append({PLAIN: of_plain, **{name: time / share for name, time in took.items()}})
+    for case, drawn, times in zip(cases, answers, rounds, strict=True):
+        what = f"{case.name}, ms a question and run ({_said(drawn)})"
+        for name, target in case.targets.items():
+            if name in times[0]:
+                mine, others_ms = ([one[way] * 1e3 for one in times] for way in ("semcal", name))
+                yield _row(what, name, mine, others_ms, target)
+
+
+Way = Callable[[], tuple[float, list[list[Answer]]]]
+
+
+def _others(net: LlamaForCausalLM, cases: Sequence[Case], stack: ExitStack) -> list[dict[str, Way]]:
+    """The ways besides `generate`, by case: each returns CPU seconds and answers."""
+    found: list[dict[str, Way]] = [{} for _ in cases]
+    for case, ways in zip(cases, found, strict=True):
+        if COPIED in case.targets:
+            ways[COPIED] = partial(_timed, partial(copied, net, case))
+    asked = [i for i, case in enumerate(cases) if VLLM in case.targets]
+    if asked and (vllm := start_vllm(net, [cases[i] for i in asked], stack)):
+        for number, i in enumerate(asked):
+            found[i][VLLM] = partial(vllm.run, number)
+    return found
+
+
+def _timed(job: Callable[[], list[list[Answer]]]) -> tuple[float, list[list[Answer]]]:
+    start = process_time()
+    answers = job()
+    return process_time() - start, answers
+
+
+def _length(answers: list[list[tuple[int, ...]]]) -> float:
+    """Mean number of tokens."""
+    return statistics.mean(len(ids) for draws in answers for ids in draws)
 
 
 def _said(answers: list[list[tuple[int, ...]]]) -> str:
     """How long the answers are, and how many of them differ."""
-    tokens = statistics.mean(len(ids) for draws in answers for ids in draws)
     distinct = statistics.mean(len(set(draws)) for draws in answers)
-    return f"answers of {tokens:.1f} tokens, {distinct:.1f} of {M} distinct"
+    return f"answers of {_length(answers):.1f} tokens, {distinct:.1f} of {M} distinct"
 
 
-def _row(what: str, mine: float, theirs: float, ratios: list[float], target: float) -> dict[str, Any]:
+def _row(
+    what: str, against: str, mine: Sequence[float], theirs: Sequence[float], target: float
+) -> dict[str, Any]:
+    """Medians over the rounds."""
+    ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
     return {
         "what": what,
-        "semcal": mine,
-        "generate": theirs,
+        "against": against,
+        "semcal": statistics.median(mine),
+        "theirs": statistics.median(theirs),
         "ratio": statistics.median(ratios),
         "least": min(ratios),
         "greatest": max(ratios),
@@ -220,7 +329,7 @@ def memory() -> dict[str, Any]:
     """One row: what sampling adds to a process at its peak, MB."""
     mine, theirs = (_peak(way) for way in ("ours", "generate"))
     what = f"{MEMORY.name}, peak memory, MB ({MEMORY.questions} questions; generate: {BATCH})"
-    return _row(what, mine, theirs, [theirs / mine], MEMORY.target)
+    return _row(what, PLAIN, [mine], [theirs], MEMORY.targets[PLAIN])
 
 
 def _peak(way: str) -> float:

@@ -126,6 +126,17 @@ def truncated(log_probs: Array, *, top_k: int, top_p: float, min_p: float) -> Ar
     return total
 
 
+@lru_cache(maxsize=65536)
+def step(
+    prompt: str, drawn: tuple[int, ...], temperature: float, top_k: int, top_p: float, min_p: float
+) -> tuple[Array, Array, Array, Array]:
+    """Log-probabilities of what comes next raw, at T and after truncation; the last as cumulated ones."""
+    raw = next_log_probs(prompt, drawn)
+    scaled = at_temperature(raw, temperature)
+    cut = truncated(scaled, top_k=top_k, top_p=top_p, min_p=min_p)
+    return raw, scaled, cut, np.cumsum(np.exp(cut))
+
+
 def log_probability(question: str, answer: str, temperature: float = 1.0) -> float:
     """Of an answer and its end of turn, as its tokens are cut by `encode`."""
     prompt = render([{"role": "user", "content": question}])

@@ -25,7 +25,8 @@ end_has_entry         True; whether the end of turn has an entry of its own
 prompt_scores         "prompt_logprobs", "echo", "both" or None; otherwise they are ignored with a 200
 chosen_ids            True; whether logprob_token_ids is obeyed
 continues             True; whether continue_final_message is obeyed
-ids_in, ids_out       True; whether prompts of token ids are taken, and return_token_ids is obeyed
+ids_in, ids_out       True; whether prompts of token ids are taken, and return_token_ids and
+                      return_tokens_as_token_ids are obeyed
 usage_of_one          usage counts one choice of n (llama.cpp)
 no_usage              replies have no usage
 truncates             "never", "unless stated" (top-k 40, top-p 0.95, min-p 0.05 where absent), "always"
@@ -182,7 +183,7 @@ class FakeModel:
             elif self.quirks.server == "llama.cpp":
                 choice["logprobs"] = self._content(body, drawn, int(k))
             else:
-                choice["logprobs"] = self._legacy(ids if echo else [], drawn, int(k))
+                choice["logprobs"] = self._legacy(body, ids if echo else [], drawn, int(k))
             if self.quirks.ids_out and body.get("return_token_ids"):
                 choice |= {"token_ids": drawn.ids, "prompt_token_ids": ids}
             if self._scores_prompt("prompt_logprobs") and body.get("prompt_logprobs") is not None:
@@ -219,7 +220,7 @@ class FakeModel:
 
     def _draw(self, body: Json, prompt: str, limit: int, temperature: float, key: str) -> Drawn:
         rng = np.random.default_rng(list(hashlib.sha256(key.encode()).digest()))
-        drawn = Drawn()
+        drawn, truncation = Drawn(), self._truncation(body)
         if self.quirks.reasons is not None:
             certain = np.full(len(model.VOCABULARY), -np.inf)
             for index in THINKING[:limit]:
@@ -230,10 +231,9 @@ class FakeModel:
                 drawn.seen.append(step)
             drawn.thought = len(drawn.ids)
         while len(drawn.ids) < limit and not drawn.finished:
-            raw = model.next_log_probs(prompt, tuple(drawn.ids[drawn.thought :]))
-            scaled = model.at_temperature(raw, temperature)
-            cut = model.truncated(scaled, **self._truncation(body))
-            index = int(np.searchsorted(np.cumsum(np.exp(cut)), rng.random() * (1 - 1e-12), side="right"))
+            so_far = tuple(drawn.ids[drawn.thought :])
+            raw, scaled, cut, cumulated = model.step(prompt, so_far, temperature, **truncation)
+            index = int(np.searchsorted(cumulated, rng.random() * (1 - 1e-12), side="right"))
             drawn.ids.append(index)
             drawn.raw.append(raw)
             drawn.seen.append({"scaled": scaled, "masked": cut}.get(self.quirks.log_probs or "", raw))
@@ -282,12 +282,17 @@ class FakeModel:
         return {"content": entries}
 
     def _entry(self, body: Json, index: int, seen: model.Array, piece: bytes) -> Json:
-        found: Json = {"token": piece.decode(errors="replace"), "bytes": list(piece)}
+        found: Json = {"token": self._name(body, index, piece), "bytes": list(piece)}
         if self.quirks.server == "llama.cpp":
             found["id"] = index
         if self._on_request(body):
             return found | {"prob": float(np.exp(seen[index]))}
         return found | {"logprob": _finite(seen[index])}
+
+    def _name(self, body: Json, index: int, piece: bytes) -> str:
+        """What stands for a token: its text, or its id where that is asked for (vLLM)."""
+        by_id = self.quirks.ids_out and body.get("return_tokens_as_token_ids")
+        return f"token_id:{index}" if by_id else piece.decode(errors="replace")
 
     def _top(self, seen: model.Array, index: int, k: int) -> list[int]:
         order = [int(one) for one in np.argsort(-seen, kind="stable")[:k]]
@@ -295,7 +300,7 @@ class FakeModel:
             return [index, *(one for one in order if one != index)][:k]
         return order
 
-    def _legacy(self, prompt: list[int], drawn: Drawn, k: int) -> Json | None:
+    def _legacy(self, body: Json, prompt: list[int], drawn: Drawn, k: int) -> Json | None:
         """Log-probabilities as /completions gives them: parallel lists, the prompt's before the answer's."""
         if self.quirks.log_probs is None:
             return None
@@ -304,11 +309,15 @@ class FakeModel:
         if not self.quirks.end_has_entry and ids and ids[-1] == model.END:
             ids, seen = ids[:-1], seen[:-1]
         texts = [_text([index]) for index in ids]
+        chosen = body.get("logprob_token_ids", ()) if self.quirks.chosen_ids else ()
         found = {
-            "tokens": texts,
+            "tokens": [self._name(body, index, model.VOCABULARY[index]) for index in ids],
             "token_logprobs": [_finite(step[index]) for index, step in zip(ids, seen)],
             "top_logprobs": [
-                {_text([one]): _finite(step[one]) for one in [*self._top(step, index, k), index]}
+                {
+                    self._name(body, one, model.VOCABULARY[one]): _finite(step[one])
+                    for one in [*self._top(step, index, k), index, *chosen]
+                }
                 for index, step in zip(ids, seen)
             ],
             "text_offset": [sum(map(len, texts[:at])) for at in range(len(texts))],

@@ -11,7 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -32,6 +32,7 @@ __all__ = [
     "files_hash",
     "read_checkpoint",
     "read_config",
+    "read_tokenizer",
     "revision_of",
 ]
 
@@ -60,14 +61,29 @@ def read_checkpoint(
 ) -> tuple[Any, Any, Any]:
     """Tokenizer and model of a checkpoint, and transformers' report on its weights."""
     options = _options(location, revision)
-    with _silenced(), as_model_error(f"{what}: its tokenizer", location.source):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(location.source, **options)
+    tokenizer = _tokenizer(what, location, revision)
     check_settings(what, location, revision)  # a hub checkpoint's files have been fetched by now
     with _silenced(), as_model_error(f"{what}: its weights", location.source):
         model, report = kind.from_pretrained(
             location.source, dtype=dtype, output_loading_info=True, weights_only=True, **options
         )
     return tokenizer, model, report
+
+
+def read_tokenizer(what: str, location: Location) -> tuple[Any, set[int]]:
+    """The tokenizer of a checkpoint alone, and the tokens that end a text for its model."""
+    check_settings(what, location)
+    tokenizer = _tokenizer(what, location, None)
+    ends = {tokenizer.eos_token_id}
+    with _silenced(), suppress(OSError):  # not every checkpoint has one
+        found = transformers.GenerationConfig.from_pretrained(location.source, **_options(location, None))
+        ends |= set(found.eos_token_id if isinstance(found.eos_token_id, list) else [found.eos_token_id])
+    return tokenizer, {token for token in ends if type(token) is int}
+
+
+def _tokenizer(what: str, location: Location, revision: str | None) -> Any:
+    with _silenced(), as_model_error(f"{what}: its tokenizer", location.source):
+        return transformers.AutoTokenizer.from_pretrained(location.source, **_options(location, revision))
 
 
 def _options(location: Location, revision: str | None) -> dict[str, Any]:

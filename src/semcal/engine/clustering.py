@@ -18,7 +18,7 @@ from semcal.qa.first_answer import is_refusal
 from semcal.qa.values import values_differ
 from semcal.registry import check_name
 
-__all__ = ["LINKAGES", "Clustering", "cluster_answers"]
+__all__ = ["LINKAGES", "Clustering", "QuestionSearch", "Verdicts", "cluster_answers", "finish", "grow"]
 
 LINKAGES = ("components", "greedy")
 #: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
@@ -29,6 +29,8 @@ Pair = tuple[str, str]
 Search = Generator[list[Pair], list[bool] | None, list[list[str]]]
 _Differ = Callable[[str, str], bool]
 _Searcher = Callable[[list[str], _Differ], Search]
+#: Whether a search may end: clusters, the last of which is growing, and answers that have none yet.
+Enough = Callable[[list[list[str]], list[str]], bool]
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ def cluster_answers(
         _Row(question, forms, search, merge_refusals, read)
         for question, forms, read in zip(questions, normal_forms, read_as or normal_forms, strict=True)
     ]
-    verdicts = _Verdicts(equivalence)
+    verdicts = Verdicts(equivalence)
     finished = 0
-    for newly_finished in _rounds(rows, verdicts):
+    for newly_finished in finish(rows, verdicts):
         finished += newly_finished
         if progress is not None and newly_finished:
             progress(finished)
@@ -122,7 +124,25 @@ def cluster_answers(
     )
 
 
-class _Row:
+class QuestionSearch:
+    """The search for the clusters of one question's distinct answers."""
+
+    def __init__(self, question: str, search: Search) -> None:
+        self.question = question
+        self.pending: list[Pair] = []
+        self.found: list[list[str]] = []
+        self._search = search
+
+    def advance(self, verdicts: list[bool] | None) -> bool:
+        """Take the verdicts on the pending pairs (None at the start); true if more pairs are pending."""
+        try:
+            self.pending = self._search.send(verdicts)
+        except StopIteration as finished:
+            self.pending, self.found = [], finished.value
+        return bool(self.pending)
+
+
+class _Row(QuestionSearch):
     """One question: the samples of each distinct answer, and the search for its clusters."""
 
     def __init__(
@@ -133,31 +153,21 @@ class _Row:
         merge_refusals: bool,
         read_as: Sequence[str],
     ) -> None:
-        self.question = question
-        self.pending: list[Pair] = []
-        self._found: list[list[str]] = []
         self._positions: dict[str | None, list[int]] = {}  # None is any refusal
         for position, form in enumerate(forms):
             key = None if merge_refusals and is_refusal(form) else form
             self._positions.setdefault(key, []).append(position)
         self._read_as = dict(zip(forms, read_as))
-        self._search = search([key for key in self._positions if key], self._differ)  # no "", no refusals
+        answers = [key for key in self._positions if key]  # no "", no refusals
+        super().__init__(question, search(answers, self._differ))
 
     def _differ(self, a: str, b: str) -> bool:
         return values_differ(self._read_as[a], self._read_as[b])
 
-    def advance(self, verdicts: list[bool] | None) -> bool:
-        """Take the verdicts on the pending pairs (None at the start); true if more pairs are pending."""
-        try:
-            self.pending = self._search.send(verdicts)
-        except StopIteration as finished:
-            self.pending, self._found = [], finished.value
-        return bool(self.pending)
-
     def clusters(self) -> list[list[int]]:
         """Clusters as sorted sample indices, ordered by first sample."""
         apart = [positions for key, positions in self._positions.items() if not key]
-        together = [[i for form in cluster for i in self._positions[form]] for cluster in self._found]
+        together = [[i for form in cluster for i in self._positions[form]] for cluster in self.found]
         return sorted(sorted(cluster) for cluster in apart + together)
 
 
@@ -169,28 +179,33 @@ def _equality(forms: list[str], _: _Differ) -> Search:
 
 def _greedy(forms: list[str], differ: _Differ) -> Search:
     """Compare the first answer without a cluster with all others that have none; repeat."""
-    clusters = []
-    while forms:
-        first, *others = forms
-        found, forms = yield from _matches(first, others, differ)
-        clusters.append([first, *found])
-    return clusters
+    return grow(forms, differ, linkage="greedy")
 
 
 def _components(forms: list[str], differ: _Differ) -> Search:
-    """Grow each component from its members, each compared with all answers that have no cluster yet.
+    """Grow each component from its members.
 
     Components do not depend on the order; a fixed order lets later runs find their verdicts in the cache.
     """
-    clusters = []
-    forms = sorted(forms, key=_rank)
+    return grow(sorted(forms, key=_rank), differ, linkage="components")
+
+
+def grow(forms: list[str], differ: _Differ, *, linkage: str, enough: Enough | None = None) -> Search:
+    """Grow one cluster after the other from the first answer that has none, until that is `enough`.
+
+    A member is compared with every answer that has no cluster yet: with "greedy" the first member alone.
+    What then has no cluster is not in the result.
+    """
+    clusters: list[list[str]] = []
     while forms:
         first, *forms = forms
         cluster = [first]
-        for member in cluster:  # grows during the loop
+        clusters.append(cluster)
+        for member in cluster if linkage == "components" else (first,):  # the list grows during the loop
+            if enough is not None and enough(clusters, forms):
+                return clusters
             found, forms = yield from _matches(member, forms, differ)
             cluster += found
-        clusters.append(cluster)
     return clusters
 
 
@@ -213,7 +228,7 @@ def _rank(form: str) -> tuple[int, str]:
 
 
 @dataclass
-class _Verdicts:
+class Verdicts:
     """Verdicts on pairs, each decided once, the reverse direction only where the first entails."""
 
     equivalence: Equivalence
@@ -236,10 +251,10 @@ class _Verdicts:
         return [self._verdicts[triple] for triple in triples]
 
 
-def _rounds(rows: Iterable[_Row], verdicts: _Verdicts) -> Iterator[int]:
-    """Finish all rows, many at a time; yields after each round how many it has finished."""
-    waiting = iter(rows)
-    active: list[_Row] = []
+def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[int]:
+    """Finish all searches, many at a time; yields after each round how many it has finished."""
+    waiting = iter(searches)
+    active: list[QuestionSearch] = []
     while True:
         finished = 0
         pairs = sum(len(row.pending) for row in active)
@@ -257,8 +272,8 @@ def _rounds(rows: Iterable[_Row], verdicts: _Verdicts) -> Iterator[int]:
         active = remaining
 
 
-def _decide(rows: Sequence[_Row], verdicts: _Verdicts) -> list[_Row]:
-    """Decide the pending pairs of all rows at once; returns the rows that have more."""
+def _decide(rows: Sequence[QuestionSearch], verdicts: Verdicts) -> list[QuestionSearch]:
+    """Decide the pending pairs of all searches at once; returns the searches that have more."""
     questions = [row.question for row in rows for _ in row.pending]
     found = iter(verdicts.equivalent(questions, [pair for row in rows for pair in row.pending]))
     return [row for row in rows if row.advance([next(found) for _ in row.pending])]

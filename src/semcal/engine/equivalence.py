@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Equivalence", "ExactMatch", "FakeEquivalence", "Triple", "address_of"]
+__all__ = [
+    "Deciding",
+    "Equivalence",
+    "ExactMatch",
+    "FakeEquivalence",
+    "Triple",
+    "address_of",
+    "names_a_server",
+    "side_of",
+]
 
 #: (question, premise answer, hypothesis answer); the answers are normal forms.
 Triple = tuple[str, str, str]
@@ -38,6 +47,14 @@ class Equivalence(Protocol):
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
 
 
+@runtime_checkable
+class Deciding(Equivalence, Protocol):
+    """An equivalence that gives each verdict as soon as it is there."""
+
+    def decide(self, triples: Sequence[Triple], keep: Callable[[Triple, bool], None]) -> dict[Triple, bool]:
+        """Decide on distinct triples; `keep` gets each verdict that is worth keeping, in any thread."""
+
+
 @dataclass(frozen=True)
 class ExactMatch:
     """Answers mean the same if and only if their normal forms are equal: no model at all.
@@ -57,6 +74,21 @@ class ExactMatch:
 def address_of(equivalence: Equivalence) -> str:
     """Return what `semcal.load_equivalence` loads it from; its name where it was made in memory."""
     return str(getattr(equivalence, "address", equivalence.name))
+
+
+def names_a_server(name: object) -> bool:
+    """Return whether it names a server: openai:URL#MODEL, or the URL of a cross-encoder service."""
+    return isinstance(name, str) and name.startswith(("openai:", "http:", "https:"))
+
+
+def side_of(question: str, answer: str) -> str:
+    """Return what a cross-encoder reads as one side of a pair (spec section 5, point 4).
+
+    >>> print(side_of(" Who? ", "ada"))
+    Question: Who?
+    Answer: ada
+    """
+    return f"Question: {question.strip()}\nAnswer: {answer}"
 
 
 class FakeEquivalence:

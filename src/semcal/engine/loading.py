@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semcal.engine.equivalence import Equivalence, ExactMatch
+from semcal.engine.equivalence import Equivalence, ExactMatch, names_a_server
 from semcal.errors import ModelError, UsageError, shown
 
 if TYPE_CHECKING:
     import torch
 
     from semcal.engine.causal_lm import CausalLanguageModel
+    from semcal.engine.servers.settings import ServerSettings
 
 __all__ = ["load_equivalence", "load_model", "parse_size"]
 
@@ -118,30 +119,38 @@ def load_equivalence(
     device: str | None = None,
     revision: str | None = None,
     cache: str | Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> Equivalence:
     """Load what decides whether two answers mean the same.
 
     Parameters
     ----------
     name_or_dir : str or Path
-        "exact", "atlas" (the NLI model that comes with the package), or the directory or hub id of a
-        sequence-classification checkpoint with a label "entailment" (such as those trained on MNLI).
+        "exact", "atlas" (the NLI model that comes with the package), the directory or hub id of a
+        sequence-classification checkpoint with a label "entailment" (such as those trained on MNLI),
+        "openai:URL#MODEL" (a language model that is asked in words), or the http or https URL of a
+        cross-encoder behind text-embeddings-inference.
     device : str, optional
         Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
     revision : str, optional
         Commit, tag or branch of a hub id.
     cache : str or Path, optional
         A file in which verdicts are kept and looked up, shared by runs and processes.
+    settings : ServerSettings, optional
+        How a server is asked. The key is SEMCAL_JUDGE_API_KEY, or else that of the settings, which is
+        SEMCAL_API_KEY by default.
 
     Returns
     -------
     Equivalence
-        `ExactMatch`, `CrossEncoder`, or a `CachedEquivalence` around the latter.
+        `ExactMatch`, `CrossEncoder`, what asks a server, or a `CachedEquivalence` around one of the latter.
 
     Raises
     ------
     ModelError
         If the checkpoint cannot be loaded or does not say which label is entailment.
+    ServerError
+        If the server cannot be reached, or has no label entailment.
     StoreError
         If the cache is damaged or belongs to another program.
 
@@ -152,11 +161,20 @@ def load_equivalence(
     """
     if str(name_or_dir) == "exact":
         return ExactMatch()
-    from semcal.engine.nli import CrossEncoder
+    found: Equivalence
+    if names_a_server(name_or_dir):
+        from semcal.engine.servers.entailment import load_verdicts
+
+        found = load_verdicts(str(name_or_dir), settings)
+    else:
+        from semcal.engine.nli import CrossEncoder
+
+        found = CrossEncoder.from_pretrained(name_or_dir, device=device, revision=revision)
+    if cache is None:
+        return found
     from semcal.engine.verdicts import CachedEquivalence
 
-    encoder = CrossEncoder.from_pretrained(name_or_dir, device=device, revision=revision)
-    return encoder if cache is None else CachedEquivalence(encoder, cache)
+    return CachedEquivalence(found, cache)
 
 
 def parse_size(text: str | int) -> int:

@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForSequenceClassification
 
 from semcal.engine.checkpoints import as_model_error, choose_device, read_checkpoint, read_config, revision_of
-from semcal.engine.equivalence import Triple
+from semcal.engine.equivalence import Triple, side_of
 from semcal.engine.tokenization import encode_pairs, pair_encoder_for
 from semcal.errors import ModelError, SemcalWarning, shown
 from semcal.hub_names import NLI_MODEL, locate
@@ -121,7 +121,7 @@ class CrossEncoder:
         """Encode each pair, truncated to what the model can read; warns at the first truncation."""
         if not triples:
             return []
-        sides = [(_side(q, a), _side(q, b)) for q, a, b in triples]
+        sides = [(side_of(q, a), side_of(q, b)) for q, a, b in triples]
         encoded = self._tokenize(sides)
         long = [i for i, pair in enumerate(encoded) if len(pair["input_ids"]) > self._longest]
         if long and not self.truncated:
@@ -188,10 +188,6 @@ def entailment_index(id2label: dict[int, str], *, name: str) -> int:
         'Set id2label in its config.json, for instance {"0": "contradiction", "1": "neutral", '
         '"2": "entailment"}, in the order in which it was trained.'
     )
-
-
-def _side(question: str, answer: str) -> str:
-    return f"Question: {question.strip()}\nAnswer: {answer}"
 
 
 def _batches(encoded: Sequence[Encoded], budget: int) -> Iterator[list[int]]:

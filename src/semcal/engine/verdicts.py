@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from semcal.engine.equivalence import Equivalence, ExactMatch, Triple, address_of
+from semcal.engine.equivalence import Deciding, Equivalence, ExactMatch, Triple, address_of
 from semcal.errors import StoreError, shown
 
 __all__ = ["CachedEquivalence", "add_verdicts"]
@@ -26,6 +26,8 @@ SCHEMA = 1
 LOCK_TIMEOUT = 60.0
 #: Triples looked up by one statement; SQLite allows at least 999 parameters.
 CHUNK = 300
+#: Verdicts of a server that are written by one transaction.
+KEPT_TOGETHER = 32
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     sqlite3.SQLITE_PERM,
@@ -99,12 +101,29 @@ class CachedEquivalence:
         known = self._find(triples)
         missing = [triple for triple in dict.fromkeys(triples) if triple not in known]
         if missing:
-            found = dict(zip(missing, self.inner.entails(missing), strict=True))
-            self._add(found)
-            known |= found | self._find(missing)  # another process may have been first
+            known |= self._decide(missing) | self._find(missing)  # another process may have been first
         self.hits += len(triples) - len(missing)
         self.calls += len(missing)
         return [known[triple] for triple in triples]
+
+    def _decide(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
+        """Ask `inner`. Verdicts of a server are kept as they come, whatever happens to the others."""
+        if not isinstance(self.inner, Deciding):
+            found = dict(zip(triples, self.inner.entails(triples), strict=True))
+            self._add(found)
+            return found
+        waiting: dict[Triple, bool] = {}
+
+        def keep(triple: Triple, verdict: bool) -> None:
+            waiting[triple] = verdict
+            if len(waiting) >= KEPT_TOGETHER:
+                self._add(waiting)
+                waiting.clear()
+
+        try:
+            return self.inner.decide(triples, keep)
+        finally:
+            self._add(waiting)
 
     def _find(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
         known = {}

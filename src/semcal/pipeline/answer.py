@@ -64,6 +64,12 @@ class Answer:
         For each measure its own answer, and the confidence in that.
     row : mapping
         Everything else, as `semcal sample | cluster | measure` would have written it.
+    bounds : tuple of two floats, optional
+        Where the question was decided early: what the confidence of all `m` draws is at least, and at most.
+        `confidence` is None unless they agree, and so are the entropy, shares, probabilities, and what else
+        takes all draws; meanings are as far as they were told apart.
+    m : int, optional
+        The draws that would have been taken; `row` holds those that were.
 
     Examples
     --------
@@ -84,15 +90,21 @@ class Answer:
     meanings: tuple[Meaning, ...]
     by_measure: Mapping[str, MeasureAnswer]
     row: Mapping[str, Any]
+    bounds: tuple[float, float] | None = None
+    m: int | None = None
 
     def __repr__(self) -> str:
         abstained = "" if self.abstained is None else f", abstained={self.abstained}"
-        return f"Answer({self.text!r}, confidence={_rounded(self.confidence)}{abstained})"
+        known = _rounded(self.confidence)
+        if self.bounds is not None and self.confidence is None:
+            known = " to ".join(map(_rounded, self.bounds))
+        return f"Answer({self.text!r}, confidence={known}{abstained})"
 
     def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
         """The answer as `semcal ask` writes it."""
         from semcal.recalibration.temperature import solver_of, temperature_of
 
+        early = {} if self.bounds is None else {"confidence_bounds": list(self.bounds), "m": self.m}
         return {
             "id": self.id,
             "question": self.question,
@@ -101,6 +113,7 @@ class Answer:
             "solver": solver_of(recalibrator),
             "answer": self.text,
             "confidence": self.confidence,
+            **early,
             "measure": self.measure,
             "abstained": self.abstained,
             "threshold": self.threshold,

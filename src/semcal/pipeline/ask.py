@@ -24,6 +24,7 @@ from semcal.pipeline.apply_calibration import (
 )
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.decide import DecisionRule, draw_and_decide
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
@@ -83,8 +84,12 @@ class SemanticUQ:
     force : bool
         Apply a recalibrator or calibration that was made for another model, prompt or revision of the
         equivalence.
+    decide : bool
+        Stop sampling, and comparing answers, as soon as what is left cannot change whether a question is
+        answered, and with which meaning. The confidence is then known within bounds. Needs a threshold of
+        E-SC, or of a calibration that rises with it and reads nothing else.
 
-    `nli_calls` counts NLI calls so far, and `pairs` all ordered pairs of answers. UsageError if the
+    `draws` and `nli_calls` count those so far, and `pairs` all ordered pairs of answers. UsageError if the
     recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
     given beside it; SemcalWarning below 5 draws, where a calibration of stored samples cannot be checked, and
     where `force` applies one that was made for another model or prompt.
@@ -116,6 +121,7 @@ class SemanticUQ:
         t_alpha: float = 0.5,
         g_alpha: float = 0.5,
         force: bool = False,
+        decide: bool = False,
     ) -> None:
         model = as_model(model)
         own: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
@@ -140,9 +146,11 @@ class SemanticUQ:
         self.linkage = check_name(own["linkage"] or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
         self.threshold = _checked_threshold(abstain_below)
-        self.nli_calls = self.pairs = 0
+        self.draws = self.nli_calls = self.pairs = 0
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
+        own_rule = self.m, self.measure, self.threshold, self.calibration
+        self.rule = DecisionRule.of(*own_rule) if decide else None
 
     def _distribution(
         self, recalibrator: Any, few_shot: Any, *, force: bool
@@ -177,15 +185,40 @@ class SemanticUQ:
         """
         questions = as_questions(questions)
         check_distinct(question.id for question in questions)
+        how: dict[str, Any] = {"equivalence": self.equivalence, "linkage": self.linkage, "seed": self.seed}
         with shown_progress(progress, "ask", len(questions)) as update:
+            if self.rule is not None:
+                answers = self._decided(questions, self.rule, update)
+                return Results(answers, {None: [one.row for one in answers]}, grader=RuleGrader(), **how)
             rows = self._rows(questions, update)
         own = next(iter(rows.values()))
         limit = None if self.calibration is None else self.calibration.threshold
         threshold = self.threshold if limit is None else limit.threshold
         calibrated = [None] * len(own) if self.calibration is None else self.calibration.apply(rows)
         answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(own, calibrated)]
-        how: dict[str, Any] = {"equivalence": self.equivalence, "linkage": self.linkage, "seed": self.seed}
         return Results(answers, rows, grader=RuleGrader(), **how)
+
+    def _decided(
+        self, questions: Sequence[Question], rule: DecisionRule, progress: Callable[[int], None] | None
+    ) -> list[Answer]:
+        """The questions answered with the draws that decide."""
+        drawn, calls = draw_and_decide(
+            self.model,
+            questions,
+            rule,
+            equivalence=self.equivalence,
+            linkage=self.linkage,
+            progress=progress,
+            recalibrator=self.recalibrator,
+            asking=self.asking,
+            seed=self.seed,
+            max_new_tokens=self.max_new_tokens,
+            truncation=self.truncation,
+        )
+        self.nli_calls += calls
+        self.draws += sum(len(one.texts) for one in drawn)
+        self.pairs += len(drawn) * self.m * (self.m - 1)
+        return [one.answer(rule) for one in drawn]
 
     def _rows(self, questions: Sequence[Question], progress: Callable[[int], None] | None) -> RowsAt:
         """The questions sampled in one pass under each recalibrator, clustered apart, and measured."""
@@ -207,6 +240,7 @@ class SemanticUQ:
         ]
         rows, calls = cluster_rows(drawn, equivalence=self.equivalence, linkage=self.linkage)
         self.nli_calls += calls
+        self.draws += len(rows) * self.m
         self.pairs += len(rows) * self.m * (self.m - 1)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         n = len(questions)
@@ -262,11 +296,13 @@ def _checked_threshold(threshold: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class AskedRows:
-    """Rows of answers, and how many NLI calls they took of how many ordered pairs of answers."""
+    """Rows of answers, and how many NLI calls and draws they took, of how many that all m would have been."""
 
     records: list[dict[str, Any]]
     nli_calls: int
     pairs: int
+    draws: int
+    all_draws: int
 
 
 @dataclass(frozen=True)
@@ -285,4 +321,5 @@ class AskJob:
             for question, *answers in zip(self.questions, *answered)
             for uq, answer in zip(uqs, answers)
         ]
-        return AskedRows(records, sum(uq.nli_calls for uq in uqs), sum(uq.pairs for uq in uqs))
+        counts = [(uq.nli_calls, uq.pairs, uq.draws, len(self.questions) * uq.m) for uq in uqs]
+        return AskedRows(records, *map(sum, zip(*counts)))

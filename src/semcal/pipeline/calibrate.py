@@ -100,7 +100,7 @@ def calibrate(
         Answered examples before every question; by default those of the recalibrator.
     m, max_new_tokens, linkage
         As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
-    grader : Grader or {"rules", "nli"}, optional
+    grader : Grader, {"rules", "nli"} or "judge:openai:URL#MODEL", optional
         Decides whether an answer is right: rules by default, or the equivalence.
     risk, delta : float
         With `risk` also a threshold: of the answers from it on at most this share is wrong, with probability

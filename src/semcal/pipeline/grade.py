@@ -105,14 +105,19 @@ def _pairs(_: str, predictions: Sequence[str], references: Sequence[str]) -> Ite
 
 
 def as_grader(given: Any, equivalence: Equivalence) -> Grader:
-    """Return what grades: "rules" (also for None), "nli" (by `equivalence`), or a grader as it is."""
+    """Return what grades: "rules" (also for None), "nli" (by `equivalence`), a judge, or it is a grader."""
     if hasattr(given, "grade") and not isinstance(given, type):
         found: Grader = given
         return found
     if given is not None and not isinstance(given, str):
         raise UsageError(
-            f'the grader is {shown(given)}; give "rules", "nli" or an object with the method grade'
+            f'the grader is {shown(given)}; give "rules", "nli", "judge:openai:URL#MODEL" or an object with '
+            "the method grade"
         )
+    if given is not None and given.startswith("judge:"):
+        from semcal.pipeline.judge import load_judge
+
+        return load_judge(given)
     if check_name(given or "rules", ("rules", "nli"), what="grader") == "rules":
         return RuleGrader()
     if equivalence.name == "exact":

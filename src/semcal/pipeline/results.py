@@ -95,6 +95,8 @@ class Results(Sequence[Answer]):
 
     def _row(self, answer: Answer, grader: Grader) -> dict[str, Any]:
         row = dict(answer.row)
+        if answer.bounds is not None:
+            row["prediction"] = answer.text
         if answer.measure == CALIBRATED:
             row |= {"answer": answer.text, "probability": answer.confidence}
             row |= {"threshold": answer.threshold, "abstained": answer.abstained}
@@ -152,10 +154,13 @@ class Results(Sequence[Answer]):
 
     def _graded(self) -> list[int]:
         """The places of the graded rows."""
-        return [place for place, row in enumerate(self.rows) if row.get("answers")]
+        rows = enumerate(zip(self, self.rows))
+        return [place for place, (one, row) in rows if row.get("answers") and not one.bounds]
 
     def _scores(self, measure: str | Iterable[str] | None = None) -> dict[str, Scores]:
         graded = [self.rows[place] for place in self._graded()]
+        if not graded and any(answer.bounds for answer in self):
+            raise InputError("answers that were decided early have no exact confidence; ask without decide")
         if not graded:
             raise InputError(
                 "no row has reference answers, so none is graded; add a column 'answers' (there are: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,10 @@ SamplesOption = Annotated[
     int | None,
     typer.Option("--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."),
 ]
+DecideOption = Annotated[
+    bool,
+    typer.Option("--decide", help="Stop sampling as soon as the rest cannot change answering or abstaining."),
+]
 LinkageOption = Annotated[str | None, typer.Option(help="components (by default) or greedy.")]
 
 
@@ -64,6 +69,7 @@ def command(
     compare: CompareOption = False,
     measure: MeasureOption = None,
     abstain_below: AbstainOption = None,
+    decide: DecideOption = False,
     m: SamplesOption = None,
     seed: opt.SeedOption = 0,
     max_new_tokens: opt.MaxNewTokensOption = None,
@@ -94,7 +100,7 @@ def command(
     sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
     sampling |= {"measure": measure, "abstain_below": abstain_below}
     given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
-    beside = {"compare": compare or None, "context": context}
+    beside = {"compare": compare or None, "context": context, "decide": decide or None}
     chosen = _calibration(calibration, given, beside, equivalence, atlas=model == opt.ATLAS)
     if chosen is not None:
         equivalence = str(equivalence_of(chosen, equivalence))
@@ -106,23 +112,30 @@ def command(
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
     load = partial(opt.open_models, model, equivalence or "exact", **how)
     with open_executor(plan, load) as (executor, state):
-        models, cost = state(), NLICost()
+        models, cost, counts = state(), NLICost(), Counter[str]()
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
         else:
             if chosen.threshold is not None and is_made_for(chosen, models.model):
                 info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
-        ways = tuple({"seed": seed, **sampling, **one} for one in distinct)
+        ways = tuple({"seed": seed, "decide": decide, **sampling, **one} for one in distinct)
         check = _checker(models, ways[-1])
         job_of = partial(_job, ways)
-        work = RowBlocks(executor, job_of, stage="ask", then=partial(_counted, cost), inputs=Question.row)
+        work = RowBlocks(
+            executor, job_of, stage="ask", then=partial(_counted, cost, counts), inputs=Question.row
+        )
         if single:
-            return _write_one(work, single, out, _render(json, out, titled=False))
-        read = checked(questions, check)
-        render = _render(json, out, titled=True)
-        code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
-        if models.equivalence.name != "exact":
+            code = _write_one(work, single, out, _render(json, out, titled=False))
+        else:
+            read = checked(questions, check)
+            render = _render(json, out, titled=True)
+            code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+        nli = models.equivalence.name != "exact"
+        if decide:
+            calls = f" and {cost.calls} NLI calls of {cost.pairs} ordered pairs" if nli else ""
+            info(f"ask: decided with {counts['draws']} of {counts['all']} draws{calls}")
+        elif nli and not single:
             info(f"ask: {cost.text(models.equivalence.name)}")
         return code
 
@@ -208,8 +221,9 @@ def _read(
     return iter([single])
 
 
-def _counted(cost: NLICost, asked: AskedRows) -> list[dict[str, Any]]:
+def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> list[dict[str, Any]]:
     cost.add(asked.nli_calls, asked.pairs)
+    counts.update(draws=asked.draws, all=asked.all_draws)
     return asked.records
 
 
@@ -269,10 +283,11 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
-    calibrated = record["meanings"][0]["probability"] is not None
+    calibrated = record["measure"] == "Calibrated"
     kind = "probability" if calibrated else "share"
     wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
-    known = "undefined" if record["confidence"] is None else f"{record['confidence']:.2f}"
+    bound, p = _known(record)
+    known = "undefined" if p is None else f"{bound}{p:.2f}"
     told = (
         f"right with probability {known}"
         if calibrated
@@ -282,6 +297,9 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
     method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
     entropy = "undefined" if record["entropy"] is None else f"{record['entropy']:.2f} nats"
+    drawn, rest = f"{len(record['samples'])} draws", f"; semantic entropy {entropy}"
+    if "m" in record:
+        drawn, rest = f"{len(record['samples'])} of {record['m']} draws asked", ""
     return "\n".join(
         [
             *([record["question"]] if titled else []),
@@ -295,15 +313,23 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
                 for meaning in record["meanings"]
             ),
             "",
-            f"  {len(record['samples'])} draws{method}; semantic entropy {entropy}",
+            f"  {drawn}{method}{rest}",
             "",
         ]
     )
 
 
+def _known(record: Mapping[str, Any]) -> tuple[str, float | None]:
+    """The confidence; with --decide the bound of it that decided."""
+    if record["confidence"] is not None or "confidence_bounds" not in record:
+        return "", record["confidence"]
+    low, high = record["confidence_bounds"]
+    return ("at most ", high) if record["abstained"] else ("at least ", low)
+
+
 def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     """Whether the answer is given, where there is a threshold."""
-    p, threshold = record["confidence"], record["threshold"]
+    (bound, p), threshold = _known(record), record["threshold"]
     if record["abstained"] and threshold is None:
         yield "abstained: no threshold was found that holds the risk"
     elif record["abstained"] and p is None:
@@ -311,4 +337,4 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     elif record["abstained"] is not None:
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
-        yield f"{verdict[0]}: {p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
+        yield f"{verdict[0]}: {bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"

@@ -1,7 +1,8 @@
 """HTTP/1.1 with keep-alive, for httpx, that never takes one reply for the answer to another request.
 
 httpx's own transport reads whatever a connection still holds as the reply to the next request, so a reply
-that is sent twice shifts all that follow. Here, a connection with bytes that nobody asked for is closed.
+that is sent twice shifts all that follow. Here, a connection with bytes that nobody asked for is closed, and
+so is one that gives two different requests the same bytes; the second is asked again on another connection.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import h11
@@ -80,6 +82,7 @@ class _Connection(asyncio.Protocol):
         self._reply: asyncio.Future[httpx.Response] | None = None
         self._head: h11.Response | None = None
         self._body: list[bytes] = []
+        self._last: tuple[Any, Any] = (None, None)  # request and reply
         self.usable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +95,12 @@ class _Connection(asyncio.Protocol):
         sent = [head, *([h11.Data(body)] if body else []), h11.EndOfMessage()]
         self._reply = asyncio.get_running_loop().create_future()
         self._transport.write(b"".join(self._http.send(event) or b"" for event in sent))
-        return await self._reply
+        reply = await self._reply
+        now = ((request.url.raw_path, body), (reply.headers.raw, reply.content))
+        if reply.is_success and now[0] != self._last[0] and now[1] == self._last[1]:
+            raise httpx.RemoteProtocolError("the reply to the request before came again")
+        self._last = now
+        return reply
 
     def data_received(self, data: bytes) -> None:
         if self._reply is None or self._reply.done():

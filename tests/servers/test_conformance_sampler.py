@@ -1,0 +1,212 @@
+"""What every Sampler promises: a fake, a small checkpoint, and a server, with messages and with token ids."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from semcal.engine.fakes import FakeLanguageModel
+from semcal.engine.language_model import Generation, Prompt, Sampler
+from semcal.errors import UsageError
+from semcal.qa.first_answer import first_answer
+from semcal.qa.questions import chat
+from semcal.recalibration import SE, Base, Greedy, Temperature
+from tests.servers import fake_model
+from tests.servers.fake_chat import model_of
+from tests.servers.fake_server import FakeServer
+
+ANSWERS = {name: fake_model.ANSWERS[name] for name in list(fake_model.ANSWERS)[:3]}
+IMPLEMENTATIONS = (
+    "fake",
+    "checkpoint",
+    "server, messages",
+    "server, token ids",
+    "server, one answer a request",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sampler, and which answers it knows the probabilities of."""
+
+    sampler: Sampler
+    #: Whether the answers come with the probabilities of `ANSWERS`.
+    known: bool
+    #: Whether the tokens of an answer that is cut can be scored.
+    cuts: bool
+    #: Whether a number of draws is the beginning of any larger one.
+    nested: bool
+
+
+@pytest.fixture(scope="module", params=IMPLEMENTATIONS)
+def case(request: Any) -> Iterator[Case]:
+    if request.param == "fake":
+        yield Case(FakeLanguageModel(ANSWERS), True, True, True)
+    elif request.param == "checkpoint":
+        from semcal.engine import load_model
+
+        yield Case(load_model("atlas", device="cpu"), False, True, True)
+    else:
+        ids = "ids" in request.param
+        n = 1 if "one" in request.param else 4
+        with FakeServer(log_probs="scaled") as server:
+            model = model_of(server, token_ids=ids, log_probs="scaled", max_n=n)
+            yield Case(model, True, ids, n == 1)
+            model.client.close()
+
+
+@pytest.fixture(scope="module")
+def prompts(case: Case) -> list[Prompt]:
+    chats = [chat(question) for question in ANSWERS]
+    return [Prompt(f"id-{i}", case.sampler.encode(one), one) for i, one in enumerate(chats)]
+
+
+def cut(generation: Generation) -> int | None:
+    """As `semcal.pipeline.sample` cuts."""
+    end = first_answer(generation.text).end
+    return None if generation.finished and not generation.text[end:].strip() else end
+
+
+def texts(drawn: Any) -> list[list[str]]:
+    return [[one.text for one in draws] for draws in drawn]
+
+
+def test_it_says_what_it_is(case: Case) -> None:
+    assert case.sampler.name
+    assert case.sampler.revision
+
+
+def test_draws_have_the_promised_shape(case: Case, prompts: list[Prompt]) -> None:
+    drawn = case.sampler.sample(prompts, recalibrators=[Base(), SE()], m=7, seed=3, max_new_tokens=4)
+    assert [[len(draws) for draws in per_prompt] for per_prompt in drawn] == [[7] * 3] * 2
+    for one in (g for per_prompt in drawn for draws in per_prompt for g in draws):
+        assert 1 <= len(one.token_log_probs) <= 4
+        assert one.finished or len(one.token_log_probs) == 4
+        assert max(one.token_log_probs) <= 1e-6
+        assert one.token_ids == () or len(one.token_ids) == len(one.token_log_probs)
+        assert one.rescored is None
+
+
+def test_draws_depend_on_seed_and_question_and_not_on_the_other_questions(
+    case: Case, prompts: list[Prompt]
+) -> None:
+    sample = case.sampler.sample
+    (several,) = sample(prompts, recalibrators=[Base()], m=6, seed=5)
+    alone = [sample([prompt], recalibrators=[Base()], m=6, seed=5)[0][0] for prompt in prompts]
+    assert texts(several) == texts(alone)
+    (backwards,) = sample(prompts[::-1], recalibrators=[Base()], m=6, seed=5)
+    assert texts(backwards)[::-1] == texts(several)
+    (other,) = sample(prompts, recalibrators=[Base()], m=6, seed=6)
+    assert texts(other) != texts(several)
+
+
+def test_other_temperatures_change_no_draws(case: Case, prompts: list[Prompt]) -> None:
+    (alone,) = case.sampler.sample(prompts, recalibrators=[Base()], m=4, seed=2)
+    _, beside = case.sampler.sample(prompts, recalibrators=[SE(), Base()], m=4, seed=2)
+    assert texts(alone) == texts(beside)
+
+
+def test_further_draws_change_none(case: Case, prompts: list[Prompt]) -> None:
+    if not case.nested:
+        pytest.skip("the answers of one request of a server depend on how many it asks for")
+    (few,) = case.sampler.sample(prompts, recalibrators=[Base()], m=3, seed=2)
+    (more,) = case.sampler.sample(prompts, recalibrators=[Base()], m=8, seed=2)
+    assert [row[:3] for row in texts(more)] == texts(few)
+    ((rest,),) = case.sampler.sample_runs(prompts, recalibrators=[Base()], seeds=[2], m=5, first=3)
+    assert texts(rest) == [row[3:] for row in texts(more)]
+
+
+def test_runs_draw_what_they_draw_alone(case: Case, prompts: list[Prompt]) -> None:
+    methods = [Base(), Temperature(0.7)]
+    together = case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3)
+    for seed, run in zip([5, 0, 5], together, strict=True):
+        alone = case.sampler.sample(prompts, recalibrators=methods, seed=seed, m=3)
+        assert [texts(one) for one in run] == [texts(one) for one in alone]
+    assert list(case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[])) == []
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_answers_come_as_often_as_the_temperature_says(
+    case: Case, prompts: list[Prompt], temperature: float
+) -> None:
+    if not case.known:
+        pytest.skip("its probabilities are not known in closed form")
+    m = 400
+    ((draws,),) = case.sampler.sample(prompts[:1], recalibrators=[Temperature(temperature)], m=m, seed=1)
+    seen = Counter(one.text for one in draws)
+    likeliest = seen.most_common(1)[0][0]
+    (draw,) = [one for one in draws if one.text == likeliest and one.finished][:1]
+    p = math.exp(sum(draw.token_log_probs))
+    assert abs(seen[likeliest] - m * p) < 4 * math.sqrt(m * p * (1 - p)) + 1
+
+
+def test_one_answer_has_one_likelihood(case: Case, prompts: list[Prompt]) -> None:
+    for recalibrator in (Base(), Temperature(1.7)):
+        (drawn,) = case.sampler.sample(prompts, recalibrators=[recalibrator], m=20, seed=4, max_new_tokens=8)
+        for draws in drawn:
+            seen: dict[tuple[int, ...] | str, Generation] = {}
+            for one in draws:
+                first = seen.setdefault(one.token_ids or one.text, one)
+                assert one.token_log_probs == pytest.approx(first.token_log_probs, abs=1e-5)
+
+
+def test_sharper_temperatures_draw_likelier_answers(case: Case, prompts: list[Prompt]) -> None:
+    ways = [Temperature(0.3), Temperature(3.0)]
+    cool, hot = case.sampler.sample(prompts, recalibrators=ways, m=40, seed=0, max_new_tokens=4)
+    commonest = [
+        sum(Counter(one.text for one in draws).most_common(1)[0][1] for draws in way) for way in (cool, hot)
+    ]
+    assert commonest[0] > commonest[1]
+
+
+def test_the_greedy_answer_is_what_every_draw_becomes_as_the_temperature_falls(
+    case: Case, prompts: list[Prompt]
+) -> None:
+    greedy = case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=6)
+    ways = [Temperature(1e-3), Greedy()]
+    for drawn in case.sampler.sample(prompts, recalibrators=ways, m=3, seed=0, max_new_tokens=6):
+        assert texts(drawn) == [[one.text] * 3 for one in greedy]
+
+
+def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
+    case: Case, prompts: list[Prompt]
+) -> None:
+    for recalibrator in (Base(), SE()):
+        (drawn,) = case.sampler.sample(
+            prompts, recalibrators=[recalibrator], m=8, seed=2, max_new_tokens=2, cut=cut
+        )
+        for one in (one for draws in drawn for one in draws):
+            assert (one.rescored is None) == (cut(one) is None)
+            if one.rescored is not None and case.cuts and cut(one) == len(one.text):
+                assert one.rescored[:2] == pytest.approx(one.token_log_probs, abs=1e-4)
+                assert len(one.rescored) == 3
+            elif one.rescored is not None and not case.cuts:
+                assert one.rescored == ()
+
+
+def test_no_prompts_give_no_answers(case: Case) -> None:
+    assert case.sampler.sample([], recalibrators=[Base(), SE()]) == [[], []]
+    assert case.sampler.greedy([], recalibrator=Base()) == []
+
+
+def test_less_than_one_draw_or_token_is_a_wrong_option(case: Case, prompts: list[Prompt]) -> None:
+    with pytest.raises(UsageError, match="m is 0"):
+        case.sampler.sample(prompts, recalibrators=[Base()], m=0)
+    with pytest.raises(UsageError, match="max_new_tokens is 0"):
+        case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=0)
+
+
+def test_progress_ends_at_the_number_of_questions(case: Case, prompts: list[Prompt]) -> None:
+    seen: list[int] = []
+    case.sampler.sample(prompts, recalibrators=[Base()], m=2, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == len(prompts)
+
+
+def test_nothing_is_invalid_that_fits(case: Case, prompts: list[Prompt]) -> None:
+    assert case.sampler.invalid_prompts_for_sampling(prompts, recalibrators=[Base()]) == []

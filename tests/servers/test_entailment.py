@@ -1,0 +1,360 @@
+"""Meanings by models behind servers: prompts, replies, the cross-encoder service, the cache."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.engine.clustering import cluster_answers
+from semcal.engine.loading import load_equivalence
+from semcal.engine.servers import entailment
+from semcal.engine.servers.entailment import ENTAILMENT, load_verdicts, read_label, settings_of_judge
+from semcal.engine.servers.profile import ServerProfile
+from semcal.engine.servers.settings import ServerSettings
+from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
+from tests.servers.fake_server import Refused
+from tests.servers.verdict_server import VerdictServer, reply_of
+
+LABELS = ENTAILMENT.labels
+QUESTION = "Largest city?"
+TABLE = {
+    ("nyc", "new york"): "entailment",
+    ("new york", "nyc"): "entailment",
+    ("soho", "nyc"): "entailment",
+    ("boston", "nyc"): "contradiction",
+}
+FAST = ServerSettings(retries=1, concurrency=4)
+
+
+@pytest.fixture(autouse=True)
+def profiles(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is known of every server, instead of a probe; a test may change it."""
+    known: dict[str, Any] = {"log_probs": "raw", "top_log_probs": 20}
+    monkeypatch.setattr(
+        entailment,
+        "stored_profile",
+        lambda client: ServerProfile(client.endpoint.url, "fake", "vLLM", "0.0.1", **known),
+    )
+    monkeypatch.delenv(entailment.JUDGE_KEY_VARIABLE, raising=False)
+    return known
+
+
+def triples(*pairs: tuple[str, str]) -> list[tuple[str, str, str]]:
+    return [(QUESTION, *pair) for pair in pairs]
+
+
+# ---- What is asked -----------------------------------------------------------------------------------------
+
+
+def test_both_directions_are_asked_and_symmetric_answers_are_one_meaning():
+    with VerdictServer(TABLE) as server:
+        equivalence = load_equivalence(server.name, settings=FAST)
+        found = cluster_answers([QUESTION], [["nyc", "new york", "soho", "boston", "nyc"]], equivalence)
+    assert found.clusters == [[[0, 1, 4], [2], [3]]]  # soho entails nyc and is not entailed by it
+    assert ("new york", "nyc") in server.asked
+    assert ("nyc", "soho") in server.asked
+    assert len(server.asked) == len(set(server.asked)) == found.calls
+
+
+def test_every_request_states_that_it_is_greedy_and_how_it_samples(profiles):
+    with VerdictServer(TABLE) as server:
+        load_equivalence(server.name, settings=FAST).entails(triples(("nyc", "new york")))
+    ((path, body),) = server.requests
+    assert path == "/v1/chat/completions"
+    assert body["temperature"] == 0
+    assert ServerProfile("", "").neutral.items() <= body.items()
+    assert (body["logprobs"], body["top_logprobs"], body["max_tokens"]) == (True, 20, 10)
+    assert "return_tokens_as_token_ids" not in body  # a number in the place of a label's first token
+
+
+def test_without_log_probabilities_none_are_asked_for(profiles):
+    profiles |= {"log_probs": None, "top_log_probs": 0}
+    with VerdictServer(TABLE) as server:
+        verdicts = load_equivalence(server.name, settings=FAST).entails(triples(*TABLE))
+    assert verdicts == [True, True, True, False]
+    assert not any("logprobs" in body for _, body in server.requests)
+
+
+def test_the_prompt_is_the_one_of_the_documentation():
+    ((turn),) = ENTAILMENT.chat((" Largest city? ", "nyc", "new {york}"))
+    assert turn.content.startswith("Two answers to the same question are given.")
+    assert "Question: Largest city?\nAnswer A: nyc\nAnswer B: new {york}\n" in turn.content
+
+
+def test_name_and_revision_tell_server_model_and_prompt(monkeypatch):
+    with VerdictServer() as server:
+        one = load_equivalence(server.name, settings=FAST)
+        monkeypatch.setattr(entailment, "ENTAILMENT", None)
+        other = load_verdicts(server.name, FAST, task=entailment.Task("entailment", LABELS, "another"))
+    assert one.name == "fake"
+    assert one.revision == f"{server.url}; vLLM 0.0.1; entailment {ENTAILMENT.version}"
+    assert one.address == server.name
+    assert other.revision != one.revision
+
+
+# ---- What is read ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("entailment", "entailment"),
+        (" **Entailment.**\n\nBecause", "entailment"),
+        ("\n\nNEUTRAL", "neutral"),
+        ("“contradiction”", "contradiction"),
+        ("not entailment", None),
+        ("entailment or neutral", None),
+        ("Label: entailment", None),
+        ("entail", None),
+        ("", None),
+        ("!!!", None),
+    ],
+)
+def test_a_text_is_read_strictly(text, label):
+    assert read_label(reply_of(text), LABELS) == label
+
+
+@pytest.mark.parametrize(
+    ("first", "label"),
+    [
+        ({"ent": 0.6, "neutral": 0.4}, "entailment"),
+        ({"The": 0.8, " Contr": 0.15, "ent": 0.05}, "contradiction"),
+        ({"neu": 0.4, "ent": 0.3, "Ent": 0.3}, "entailment"),  # both spellings count
+        ({"ENTAILMENT": 1.0}, "entailment"),
+        ({"▁neutral": 1.0, "▁ent": 0.0}, "neutral"),
+        ({"ent": 0.4, "neu": 0.3}, None),  # the other 0.3 may be neutral's
+        ({"e": 1.0}, None),  # one letter says nothing
+        ({"The": 1.0}, None),
+        ({"ent": 0.5, "neu": 0.5}, None),
+    ],
+)
+def test_the_first_token_decides_where_nothing_unlisted_could(first, label):
+    assert read_label(reply_of("???", first=first), LABELS) == label
+
+
+def test_the_text_decides_where_log_probabilities_do_not():
+    assert read_label(reply_of("neutral", first={"ent": 0.4, "neu": 0.3}), LABELS) == "neutral"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"token": "ent", "logprob": math.nan}],
+        [{"token": "ent", "logprob": 0.5}],
+        [{"token": "ent", "logprob": None}],
+        [{"token": "ent"}],
+        [{"token": 7, "logprob": -1.0, "top_logprobs": [{"token": ["ent"], "logprob": -1.0}]}],
+        [{"token": "ent", "logprob": -1.0, "top_logprobs": {"ent": -1.0}}],
+        ["ent"],
+        [],
+        None,
+        "ent",
+    ],
+)
+def test_log_probabilities_that_make_no_sense_are_not_used(content):
+    reply = reply_of("neutral")
+    reply["choices"][0]["logprobs"] = {"content": content}
+    assert read_label(reply, LABELS) == "neutral"
+
+
+def test_what_is_thought_before_the_answer_does_not_count():
+    reply = reply_of("<think>entailment?</think>neutral", first={"ent": 1.0})
+    assert read_label(reply, LABELS) == "neutral"
+    reply = reply_of("neutral", first={"ent": 1.0})
+    reply["choices"][0]["message"]["reasoning_content"] = "entailment?"
+    assert read_label(reply, LABELS) == "neutral"
+
+
+KEYS = ("choices", "message", "content", "logprobs", "index", "token", "logprob", "top_logprobs")
+ANYTHING = st.recursive(
+    st.none() | st.floats() | st.text() | st.booleans(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
+)
+
+
+@given(ANYTHING)
+def test_no_reply_raises_anything_but_a_value_error(given):
+    choice = reply_of("x")["choices"][0]
+    for reply in ({"choices": given}, {"choices": [given]}, {"choices": [{**choice, "logprobs": given}]}):
+        with suppress(ValueError):
+            assert read_label(reply, LABELS) in (*LABELS, None)
+
+
+def test_what_cannot_be_read_is_asked_again_with_room_to_think():
+    def at_length(body):
+        return reply_of("entailment" if body["max_tokens"] > 100 else "<think>Let me", log_probs=False)
+
+    with VerdictServer(odd={("nyc", "soho"): at_length}) as server:
+        equivalence = load_equivalence(server.name, settings=FAST)
+        assert equivalence.entails(triples(("nyc", "soho"))) == [True]
+    assert equivalence.unreadable == 0
+    _, (_, second) = server.requests
+    assert second["messages"][0]["content"].endswith("nothing else: entailment, neutral, contradiction.")
+    assert second["temperature"] == 0
+    assert "logprobs" not in second
+
+
+def test_what_stays_unreadable_is_no_entailment_counted_and_not_kept(tmp_path):
+    odd = {("nyc", "soho"): "It depends.", ("soho", "nyc"): "Maybe"}
+    for expected in (2, 2):  # a later run asks again, and says so again
+        with VerdictServer(TABLE, odd=odd) as server:
+            server.quirks.version = "1"
+            equivalence = load_equivalence(server.name, settings=FAST)
+            with pytest.warns(SemcalWarning, match=r"2 of 3 replies .* count as not entailment \(2 so far\)"):
+                verdicts = equivalence.entails(triples(*odd, ("nyc", "new york")))
+        assert verdicts == [False, False, True]
+        assert equivalence.unreadable == expected
+
+
+# ---- The cache, and runs that are stopped ------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_verdicts_that_are_known_cost_no_requests(tmp_path):
+    with VerdictServer(TABLE) as server:
+        for hits in (0, 4):
+            equivalence: Any = load_equivalence(server.name, settings=FAST, cache=tmp_path / "verdicts")
+            assert equivalence.entails(triples(*TABLE)) == [True, True, True, False]
+            assert equivalence.hits == hits
+    assert len(server.asked) == 4
+
+
+def test_verdicts_of_another_model_or_prompt_are_not_used(tmp_path, profiles):
+    with VerdictServer(TABLE) as server:
+        for _ in range(2):
+            load_equivalence(server.name, settings=FAST, cache=tmp_path / "v").entails(triples(*TABLE))
+        profiles["truncated_to"] = "top-k 40"  # of no importance to the most likely token
+        load_equivalence(server.name, settings=FAST, cache=tmp_path / "v").entails(triples(*TABLE))
+        assert len(server.asked) == 4
+        load_verdicts(server.name, FAST, task=entailment.Task("other", LABELS, ENTAILMENT.prompt)).entails(
+            triples(*TABLE)
+        )
+        assert len(server.asked) == 8
+
+
+@pytest.mark.parametrize("stop", ["server", "budget"])
+def test_a_run_that_is_stopped_and_resumed_asks_nothing_twice(stop, tmp_path):
+    pairs = triples(*[(f"a{k}", f"b{k}") for k in range(100)])
+    with VerdictServer({(f"a{k}", f"b{k}"): "entailment" for k in range(0, 100, 3)}) as server:
+        settings = ServerSettings(retries=0, concurrency=4)
+        if stop == "server":
+            server.fails_after = 41
+        else:
+            settings = ServerSettings(concurrency=4, max_tokens_total=41 * 93 + 2000)
+        first = load_equivalence(server.name, settings=settings, cache=tmp_path / "verdicts")
+        with pytest.raises(ServerError if stop == "server" else BudgetError):
+            first.entails(pairs)
+        before = len(server.asked)
+        assert 20 < before < 80
+        server.fails_after = None
+        again = load_equivalence(server.name, settings=FAST, cache=tmp_path / "verdicts")
+        verdicts = again.entails(pairs)
+    assert verdicts == [k % 3 == 0 for k in range(100)]
+    assert len(server.asked) == len(set(server.asked)) == 100
+
+
+def test_a_pair_that_fails_for_good_is_an_input_error_and_the_others_are_not_asked_again():
+    odd = {("nyc", "soho"): Refused(400, "too long")}
+    with VerdictServer(TABLE, odd=odd) as server:
+        equivalence = load_equivalence(server.name, settings=FAST)
+        with pytest.raises(
+            InputError, match=r"gives no verdict on 'nyc' and 'soho' \('Largest city\?'\): .*too long"
+        ):
+            equivalence.entails(triples(*TABLE, ("nyc", "soho")))
+        assert equivalence.entails(triples(*TABLE)) == [True, True, True, False]
+    assert len(server.asked) == 5
+
+
+# ---- A cross-encoder service -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["", "http:"])
+def test_a_cross_encoder_service_gets_pairs_in_batches_of_its_size(prefix):
+    with VerdictServer(TABLE, batch=3) as server:
+        equivalence = load_equivalence(f"{prefix}{server.host}/", settings=FAST)
+        asked = [*TABLE, ("nyc", "soho"), ("soho", "boston"), ("boston", "soho")]
+        assert equivalence.entails(triples(*asked)) == [True, True, True, False, False, False, False]
+    assert [len(body["inputs"]) for _, body in server.requests] == [3, 3, 1]
+    assert server.requests[0][1]["inputs"][0] == [
+        "Question: Largest city?\nAnswer: nyc",
+        "Question: Largest city?\nAnswer: new york",
+    ]
+    assert sorted(server.asked) == sorted(asked)
+    assert equivalence.name == "org/nli"
+    assert equivalence.revision == f"{server.host}; abc, float32, 1.8.0"
+
+
+def test_two_labels_are_enough_for_a_service():
+    with VerdictServer(TABLE, labels=("entailment", "not_entailment")) as server:
+        assert load_equivalence(server.host, settings=FAST).entails(triples(("nyc", "new york"))) == [True]
+
+
+@pytest.mark.parametrize(
+    "labels", [("LABEL_0", "LABEL_1", "LABEL_2"), ("entailment",), ("entailment", "ENTAILMENT")]
+)
+def test_a_service_without_a_label_entailment_is_refused_with_those_it_has(labels):
+    named = ", ".join(map(repr, labels))
+    with (
+        VerdictServer(labels=labels) as server,
+        pytest.raises(ServerError, match=f"entailment: they are {named}; serve"),
+    ):
+        load_equivalence(server.host, settings=FAST)
+
+
+def test_a_tie_is_no_entailment_and_scores_that_are_none_are_asked_again():
+    tie = [{"label": "ENTAILMENT", "score": 0.4}, {"label": "NEUTRAL", "score": 0.4}]
+    odd: dict[tuple[str, str], Any] = {("a", "b"): tie, ("c", "d"): [{"label": "ENTAILMENT", "score": None}]}
+    with VerdictServer(odd=odd, batch=1) as server:
+        equivalence = load_equivalence(server.host, settings=FAST)
+        assert equivalence.entails(triples(("a", "b"))) == [False]
+        with pytest.raises(InputError, match="gives no verdict on 'c' and 'd'"):
+            equivalence.entails(triples(("c", "d")))
+    assert server.asked == [("a", "b"), ("c", "d"), ("c", "d")]
+
+
+def test_a_server_that_is_no_such_service_is_refused():
+    with VerdictServer() as server, pytest.raises(ServerError, match="/info"):
+        load_equivalence(server.url, settings=FAST)
+
+
+def test_fewer_verdicts_than_pairs_are_an_error(monkeypatch):
+    with VerdictServer(TABLE) as server:
+        monkeypatch.setattr(VerdictServer, "_predict", lambda *_: [])
+        with pytest.raises(InputError, match="it gave 0 verdicts on 4 pairs"):
+            load_equivalence(server.host, settings=FAST).entails(triples(*TABLE))
+
+
+# ---- Names and keys ----------------------------------------------------------------------------------------
+
+
+def test_the_judge_has_a_key_of_its_own_or_the_models(monkeypatch):
+    settings = ServerSettings(api_key="model")
+    assert settings_of_judge(settings).api_key == "model"
+    monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "judge")
+    assert settings_of_judge(settings).api_key == "judge"
+    monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "")
+    assert settings_of_judge(settings).api_key is None
+
+
+def test_a_key_that_is_needed_is_sent_and_never_shown(monkeypatch):
+    monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "sk-secret")
+    with VerdictServer(TABLE, key="sk-secret") as server:
+        equivalence = load_equivalence(server.name)
+        assert equivalence.entails(triples(("nyc", "new york"))) == [True]
+        monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "sk-wrong")
+        with pytest.raises(ServerError) as error:
+            load_equivalence(server.name).entails(triples(("nyc", "new york")))
+    assert "sk-" not in f"{error.value} {equivalence!r} {equivalence.revision} {equivalence.address}"
+
+
+def test_a_misspelt_url_is_a_usage_error():
+    with pytest.raises(UsageError, match="URL"):
+        load_equivalence("openai:127.0.0.1:8000")
