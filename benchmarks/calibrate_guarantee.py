@@ -9,7 +9,7 @@ most 5 % of the worlds, give or take what chance allows (the interval is Clopper
 
 "independent" are questions drawn one by one. "in groups" are 1 to 5 on one passage, harder or easier and
 surer or less sure together; of those kept apart one of each group counts, and new questions are of new
-groups. "all counted" is what happens if every question of a group counts.
+groups.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RISKS = (0.05, 0.1, 0.2)
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
-KINDS = ("independent", "in groups", "all counted")
+KINDS = ("independent", "in groups")
 
 
 def questions(rng: np.random.Generator, groups: np.ndarray, world: np.ndarray, effect: float) -> Data:
@@ -60,14 +60,13 @@ def broken(rng: np.random.Generator, seed: int, kind: str) -> dict[float, float 
     features, right = questions(rng, groups, world, effect)
     apart = kept_apart(LABELS, groups, seed)
     named = AnswerFeatures(("",) * LABELS, (0,) * LABELS, features, ("E-SC",))
-    fitted = {"groups": groups[~apart], "seed": seed}
+    fitted: dict[str, Any] = {"groups": groups[~apart] if effect else None, "seed": seed}
     chosen = choose_map(part_of(features, ~apart), right[~apart], candidates_for(named), **fitted).map
     new, truth = questions(rng, np.arange(NEW), world, effect)
-    labels = None if kind == "all counted" else groups[apart]
     p, held_out = chosen.predict(new), chosen.predict(part_of(features, apart))
     found: dict[float, float | None] = {}
     for risk in RISKS:
-        limit = set_threshold(held_out, right[apart], risk, DELTA, groups=labels, seed=seed).threshold
+        limit = set_threshold(held_out, right[apart], risk, DELTA, groups=groups[apart], seed=seed).threshold
         answered = p >= limit if limit is not None else np.zeros(NEW, dtype=bool)
         found[risk] = 1 - truth[answered].mean() if answered.any() else None
     return found

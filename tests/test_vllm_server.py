@@ -36,7 +36,13 @@ def test_the_server_is_told_what_the_options_say_and_what_follows_them() -> None
     given = read_options(["serve", "vl", *options, "--", "--seed", "3"])
     words = " ".join(serve_options(given))
     assert words.startswith("serve some/model ")
-    for said in ("--port 8001", "--logprobs-mode processed_logprobs", "--max-logprobs -1", "--dtype float32"):
+    for said in (
+        "--no-enable-chunked-prefill",
+        "--port 8001",
+        "--logprobs-mode processed_logprobs",
+        "--max-logprobs -1",
+        "--dtype float32",
+    ):
         assert f" {said} " in f"{words} "
     assert words.endswith(" --seed 3")
 

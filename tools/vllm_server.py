@@ -87,6 +87,7 @@ def serve_options(given: argparse.Namespace) -> list[str]:
         *("--served-model-name", given.name),
         *("--host", "127.0.0.1", "--port", str(given.port)),
         *("--dtype", "float32", "--enforce-eager", "--generation-config", "vllm"),
+        "--no-enable-chunked-prefill",  # on a CPU, a prompt in parts with a seed ends the server
         *("--max-model-len", str(given.max_model_len)),
         *("--max-logprobs", str(given.max_logprobs), "--logprobs-mode", given.logprobs_mode),
         *given.more,

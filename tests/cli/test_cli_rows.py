@@ -158,7 +158,8 @@ def test_a_reader_that_stops_early_is_no_error_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["demo", "ask", "fit", "sample", "cluster", "measure", "grade", "metrics", "report", "env"]
+    "name",
+    ["demo", "ask", "fit", "sample", "cluster", "measure", "grade", "metrics", "report", "probe", "env"],
 )
 def test_every_command_explains_itself(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--help"])

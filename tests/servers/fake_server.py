@@ -31,6 +31,7 @@ usage_of_one          usage counts one choice of n (llama.cpp)
 no_usage              replies have no usage
 truncates             "never", "unless stated" (top-k 40, top-p 0.95, min-p 0.05 where absent), "always"
 max_temperature       more is a 400 (OpenAI: 2)
+longest               a prompt of more tokens is a 400
 unknown_refused       a field that OpenAI does not know (top_k, min_p, ...) is a 400
 reasons               "field" (reasoning_content) or "inline" (<think>...</think>): 43 tokens of thought first
 completions           True; whether there is /completions
@@ -39,6 +40,7 @@ key                   Authorization: Bearer KEY, or else 401
 delay                 seconds before each answer
 server, version       "vLLM", "llama.cpp", "OpenAI": for /version, /props, system_fingerprint and owned_by
 models                the names that are listed
+tls                   the context of a server that speaks HTTPS
 
 /v1/models, /v1/chat/completions, /v1/completions; /version, /health, /tokenize, /props below the host.
 """
@@ -49,6 +51,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -87,6 +90,7 @@ class Quirks:
     no_usage: bool = False
     truncates: str = "never"
     max_temperature: float | None = None
+    longest: int | None = None
     unknown_refused: bool = False
     reasons: str | None = None
     completions: bool = True
@@ -97,6 +101,7 @@ class Quirks:
     server: str = "vLLM"
     version: str = "0.0.1"
     models: Sequence[str] = ("fake",)
+    tls: ssl.SSLContext | None = None
 
 
 class Refused(Exception):
@@ -197,17 +202,22 @@ class FakeModel:
     def _draw_all(self, body: Json, prompt: str, limit: int) -> list[Drawn]:
         quirks, n = self.quirks, int(body.get("n", 1))
         temperature = float(body.get("temperature", 1.0))
+        if n < 1:
+            raise Refused(400, f"n must be at least 1, got {n}")
         if quirks.slots is not None and n > quirks.slots:
             raise Refused(400, f"n_cmpl cannot be greater than the number of slots ({quirks.slots})")
         if quirks.max_temperature is not None and temperature > quirks.max_temperature:
             raise Refused(400, f"temperature must be at most {quirks.max_temperature}, got {temperature}")
+        if quirks.longest is not None and len(prompt) > quirks.longest:
+            raise Refused(400, f"the prompt is too long: at most {quirks.longest} tokens are taken")
         if quirks.unknown_refused and set(body) - KNOWN:
             raise Refused(400, f"Unrecognized request argument supplied: {min(set(body) - KNOWN)}")
         if body.get("model") not in (None, *quirks.models):
             raise Refused(404, f"The model `{body['model']}` does not exist.")
         most = len(model.VOCABULARY) if quirks.max_top_logprobs < 0 else quirks.max_top_logprobs
         asked = body.get("top_logprobs", 0) if "messages" in body else body.get("logprobs") or 0
-        if not isinstance(asked, bool) and asked > most:
+        below = asked < 0 and (quirks.max_top_logprobs >= 0 or quirks.server != "vLLM")
+        if not isinstance(asked, bool) and (asked > most or below):
             raise Refused(400, f"top_logprobs must be at most {most}, got {asked}")
         key = json.dumps(body, sort_keys=True)
         if quirks.seed_ignored:
@@ -295,7 +305,7 @@ class FakeModel:
         return f"token_id:{index}" if by_id else piece.decode(errors="replace")
 
     def _top(self, seen: model.Array, index: int, k: int) -> list[int]:
-        order = [int(one) for one in np.argsort(-seen, kind="stable")[:k]]
+        order = [int(one) for one in np.argsort(-seen, kind="stable")[: None if k < 0 else k]]
         if self.quirks.drawn_takes_a_place and k:
             return [index, *(one for one in order if one != index)][:k]
         return order
@@ -399,7 +409,7 @@ class FakeServer:
 
     @property
     def host(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.quirks.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
@@ -433,7 +443,7 @@ class FakeServer:
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port)
+        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, ssl=self.quirks.tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stopping.wait()
@@ -467,7 +477,7 @@ class FakeServer:
                 ]
                 writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
@@ -510,7 +520,10 @@ class FakeServer:
             owner = {"vLLM": "vllm", "llama.cpp": "llamacpp"}.get(quirks.server, "openai")
             return {
                 "object": "list",
-                "data": [{"id": name, "object": "model", "owned_by": owner} for name in quirks.models],
+                "data": [
+                    {"id": name, "object": "model", "owned_by": owner, **self._known()}
+                    for name in quirks.models
+                ],
             }
         if path == "/health":
             return {"status": "ok"}
@@ -523,6 +536,11 @@ class FakeServer:
             ids = model.encode(model.render(body["messages"]) if text is None else text)
             return {"tokens": ids, "count": len(ids)}
         raise Refused(404, "Not Found")
+
+    def _known(self) -> Json:
+        """What /models tells of a model besides its name."""
+        sizes = {"n_vocab": len(model.VOCABULARY), "n_ctx": 1024}
+        return {"vLLM": {"max_model_len": 1024}, "llama.cpp": {"meta": sizes}}.get(self.quirks.server, {})
 
 
 def _error(status: int, message: str) -> Json:

@@ -19,7 +19,20 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from semcal.cli.commands import answers, ask, calibrate, env, export, fit, metrics, run, run_folder, sample
+from semcal.cli.commands import (
+    answers,
+    ask,
+    calibrate,
+    env,
+    export,
+    fit,
+    import_,
+    metrics,
+    probe,
+    run,
+    run_folder,
+    sample,
+)
 from semcal.cli.console import Output, kept_message, output_file, reserved, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
@@ -38,12 +51,14 @@ COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
     ("merge", run_folder.merge, run_folder.merge_output),
     ("status", run_folder.status, output_file),
     ("sample", sample.command, sample.output_of),
+    ("import", import_.command, output_file),
     ("cluster", answers.cluster, output_file),
     ("measure", answers.measure, output_file),
     ("grade", answers.grade, output_file),
     ("metrics", metrics.command, output_file),
     ("report", run_folder.report, run_folder.report_output),
     ("export", export.command, export.output_of),
+    ("probe", probe.command, output_file),
     ("env", env.command, output_file),
 )
 #: What to do about an error of the system.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import info, progress, refuse_existing, successive_progress, warn
+from semcal.cli.console import info, progress, successive_progress, warn
+from semcal.cli.fit_options import FitOptions
 from semcal.cli.rows import BadRows
-from semcal.errors import QuestionError, UsageError
+from semcal.errors import QuestionError
 from semcal.qa.questions import Question, data_hash
 from semcal.records import write_rows
-from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
 
-__all__ = ["MARGIN", "FitOptions", "FitWork", "remove_older_results"]
+__all__ = ["MARGIN", "FitWork", "remove_older_results"]
 
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
@@ -32,83 +32,6 @@ WORTH = 0.8
 SELECTION, CURVE = "selection.jsonl", "learning-curve.jsonl"
 #: How far from the ACE of all labels few labels may be to count as enough.
 MARGIN = 0.01
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """What is to be fitted: the options of the command by their names."""
-
-    method: str
-    solver: str | None
-    loss: str
-    alpha: float | None
-    weight_decay: float
-    learning_rate: float | None
-    select: bool
-    by: str | None
-    learning_curve: bool
-    measure: str
-    seed: int
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> FitOptions:
-        """From all options of the command."""
-        return cls(**{field.name: options[field.name] for field in fields(cls)})
-
-    @property
-    def samples(self) -> bool:
-        """Whether answers have to be sampled."""
-        return self.select or self.learning_curve or self.method == "TS-grid"
-
-    @property
-    def chosen_by(self) -> str:
-        """What a choice goes by."""
-        return self.by or "gain"
-
-    @property
-    def exact(self) -> bool:
-        """Whether T is solved exactly."""
-        return self.method == "TS" and self.solver in (None, "exact")
-
-    def check(self, validation: str | None, plot: Path | None, *, replace_plot: bool) -> None:
-        """Raise UsageError for options that contradict each other."""
-        from semcal.pipeline.fitting import METHODS, check_method
-        from semcal.recalibration.provenance import CHOSEN_BY
-        from semcal.semantics import MEASURES
-
-        check_name(self.method, (*METHODS, "TS-grid"), what="method")
-        check_name(self.measure, MEASURES, what="measure")
-        check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
-        if self.method != "TS-grid":
-            check_method(self.method, self.solver, self.loss, self.alpha)
-        for problem in self._contradictions(validation=validation, plot=plot):
-            raise UsageError(problem)
-        if plot is not None:
-            from semcal.report.figures import check_figure_path
-
-            check_figure_path(plot)
-            if not replace_plot:
-                refuse_existing("--plot", plot)
-
-    def _contradictions(self, *, validation: str | None, plot: Path | None) -> Iterator[str]:
-        chooses = self.select or self.method == "TS-grid"
-        if self.select and self.method == "TS-grid":
-            yield "TS-grid chooses on FILE itself; leave --select out"
-        if self.select and validation is None:
-            yield "--select chooses on questions of their own; give them with --validation FILE"
-        if self.learning_curve and (self.select or not self.exact):
-            yield "--learning-curve is of the exact solution of TS; leave --select, --method and --solver out"
-        if self.learning_curve and validation is None:
-            yield "--learning-curve measures on questions of their own; give them with --validation FILE"
-        if validation is not None and not (self.select or self.learning_curve):
-            yield "--validation goes with --select or --learning-curve"
-        for option, value in (("--weight-decay", self.weight_decay), ("--learning-rate", self.learning_rate)):
-            if value and (self.exact or self.method == "TS-grid"):
-                yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
-        if self.by is not None and not chooses:
-            yield "--by goes with --select or TS-grid"
-        if plot is not None and chooses:
-            yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
 
 
 @dataclass(frozen=True)
@@ -131,6 +54,11 @@ class FitWork:
 
         return with_states(self.model, "this fit reads hidden states")
 
+    @property
+    def over_server(self) -> bool:
+        """Whether the model is behind a server."""
+        return not hasattr(self.model, "features")
+
     def key(self, options: FitOptions, sampling: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that the result depends on."""
         return {
@@ -147,30 +75,68 @@ class FitWork:
         """Print what would be read and written; the model is loaded and not run on any question."""
         from semcal.pipeline.calibration_set import CalibrationSet
         from semcal.pipeline.select import candidate_fits
-        from semcal.pipeline.temperature_grid import GRID
         from semcal.recalibration.exact_fit import PAPER_LOSSES
 
-        parts = []
-        labelled = CalibrationSet.of(
-            self.language_model, self.questions, asking=self.asking, on_bad_question=lambda _: None
-        )
-        if options.method != "TS-grid":
-            whole = options.method == "ATS" or self.features is not None
-            size = labelled.manifest(self.language_model, asking=self.asking, whole=whole).bytes / 1e6
-            place = f"in {self.features}" if self.features else "in memory"
-            parts.append(
-                f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
+        parts, grid = [], self._grid()
+        if options.method == "TS-grid":
+            asked, under = self._to_sample(sampling, lambda _: None), f"{len(grid)} temperatures"
+        else:
+            asked, under = self.validation, f"those near the fitted ones of {len(grid)} temperatures"
+            read_by: Any = self.model
+            labelled = CalibrationSet.of(
+                read_by, self.questions, asking=self.asking, on_bad_question=lambda _: None
             )
+            parts.append(self._reading(options, labelled))
+        if options.select:
+            count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
+            under = f"each of {count} candidates"
         if options.samples:
-            asked, under = self.validation, f"those near the fitted ones of {len(GRID)} temperatures"
-            if options.select:
-                count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
-                under = f"each of {count} candidates"
-            elif options.method == "TS-grid":
-                asked, under = labelled.questions, f"{len(GRID)} temperatures"
             parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {self.out / 'calibration.json'}")
         return self.bad.exit_code()
+
+    def _reading(self, options: FitOptions, labelled: CalibrationSet) -> str:
+        """What a fit would read, in words."""
+        if self.over_server:
+            from semcal.pipeline.server_fitting import plan_over_server
+
+            return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
+        whole = options.method == "ATS" or self.features is not None
+        size = labelled.manifest(self.language_model, asking=self.asking, whole=whole).bytes / 1e6
+        place = f"in {self.features}" if self.features else "in memory"
+        return f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
+
+    def _grid(self) -> list[float]:
+        """The temperatures of TS-grid that the model can be sampled at."""
+        from semcal.pipeline.temperature_grid import GRID
+
+        most = getattr(getattr(self.model, "profile", None), "max_temperature", None)
+        grid = [t for t in GRID if most is None or t <= most]
+        if len(grid) < len(GRID):
+            info(f"fit: {self.model.name} is sampled at T = {most:g} at most, so the grid ends there")
+        return grid
+
+    def _to_sample(
+        self, sampling: Mapping[str, Any], leave_out: Callable[[QuestionError], None]
+    ) -> Sequence[Question]:
+        """The questions of TS-grid: a server is asked them without their answers."""
+        from semcal.pipeline.calibration_set import CalibrationSet
+        from semcal.pipeline.sample import check_question
+        from semcal.recalibration.provenance import check_enough
+
+        how: Any = {"asking": self.asking}
+        if not self.over_server:
+            model = self.language_model
+            return CalibrationSet.of(model, self.questions, on_bad_question=leave_out, **how).questions
+        kept, how = [], {"m": sampling["m"], "max_new_tokens": sampling["max_new_tokens"], **how}
+        for question in self.questions:
+            try:
+                check_question(self.model, question, recalibrators=[], **how)
+                kept.append(question)
+            except QuestionError as error:
+                leave_out(error)
+        check_enough(len(kept))
+        return kept
 
     def run(
         self,
@@ -185,20 +151,21 @@ class FitWork:
         from semcal.pipeline.calibration_set import CalibrationSet, provenance_of
 
         if not options.samples:
-            if not options.exact:
+            if not options.exact or self.over_server:
                 unfinished.begin()
             return self._fit(options, unfinished.folder, plot)
         how = {"asking": self.asking, "equivalence": open_equivalence(), **sampling}
         unfinished.begin()
+        known: Any = {"data": self.data, "seed": options.seed, "versions": versions()}
+        if options.method == "TS-grid":
+            return self._fit_grid(options, how, unfinished.folder, known)
         labelled = CalibrationSet.of(
             self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
-        known: Any = {"data": self.data, "seed": options.seed, "versions": versions()}
         provenance = provenance_of(self.model, labelled.questions, asking=self.asking, **known)
         if options.learning_curve:
             return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
-        chosen, table = self._choose(options, labelled, how, unfinished.folder)
-        return self._save(chosen, table, provenance, options)
+        return self._select(options, labelled, provenance, how, unfinished.folder)
 
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
@@ -207,7 +174,7 @@ class FitWork:
 
         with successive_progress() as begin:
             found = fit(
-                self.language_model,
+                self.model,
                 self.questions,
                 few_shot=self.asking.few_shot,
                 method=options.method,
@@ -229,40 +196,54 @@ class FitWork:
         drawn = {} if plot is None else {"plot": str(_draw(found.recalibrator, plot))}
         return {**_result(found.recalibrator, found.report, found.provenance), **drawn, "path": str(path)}
 
-    def _choose(
-        self, options: FitOptions, labelled: CalibrationSet, how: Mapping[str, Any], keep: Path
-    ) -> tuple[Mapping[str, Fitted], list[dict[str, Any]]]:
-        """The recalibrator of each measure, and the table of all candidates."""
+    def _select(
+        self,
+        options: FitOptions,
+        labelled: CalibrationSet,
+        provenance: Provenance,
+        how: Mapping[str, Any],
+        keep: Path,
+    ) -> dict[str, Any]:
+        """Fit every candidate and choose one for each measure."""
         from semcal.pipeline.fit_and_select import fit_and_select
-        from semcal.pipeline.store import Store
-        from semcal.pipeline.temperature_grid import GRID, choose_temperatures, rows_at_temperatures
 
-        if options.method != "TS-grid":
-            with successive_progress() as begin:
-                selected = fit_and_select(
-                    self.language_model,
-                    labelled,
-                    self.validation,
-                    methods=[options.method],
-                    store=self.features,
-                    learning_rate=options.learning_rate,
-                    by=options.chosen_by,
-                    progress=begin,
-                    keep=keep,
-                    **how,
-                )
-            return selected.recalibrators, selected.selection.table()
-        with progress("TS-grid", len(labelled.questions)) as update:
-            rows = rows_at_temperatures(
-                self.model, labelled.questions, GRID, progress=update, keep=Store(keep), **how
+        with successive_progress() as begin:
+            selected = fit_and_select(
+                self.language_model,
+                labelled,
+                self.validation,
+                methods=[options.method],
+                store=self.features,
+                learning_rate=options.learning_rate,
+                by=options.chosen_by,
+                progress=begin,
+                keep=keep,
+                **how,
             )
+        return self._save(selected.recalibrators, selected.selection.table(), provenance, options)
+
+    def _fit_grid(
+        self, options: FitOptions, how: Mapping[str, Any], keep: Path, known: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Choose a temperature of the grid for each measure."""
+        from semcal.pipeline.calibration_set import provenance_of
+        from semcal.pipeline.store import Store
+        from semcal.pipeline.temperature_grid import choose_temperatures, rows_at_temperatures
+
+        questions = self._to_sample(how, self._leave_out)
+        further: Any = {"keep": Store(keep), "on_bad_question": self._leave_out, **how}
+        with progress("TS-grid", len(questions)) as update:
+            rows = rows_at_temperatures(self.model, questions, self._grid(), progress=update, **further)
         found = choose_temperatures(rows, by=options.chosen_by)
         if found.at_edge:
             info(
                 f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
                 "it may lie beyond"
             )
-        return found.recalibrators, found.table()
+        sampled = {row["id"] for of_one in rows.values() for row in of_one}
+        kept = [question for question in questions if question.id in sampled]
+        provenance = provenance_of(self.model, kept, asking=self.asking, **known)
+        return self._save(found.recalibrators, found.table(), provenance, options)
 
     def _save(
         self,

@@ -6,17 +6,19 @@ Used as `from semcal.cli import options as opt`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semcal.cli.console import loading, set_quiet, set_verbose
+from semcal.engine.equivalence import names_a_server
 from semcal.errors import RowError, UsageError, shown
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import Sampler
+    from semcal.engine.servers.settings import ServerSettings
     from semcal.hub_names import Location
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
@@ -94,6 +96,16 @@ OutOption = Annotated[
         help="Write here instead of stdout; the file appears whole or not at all.",
     ),
 ]
+ApiKeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 ]
@@ -138,14 +150,27 @@ WorkersOption = Annotated[
 ]
 ModelOption = Annotated[
     str,
-    typer.Option("--model", metavar="DIR", help="Hugging Face directory or id; atlas is the embedded model."),
+    typer.Option(
+        "--model",
+        metavar="DIR",
+        help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
+    ),
 ]
 EquivalenceOption = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
         help="exact, or an NLI model (directory or id of a cross-encoder with a label entailment, such as "
-        "microsoft/deberta-large-mnli); atlas is the embedded one.",
+        "microsoft/deberta-large-mnli); atlas is the embedded one. openai:URL#MODEL asks a language model, "
+        "http://HOST a cross-encoder behind text-embeddings-inference.",
+    ),
+]
+GraderOption = Annotated[
+    str,
+    typer.Option(
+        metavar="GRADER",
+        help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
+        "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
     ),
 ]
 LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
@@ -211,23 +236,39 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 
 
 def open_model(
-    name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory: str | None = None,
+    settings: ServerSettings | None = None,
 ) -> Sampler:
-    """Load a language model."""
+    """Load a language model, or connect to one behind a server."""
     with loading():
+        if names_a_server(name):
+            for option, value in (("--dtype", dtype), ("--memory", memory)):
+                if value is not None:
+                    raise UsageError(f"{option} is for a model that runs here; leave it out")
+            from semcal.engine.servers.sampler import load_server
+
+            return load_server(name, settings)
         from semcal.engine.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
 
 
 def open_equivalence(
-    name: str | None, *, device: str | None = None, cache: Path | None = None
+    name: str | None,
+    *,
+    device: str | None = None,
+    cache: Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load an equivalence: exact by default, or an NLI model."""
+    """Load an equivalence: exact by default, an NLI model, or a server."""
     with loading():
         from semcal.engine.loading import load_equivalence
 
-        return load_equivalence(name or "exact", device=device, cache=cache)
+        return load_equivalence(name or "exact", device=device, cache=cache, settings=settings)
 
 
 def open_models(
@@ -239,24 +280,27 @@ def open_models(
     memory: str | None = None,
     nli_device: str | None = None,
     cache: Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
+    own: Any = {"device": device, "dtype": dtype, "memory": memory, "settings": settings}
+    nli: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
     with loading():
         from semcal.pipeline.worker_state import WorkerState
 
         return WorkerState(
-            None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
-            None
-            if equivalence is None
-            else open_equivalence(equivalence, device=nli_device or device, cache=cache),
+            None if model is None else open_model(model, **own),
+            None if equivalence is None else open_equivalence(equivalence, **nli),
         )
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
-    """Bytes of the weights of models that are named as in the options; None if one is not on disk yet."""
+    """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 
+    if names_a_server(model) or names_a_server(equivalence):
+        return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
     places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
@@ -274,19 +318,17 @@ def _folder(place: Location) -> Path | None:
 
 
 def open_grader(
-    name: str, *, rouge: bool, equivalence: str | None, device: str | None, cache: Path | None
-) -> Grader:
-    """Return the grader by rules, or by entailment."""
-    check_name(name, ("rules", "nli"), what="grader")
-    if name == "rules":
-        from semcal.qa.grading import RuleGrader
+    name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
+) -> Grader | str:
+    """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
+    from semcal.qa.grading import RuleGrader
 
-        return RuleGrader(rouge=rouge)
-    if equivalence in (None, "exact"):
-        raise UsageError("--grader nli needs an NLI model; give its directory with --equivalence")
-    from semcal.pipeline.grade import EntailmentGrader
+    if name.startswith("judge:"):
+        from semcal.pipeline.judge import load_judge
 
-    return EntailmentGrader(open_equivalence(equivalence, device=device, cache=cache))
+        return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
+    nli = check_name(name, ("rules", "nli"), what="grader") == "nli"
+    return name if nli else RuleGrader(rouge=rouge)
 
 
 def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
+from semcal.pipeline.failures import FAILED
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.qa.sources import read_source_rows
@@ -214,7 +215,17 @@ def block_results(
             results = list(result())
         except InputError:
             results = list(_one_by_one(part, work, bad))
-        yield len(part), results
+        yield len(part) - _report_failures(part, results, bad), [row for row in results if FAILED not in row]
+
+
+def _report_failures(part: Sequence[Item], results: Sequence[Data], bad: BadRows) -> int:
+    """Report the items to which a server gave no answers, each once, and return how many they are."""
+    failed = {row["id"]: row[FAILED] for row in results if FAILED in row}
+    for item in part if failed else ():
+        name = str(item.data.get("id")) if isinstance(item, Row) else item.id
+        if name in failed:
+            bad.report(item.error(failed[name]))
+    return len(failed)
 
 
 def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

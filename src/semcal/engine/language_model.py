@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
     from semcal.recalibration.features import CalibrationFeatures
 
-__all__ = ["Cut", "Draws", "Generation", "LanguageModel", "Progress", "Prompt", "Sampler", "with_states"]
+__all__ = [
+    "AnswerReader",
+    "Cut",
+    "Draws",
+    "Generation",
+    "LanguageModel",
+    "Progress",
+    "Prompt",
+    "Sampler",
+    "with_states",
+]
 
 Progress = Callable[[int], None]
 """Called from time to time with the number of questions finished so far."""
@@ -140,7 +150,19 @@ class Sampler(Protocol):
         """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
 
 
-class LanguageModel(Sampler, Protocol):
+class AnswerReader(Sampler, Protocol):
+    """What given answers can be read with: a language model, or a server with the model's tokenizer."""
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
+        """Encode a given answer to `chat`, its end of turn included once."""
+
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """The errors of prompts with no room for their answers."""
+
+
+class LanguageModel(AnswerReader, Protocol):
     """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
 
     @property
@@ -150,9 +172,6 @@ class LanguageModel(Sampler, Protocol):
     @property
     def dtype(self) -> str:
         """Of the hidden states: "float32", "bfloat16" or "float16"."""
-
-    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
-        """Encode a given answer to `chat`, its end of turn included once."""
 
     def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
         """Token ids of ``generation.text[:end]`` and the end of turn, to be scored."""
@@ -181,11 +200,6 @@ class LanguageModel(Sampler, Protocol):
     @property
     def block_shape(self) -> BlockShape:
         """Shape of a LLaMA-style block like the model's own, for ATS."""
-
-    def invalid_prompts(
-        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[QuestionError]:
-        """The errors that `score` and `features` would raise: prompts with no room for an answer."""
 
     def features(
         self,

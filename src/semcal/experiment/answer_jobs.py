@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from semcal.engine.clustering import cluster_answers
+from semcal.errors import QuestionError
 from semcal.experiment.grid_settings import Clustering, Grading
 from semcal.pipeline.cluster import ClusterJob
 from semcal.pipeline.executor import Progress
+from semcal.pipeline.failures import FAILED
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
@@ -86,7 +88,7 @@ def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
     """
     drawn = ("samples", "log_likelihoods", "likelihood")
     return [
-        {**row, "m": count, **{key: row[key][:count] for key in drawn}}
+        {**row, "m": count, **{key: row[key] and row[key][:count] for key in drawn}}
         for row in rows
         for count in (m, *row.get("counts", ()))
     ]
@@ -128,27 +130,22 @@ class GreedyJob:
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Answer."""
         del progress
-        model, grader = state.language_model, self.grading.grader()
+        model, grader = state.model, self.grading.grader()
         prompts = self.asking.prompts(model, self.questions)
         rows: Rows = []
         for one in self.passes:
             recalibrator = state.recalibrator(one.source)
             for kind in one.kinds:
-                generate = model.greedy if kind == "greedy" else model.beam
+                generate: Any = model.greedy if kind == "greedy" else state.language_model.beam
                 found = generate(prompts, recalibrator=recalibrator, max_new_tokens=self.max_new_tokens)
                 for question, generation in zip(self.questions, found):
+                    row = {"id": question.id, "candidate": one.source.name, "run": one.run, "kind": kind}
+                    if isinstance(generation, QuestionError):
+                        rows.append({**row, FAILED: generation.reason})
+                        continue
                     text = first_answer(generation.text).text
                     grade = grader.grade(question.question, [text], question.answers)
-                    rows.append(
-                        {
-                            "id": question.id,
-                            "candidate": one.source.name,
-                            "run": one.run,
-                            "kind": kind,
-                            "text": text,
-                            "correct": grade.correct,
-                        }
-                    )
+                    rows.append({**row, "text": text, "correct": grade.correct})
         return rows
 
 

@@ -19,6 +19,7 @@ from semcal.experiment.grid_candidates import grid_temperatures
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem, essentials
+from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
@@ -49,7 +50,8 @@ class Cell:
     blocks: GridBlocks
     scratch: str  # folder for features and states of trainings, relative to the run folder
     priority: int = 0  # of its jobs
-    problems: list[Problem] = field(default_factory=list)  # questions that do not fit the model
+    not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
+    problems: list[Problem] = field(default_factory=list)  # questions that do not fit, or a server failed at
     prompt: str = ""  # that of the first test question
     fitted: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
@@ -170,9 +172,10 @@ class Cell:
     ) -> list[AnswerBlock | None]:
         """Draw and cluster answers to the questions of a part, or to its first; as `answered`."""
         settings = self.settings
+        sampled = self._sampled(part, passes, before, first)
         drawn = [
             None if lines is None else AnswerBlock(block, settings.sampling.m, lines)
-            for (_, block), lines in zip(self.cut(part, first), self._sampled(part, passes, before, first))
+            for (_, block), lines in zip(self.cut(part, first), sampled)
         ]
         jobs = [None if one is None else ClusterAnswersJob(one, settings.clustering) for one in drawn]
         return [
@@ -196,7 +199,24 @@ class Cell:
             )
             for _, block in self.cut(part, first)
         ]
-        return self.done(part, jobs, before=before)
+        return self.without_failed(part, self.done(part, jobs, before=before))
+
+    def without_failed(self, part: str, found: Sequence[Lines | None]) -> list[Lines | None]:
+        """Rows without the questions that a server failed to answer, which are left out from here on."""
+        failed = {
+            row["id"]: row[FAILED]
+            for lines in found
+            for line in lines or ()
+            if f'"{FAILED}"' in line and FAILED in (row := json.loads(line))
+        }
+        if not failed:
+            return list(found)
+        self.left_out |= {(part, one) for one in failed}
+        self.problems += [
+            Problem(self.parts.name, None, f"question {one!r}: {reason}", self.model.name)
+            for one, reason in failed.items()
+        ]
+        return [lines and [line for line in lines if json.loads(line)["id"] not in failed] for lines in found]
 
     def done(
         self, part: str, jobs: Sequence[RowsJob | None], before: Callable[[], None] | None = None

@@ -92,6 +92,7 @@ def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits
         "sizes": {part: len(cell.questions(part)) for part in PARTS},
         **({} if groups is None else {"test_groups": int(groups.max()) + 1}),
         "prompt": cell.prompt,
+        **({"left_out": list(cell.not_served)} if cell.not_served else {}),
         "methods": _with_temperatures(chosen["methods"], fits),
         **{
             key: {one: _with_temperatures(found, fits) for one, found in chosen[key].items()}
@@ -276,7 +277,7 @@ class _TestQuestions:
             GreedyJob(block, cell.asking, passes, grading, cell.max_new_tokens)
             for _, block in cell.cut("test")
         ]
-        return cell.done("test", jobs, before=_needed(cell, self.passes))
+        return cell.without_failed("test", cell.done("test", jobs, before=_needed(cell, self.passes)))
 
     def _measured(
         self, blocks: Sequence[AnswerBlock | None], greedy: Sequence[Lines | None]

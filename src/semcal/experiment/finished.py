@@ -77,8 +77,13 @@ class FinishedRun:
 
     @property
     def methods(self) -> list[str]:
-        """The methods that asked the test questions, in the order of the settings: all but Calibrated."""
-        return [name for name in self.settings["methods"] if name != CALIBRATED]
+        """The methods that asked test questions of what is looked at, in the order of the settings.
+
+        All but Calibrated, and but those that no model of these can serve.
+        """
+        asked = [self.selections[pair]["methods"] for pair in self.pairs]
+        every = self.settings["methods"]
+        return [name for name in every if name != CALIBRATED and any(name in one for one in asked)]
 
     @property
     def calibrated(self) -> bool:
@@ -87,12 +92,31 @@ class FinishedRun:
 
     @cached_property
     def measures(self) -> list[str]:
-        """The measures that every selection chose something for, in the paper's order."""
-        return [
-            name
-            for name in MEASURES
-            if all(name in chosen for one in self.selections.values() for chosen in one["methods"].values())
+        """The measures that some selection that is looked at chose for all methods, in the paper's order."""
+        asked = [self.selections[pair]["methods"].values() for pair in self.pairs]
+        return [name for name in MEASURES if any(all(name in one for one in of) for of in asked)]
+
+    @property
+    def left_out(self) -> dict[str, list[str]]:
+        """Model → the methods and extras that it cannot serve, where there are some."""
+        found = {model: self.selections[model, self.datasets[0]].get("left_out") for model in self.models}
+        return {model: list(names) for model, names in found.items() if names}
+
+    @property
+    def fullest(self) -> str:
+        """The first of the models with the most methods and measures."""
+        chosen = {model: self.selections[model, self.datasets[0]]["methods"] for model in self.models}
+        return max(chosen, key=lambda model: sum(map(len, chosen[model].values())))
+
+    def with_all_methods(self) -> FinishedRun:
+        """The run with the models alone that served all of its methods."""
+        served = [
+            model
+            for model in self.models
+            if all(set(self.methods) <= set(self.selections[model, one]["methods"]) for one in self.datasets)
         ]
+        models = [entry for entry in self.settings["models"] if entry["name"] in served]
+        return replace(self, settings={**self.settings, "models": models})
 
     @property
     def runs(self) -> int:
@@ -250,7 +274,8 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
         raise StoreError(f"{path} is missing: {AGAIN}")
     found = read_object(path, remedy=f"delete it and {AGAIN}")
     lacking = [key for key in ("sizes", "open_book", "methods") if key not in found]
-    if lacking or not found["methods"].keys() >= set(run.methods):
+    needed = {*run.settings["methods"]} - {CALIBRATED, *found.get("left_out", ())}
+    if lacking or not found["methods"].keys() >= needed:
         what = ", ".join(lacking) or "some of the run's methods"
         raise StoreError(f"{path} lacks {what}: delete it and {AGAIN}")
     return found

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from semcal.engine.language_model import LanguageModel
+from semcal.engine.language_model import LanguageModel, Sampler
+from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
@@ -105,17 +106,31 @@ class CheckJob:
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Check."""
         del progress
-        model, longest = state.language_model, tuple(range(self.max_new_tokens))
+        model = state.model
+        bad_of = self._that_are_not_read if hasattr(model, "features") else self._that_are_not_asked
         rows: Rows = []
         for part, questions in self.parts.items():
-            read, bad = self.asking.read(model, questions)
-            prompts = [prompt for _, prompt, _ in read]
-            bad += model.invalid_prompts(prompts, [[*answers, longest] for *_, answers in read])
+            bad = bad_of(state, questions)
             rows += [{"part": part, "id": error.question_id, "reason": error.reason} for error in bad]
         first = self.parts["test"][:1]
         return [{"prompt": self._written(model, first[0]) if first else ""}, *rows]
 
-    def _written(self, model: LanguageModel, question: Question) -> str:
+    def _that_are_not_read(self, state: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
+        """Questions that do not fit with one of their answers, or a drawn one, behind them."""
+        model, longest = state.language_model, tuple(range(self.max_new_tokens))
+        read, bad = self.asking.read(model, questions)
+        answers = [[*answers, longest] for *_, answers in read]
+        return bad + model.invalid_prompts([prompt for _, prompt, _ in read], answers)
+
+    def _that_are_not_asked(self, state: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
+        """Questions that a server cannot be asked, as far as is known beforehand."""
+        from semcal.recalibration.temperature import Base
+
+        prompts = self.asking.prompts(state.model, questions)
+        how: Any = {"recalibrators": [Base()], "max_new_tokens": self.max_new_tokens}
+        return state.model.invalid_prompts_for_sampling(prompts, **how)
+
+    def _written(self, model: Sampler, question: Question) -> str:
         """A prompt with its special tokens written out; as plain text where there is no tokenizer."""
         tokenizer = getattr(model, "tokenizer", None)
         if tokenizer is None:

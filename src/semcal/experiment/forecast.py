@@ -8,8 +8,8 @@ on the embedded world.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from semcal.experiment.forecast_cells import (
@@ -43,6 +43,7 @@ class Forecast:
     here: Machine  # this machine
     seconds_here: Counter[str]  # on it, by stage
     problems: int  # rows of the data that would be left out
+    answers: Mapping[str, int] = field(default_factory=dict)  # that servers are asked for, by model
 
     def tree(self) -> dict[str, Any]:
         """As plain data."""
@@ -62,6 +63,9 @@ class Forecast:
             f"NLI calls: about {_short(self.nli_calls)}, at most {_short(self.nli_calls_at_most)} "
             f"({ASSUMED.asked:.0%} of the ordered pairs are asked about)"
         )
+        if self.answers:
+            asked = ", ".join(f"{name} {_short(count)}".rstrip() for name, count in self.answers.items())
+            yield f"answers that servers are asked for, whose time and price are not counted: {asked}"
         yield f"disk at its peak: {_bytes(self.peak)}; at the end: {_bytes(self.bytes)}"
         yield f"time on {H100.name}: {_times(self.seconds)}"
         yield f"time on {self.here.name}: {_times(self.seconds_here)}"
@@ -84,8 +88,9 @@ def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
     here = this_machine(device)
     parts = [parts_here(dataset) for dataset in settings.datasets]
     grid = [
-        [CellForecast(settings, one, found, shape) for one, found in zip(settings.datasets, parts)]
-        for shape in map(shape_of, settings.models)
+        [CellForecast(own, one, found, shape_of(model)) for one, found in zip(settings.datasets, parts)]
+        for model in settings.models
+        for own in [settings.of_model(model)]
     ]
     cells = [cell for of_model in grid for cell in of_model]
     pairs = sum(cell.pairs() for cell in cells)
@@ -108,6 +113,11 @@ def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
         here=here,
         seconds_here=seconds_here,
         problems=sum(len(one.problems) for one in parts if one is not None),
+        answers={
+            model.name: sum(cell.answers() for cell in of_model)
+            for model, of_model in zip(settings.models, grid)
+            if model.is_server
+        },
     )
 
 

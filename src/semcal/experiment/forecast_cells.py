@@ -89,6 +89,10 @@ class Shape:
         return (self.parameters - 2 * self.width * self.vocabulary) / self.layers
 
 
+#: Of a model behind a server, which takes nothing here.
+ELSEWHERE = Shape(0.0, 0, 0, 1, 0)
+
+
 @dataclass(frozen=True)
 class CellForecast:
     """One model on one data set; `parts` is None where its questions are not here."""
@@ -151,6 +155,10 @@ class CellForecast:
         moved = 0 if fitted or not self.settings.extras.transfer else len(self.settings.datasets) - 1
         return sum(counts.values()) + moved
 
+    def answers(self) -> int:
+        """Answers that are drawn, or greedy."""
+        return sum(self._answers().values()) + self.size("test")
+
     def _answers(self) -> dict[str, int]:
         """Answers that are drawn to all questions of a part."""
         settings, sampling = self.settings, self.settings.sampling
@@ -180,10 +188,11 @@ class CellForecast:
         calibration = self.size("calibration_train") * (self.own + self.references * ASSUMED.answer)
         twice = self.removes and "TS" in self.settings.methods and self.dataset != self.settings.datasets[0]
         asked = (self.size("validation") + self._labelled() + 2 * self.size("test")) * self.own
-        return Counter({"features": round(calibration) * fitted * (1 + twice), "prompts": asked})
+        here = self.shape is not ELSEWHERE
+        return Counter({"features": round(calibration) * fitted * (1 + twice), "prompts": asked * here})
 
     def drawn(self) -> Counter[str]:
-        answers = sum(self._answers().values())
+        answers = sum(self._answers().values()) * (self.shape is not ELSEWHERE)
         return Counter({"draw": round(answers * ASSUMED.answer * ASSUMED.distinct)})
 
     def pairs(self) -> int:
@@ -272,6 +281,8 @@ class CellForecast:
 
 def shape_of(model: Model) -> Shape:
     """From the model's directory if it is here, or else from a name such as "7B", or assumed."""
+    if model.is_server:
+        return ELSEWHERE
     named = re.search(r"(\d+(?:\.\d+)?)B\b", model.path)
     shape = Shape(parameters=float(named[1]) * 1e9) if named else Shape()
     try:

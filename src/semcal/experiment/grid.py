@@ -86,16 +86,17 @@ class Grid:
         for problem in problems:
             self.on_problem(problem)
         self._claim_questions(sets)
-        steps = sum(expected_blocks(self.settings, parts.sizes()).total() for parts in sets)
+        own = [self.settings.of_model(model) for model in self.settings.models]
+        total = sum(expected_blocks(one, parts.sizes()).total() for one in own for parts in sets)
+        self._warn_of_what_is_left_out()
         blocks = GridBlocks(
             Store(self.folder), self.executor, self.shard, made=self.made, on_remade=self.on_remade
         )
-        total = steps * len(self.settings.models)
         with self.progress("run", total) as update:
             done = count(1)
             blocks.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
-            for model in self.settings.models:
-                problems += self._carry_out(model, sets, blocks)
+            for model, settings in zip(self.settings.models, own):
+                problems += self._carry_out(model, settings, sets, blocks)
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
         return Outcome(tuple(problems), blocks.missing)
@@ -112,6 +113,16 @@ class Grid:
             count, of = min(self.settings.calibrated.questions, known), f"to calibrate on in {parts.name}"
             check_enough(count, of=of)
             warn_if_few(count, of=of)
+
+    def _warn_of_what_is_left_out(self) -> None:
+        for model in self.settings.models:
+            if gone := self.settings.left_out(model):
+                warnings.warn(
+                    f"{model.name} is behind a server, which gives no states, logits or beams; left out for "
+                    f"it: {', '.join(gone)}",
+                    SemcalWarning,
+                    stacklevel=3,
+                )
 
     def _check_versions(self) -> None:
         """Warn of a run that was begun with other versions of what its numbers depend on."""
@@ -158,7 +169,9 @@ class Grid:
                 (essentials(question).row() for question in parts.calibration_train),
             )
 
-    def _carry_out(self, model: Model, sets: Sequence[Parts], blocks: GridBlocks) -> list[Problem]:
+    def _carry_out(
+        self, model: Model, settings: GridSettings, sets: Sequence[Parts], blocks: GridBlocks
+    ) -> list[Problem]:
         """All data sets under one model: together, since what one waits for leaves time for the others.
 
         With `keep: chosen` one after another, so that the features of one alone are there at a time.
@@ -172,12 +185,14 @@ class Grid:
         (line,) = identified.result()
         known: dict[str, Any] = json.loads(line)
         cells = [
-            Cell(self.settings, model, parts, known, blocks, self._scratch, priority)
+            Cell(
+                settings, model, parts, known, blocks, self._scratch, priority, self.settings.left_out(model)
+            )
             for priority, parts in enumerate(sets)
         ]
         one_by_one = self.settings.keep == "chosen"
         groups = [[cell] for cell in cells] if one_by_one else [cells]
-        if self.settings.extras.transfer:
+        if settings.extras.transfer:
             self._answer_under_all_temperatures(groups)
         else:
             for group in groups:
@@ -185,7 +200,7 @@ class Grid:
         found = [problem for cell in cells for problem in cell.problems]
         for problem in found:
             self.on_problem(problem)
-        if self.settings.extras.timing:
+        if settings.extras.timing:
             self._time_recalibrators(cells[0])
         return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
+from semcal.errors import ServerError
 from semcal.experiment.grid_candidates import (
     FITTED,
     candidates_of,
@@ -20,6 +21,7 @@ from semcal.experiment.grid_candidates import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
+from semcal.pipeline.failures import failures_of
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
 
@@ -63,7 +65,19 @@ class BlockJob:
         if self.block is not None and (state.folder / self.block).exists():
             return read_block(state.folder / self.block).lines
         state.choose(self.model, self.equivalence)
-        return list(map(dumps, self.job(state, progress)))
+        rows = self.job(state, progress)
+        _check_answered(rows)
+        return list(map(dumps, rows))
+
+
+def _check_answered(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ServerError if a server answered none of the questions: such a block is not to be kept."""
+    failed = list(failures_of(rows).values())
+    if failed and len(failed) == len({row["id"] for row in rows}):
+        raise ServerError(
+            f"the server answered none of {len(failed)} questions asked together, first {failed[0]}; run the "
+            "same command again, which goes on here, or take such questions out of the data"
+        )
 
 
 @dataclass(frozen=True)

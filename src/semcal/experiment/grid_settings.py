@@ -7,13 +7,12 @@ Every value has the default of preset `sound`; the preset, the file and `--set` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from semcal.engine.loading import parse_size
-from semcal.errors import UsageError
+from semcal.experiment.grid_models import NOT_SERVED, Model, Positive, SettingsGroup, Size, usable
 from semcal.experiment.paths import check_slugs
 from semcal.qa.grading import RuleGrader, Thresholds
 
@@ -42,46 +41,10 @@ Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt", "Calibrated"]
 #: The method that asks no test question: it maps the confidence in Base's answers.
 CALIBRATED: Method = "Calibrated"
 METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
+#: Those that need samples alone, which servers give.
+SERVED: tuple[Method, ...] = ("Base", "SE", "TS-grid", CALIBRATED)
 Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
-Size = Annotated[int, Field(ge=1, lt=2**31)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-
-
-class SettingsGroup(BaseModel):
-    """Settings that belong together; unknown keys are refused, and yes or no where a number belongs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_number_is_a_bool(cls, value: Any, about: ValidationInfo) -> Any:
-        """Refuse what pydantic would take as 1 or 0: `count: yes` is true in YAML."""
-        wanted = cls.model_fields[str(about.field_name)].annotation
-        if wanted is not bool and any(one is True or one is False for one in _inside(value)):
-            raise ValueError(
-                "expected a number or a text, not true or false (YAML reads yes, no, on and off so as well; "
-                "put a text into quotes)"
-            )
-        return value
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """A value, or all that a list holds; the parts of a mapping check their own."""
-    if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _inside(one)
-    else:
-        yield value
-
-
-class Model(SettingsGroup):
-    """A language model: what it is called in tables, and its directory, hub id or embedded name."""
-
-    name: str = Field(min_length=1)
-    path: str
-    revision: str | None = None
-    dtype: str | None = None
 
 
 class DataSet(SettingsGroup):
@@ -92,7 +55,7 @@ class DataSet(SettingsGroup):
     format: str | None = None
     subset: str | None = None
     split: str | None = None
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = Field(default_factory=dict)
     test_source: str | None = None  # where the test part is, if not in the same source
     test_split: str | None = None
     calibration_train: Size | None = None  # None takes what the other parts leave
@@ -267,10 +230,7 @@ class GridSettings(SettingsGroup):
     @classmethod
     def _is_a_size(cls, memory: str | int | None) -> str | int | None:
         if memory is not None:
-            try:
-                parse_size(memory)
-            except UsageError as error:
-                raise ValueError(str(error)) from error
+            usable(lambda: parse_size(memory))
         return memory
 
     @model_validator(mode="after")
@@ -288,7 +248,43 @@ class GridSettings(SettingsGroup):
                 "Calibrated maps the share of Base's answers among 2 draws or more; add Base to methods, and "
                 "draw as many"
             )
+        for model in self.models if any(model.is_server for model in self.models) else ():
+            self._check_served(model)
         return self
+
+    def _check_served(self, model: Model) -> None:
+        needed = {
+            "sampling.top_k and top_p": self.sampling.top_k is not None or self.sampling.top_p is not None,
+            "sampling.scored_in": self.sampling.scored_in != "whole prompt",
+            "grading.vanilla": self.grading.vanilla == "beam",
+        }
+        wrong = [name for name, given in needed.items() if given and model.is_server]
+        if wrong:
+            raise ValueError(
+                f"the model {model.name} is behind a server, which draws from the whole distribution, scores "
+                f"no given text and has no beams: leave {', '.join(wrong)} as in preset sound"
+            )
+        if not set(self.methods) & set(SERVED) and model.is_server:
+            raise ValueError(
+                f"the model {model.name} is behind a server, which can do none of the methods; add one of "
+                f"{', '.join(SERVED)}"
+            )
+
+    def left_out(self, model: Model) -> list[str]:
+        """The methods, and then the extras, that a model cannot serve: none but for one behind a server."""
+        if not model.is_server:
+            return []
+        methods = [method for method in self.methods if method not in SERVED]
+        return methods + [name for name in NOT_SERVED if getattr(self.extras, name)]
+
+    def of_model(self, model: Model) -> GridSettings:
+        """The settings without what a model cannot serve."""
+        gone = self.left_out(model)
+        if not gone:
+            return self
+        extras = self.extras.model_copy(update=dict.fromkeys(set(gone) & set(NOT_SERVED), False))
+        methods = tuple(method for method in self.methods if method not in gone)
+        return self.model_copy(update={"methods": methods, "extras": extras})
 
     def max_new_tokens(self, *, open_book: bool) -> int:
         """The longest generation of a data set."""
@@ -319,6 +315,9 @@ class GridSettings(SettingsGroup):
             del tree["fitting"]["as_many_as"]
         if self.calibrated == Calibrating():
             del tree["calibrated"]
+        for model in tree["models"]:
+            if model["server"] is None:
+                del model["server"]
         return tree
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
 from semcal.engine.loading import load_equivalence, load_model
+from semcal.engine.servers.sampler import load_server
+from semcal.engine.servers.settings import ServerSettings, read_api_key
 from semcal.experiment.fit_jobs import CalibrationSource
 from semcal.experiment.grid_settings import Model
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
@@ -129,6 +131,7 @@ def open_grid_state(
     device: str | None = None,
     nli_device: str | None = None,
     memory: str | int | None = None,
+    api_key_file: Path | None = None,
 ) -> GridState:
     """A state that loads models by their names; NLI verdicts are shared through a file in the run folder.
 
@@ -136,6 +139,9 @@ def open_grid_state(
     """
 
     def load(model: Model) -> Sampler:
+        if model.is_server:
+            asked = {} if model.server is None else model.server.model_dump()
+            return load_server(model.path, ServerSettings(**asked, api_key=read_api_key(api_key_file)))
         return load_model(
             model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
         )

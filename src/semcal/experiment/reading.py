@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from semcal.errors import WIDTH, UsageError, shown
+from semcal.experiment.grid_models import ASKED_WITH
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import PRESETS
 from semcal.experiment.question_sets import sizes_of_built_in
@@ -173,7 +174,8 @@ def settings_text(settings: GridSettings) -> str:
 def claim_folder(folder: Path, settings: GridSettings) -> None:
     """Write the settings into a run folder; refuse one that holds a run with others.
 
-    What is kept (`keep`) may change from one session to the next: no result depends on it.
+    What is kept (`keep`) and how servers are asked may change from one session to the next: no result depends
+    on it.
 
     UsageError with the settings that differ.
     """
@@ -182,14 +184,28 @@ def claim_folder(folder: Path, settings: GridSettings) -> None:
     if path.exists():
         if path.read_bytes() == text.encode():
             return
-        differing = list(_differing(read_yaml(path), settings.tree()))
-        if differing != ["keep"]:
+        before = read_yaml(path)
+        differing = list(_differing(_that_matters(before), _that_matters(settings.tree())))
+        if differing or before == settings.tree():
             raise UsageError(
                 f"{folder} holds a run with other settings ({', '.join(differing) or 'edited by hand'}); use "
                 "--fresh to start again, or another --out"
             )
     with writing(path) as handle:
         handle.write(text)
+
+
+def _that_matters(tree: Any) -> Any:
+    """Settings without those on which no result depends."""
+    if not isinstance(tree, dict):
+        return tree
+    models = [
+        {**one, "server": {name: value for name, value in server.items() if name in ASKED_WITH}}
+        if isinstance(server := one.get("server"), dict)
+        else one
+        for one in tree.get("models", [])
+    ]
+    return {name: value for name, value in tree.items() if name != "keep"} | {"models": models}
 
 
 def _differing(old: Any, new: Any, where: str = "") -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence, address_of
+from semcal.engine.equivalence import Equivalence, address_of, names_a_server
 from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
@@ -85,7 +85,8 @@ def equivalence_of(
                 "would find other meanings; leave it out, or calibrate again with it"
             )
         return given
-    if name not in ("exact", *embedded) and not (is_hub_id(name) or Path(name).is_dir()):
+    here = name in ("exact", *embedded) or names_a_server(name) or is_hub_id(name) or Path(name).is_dir()
+    if not here:
         raise UsageError(
             f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "
             "as the equivalence (--equivalence)"

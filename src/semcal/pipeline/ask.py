@@ -13,7 +13,7 @@ from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
-from semcal.errors import SemcalWarning, UsageError, shown
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import (
     as_calibration,
@@ -26,6 +26,7 @@ from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.decide import DecisionRule, draw_and_decide
 from semcal.pipeline.executor import Progress
+from semcal.pipeline.failures import FAILED, failures_of, warn_of_failures
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
 from semcal.pipeline.measure import measure_rows
@@ -176,32 +177,40 @@ class SemanticUQ:
         """
         (one,) = as_questions([question], "the question")
         one = one if context is None else replace(one, context=context)
-        return self.ask_many([one], progress=False)[0]
+        return self.ask_many([one], progress=False)[0]  # which raises if that failed
 
     def ask_many(self, questions: Any, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
 
-        Questions and `progress` are those of `semcal.ask_many`.
+        Questions and `progress` are those of `semcal.ask_many`. Questions to which a server gave no answers
+        are left out with a warning, and stand in the results' `failures`.
         """
+        found = self.answer_all(questions, progress=progress)
+        warn_of_failures(found.failures, len(found) + len(found.failures))
+        return found
+
+    def answer_all(self, questions: Any, *, progress: ShowProgress = True) -> Results:
+        """As `ask_many`, without a warning; no answers at all are no error."""
         questions = as_questions(questions)
         check_distinct(question.id for question in questions)
         how: dict[str, Any] = {"equivalence": self.equivalence, "linkage": self.linkage, "seed": self.seed}
         with shown_progress(progress, "ask", len(questions)) as update:
             if self.rule is not None:
-                answers = self._decided(questions, self.rule, update)
-                return Results(answers, {None: [one.row for one in answers]}, grader=RuleGrader(), **how)
-            rows = self._rows(questions, update)
+                answers, failures = self._decided(questions, self.rule, update)
+                rows: RowsAt = {None: [one.row for one in answers]}
+                return Results(answers, rows, grader=RuleGrader(), failures=failures, **how)
+            rows, failures = self._rows(questions, update)
         own = next(iter(rows.values()))
         limit = None if self.calibration is None else self.calibration.threshold
         threshold = self.threshold if limit is None else limit.threshold
         calibrated = [None] * len(own) if self.calibration is None else self.calibration.apply(rows)
         answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(own, calibrated)]
-        return Results(answers, rows, grader=RuleGrader(), **how)
+        return Results(answers, rows, grader=RuleGrader(), failures=failures, **how)
 
     def _decided(
         self, questions: Sequence[Question], rule: DecisionRule, progress: Callable[[int], None] | None
-    ) -> list[Answer]:
-        """The questions answered with the draws that decide."""
+    ) -> tuple[list[Answer], dict[str, QuestionError]]:
+        """The questions answered with the draws that decide, and the failures of those that are left out."""
         drawn, calls = draw_and_decide(
             self.model,
             questions,
@@ -218,10 +227,16 @@ class SemanticUQ:
         self.nli_calls += calls
         self.draws += sum(len(one.texts) for one in drawn)
         self.pairs += len(drawn) * self.m * (self.m - 1)
-        return [one.answer(rule) for one in drawn]
+        failures = {one.question.id: one.failure for one in drawn if one.failure is not None}
+        return [one.answer(rule) for one in drawn if one.failure is None], failures
 
-    def _rows(self, questions: Sequence[Question], progress: Callable[[int], None] | None) -> RowsAt:
-        """The questions sampled in one pass under each recalibrator, clustered apart, and measured."""
+    def _rows(
+        self, questions: Sequence[Question], progress: Callable[[int], None] | None
+    ) -> tuple[RowsAt, dict[str, QuestionError]]:
+        """The questions sampled in one pass under each recalibrator, clustered apart, and measured.
+
+        Also the failures of those that are left out.
+        """
         sampled = sample_mixed_at(
             self.model,
             questions,
@@ -238,13 +253,15 @@ class SemanticUQ:
             for of_one in sampled
             for question, one in zip(questions, of_one)
         ]
+        failures = failures_of(drawn)
+        drawn = [row for row in drawn if row["id"] not in failures]
         rows, calls = cluster_rows(drawn, equivalence=self.equivalence, linkage=self.linkage)
         self.nli_calls += calls
         self.draws += len(rows) * self.m
         self.pairs += len(rows) * self.m * (self.m - 1)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
-        n = len(questions)
-        return {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
+        n = len(rows) // len(self.recalibrators)
+        return {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}, failures
 
 
 def ask_many(
@@ -315,11 +332,15 @@ class AskJob:
     def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
         """Ask; what else the rows of the questions hold comes last."""
         uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
-        answered = [uq.ask_many(self.questions, progress=progress) for uq in uqs]
+        answered = [uq.answer_all(self.questions, progress=progress) for uq in uqs]
+        by_id = [{answer.id: answer for answer in found} for found in answered]
+        failures = {name: error for found in answered for name, error in found.failures.items()}
         records = [
-            (record := answer.record(uq.recalibrator)) | question.row() | record
-            for question, *answers in zip(self.questions, *answered)
-            for uq, answer in zip(uqs, answers)
+            {**question.row(), FAILED: failures[question.id].reason}
+            if question.id in failures
+            else (record := found[question.id].record(uq.recalibrator)) | question.row() | record
+            for question in self.questions
+            for uq, found in zip(uqs, by_id)
         ]
         counts = [(uq.nli_calls, uq.pairs, uq.draws, len(self.questions) * uq.m) for uq in uqs]
         return AskedRows(records, *map(sum, zip(*counts)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import Sampler
-from semcal.errors import InputError, UsageError, shown
+from semcal.errors import InputError, QuestionError, UsageError, shown
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.calibration_set import provenance_of
@@ -77,6 +77,7 @@ def calibrate(
     versions: Mapping[str, str | None] | None = None,
     progress: ShowProgress = True,
     keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
 ) -> Calibration:
     """Learn the probability that an answer is right, from labelled questions.
 
@@ -110,6 +111,9 @@ def calibrate(
         from which the same call resumes with identical results.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that were sampled.
+    on_bad_question : callable, optional
+        Gets each question to which a server gave no answers, which is left out; by default a warning names
+        them.
 
     Returns
     -------
@@ -136,13 +140,14 @@ def calibrate(
     """
     learning = checked_learning(risk=risk, delta=delta, seed=seed)
     judge = as_equivalence(equivalence)
+    marks = as_grader(grader, judge)
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
         asking_one: dict[str, Any] = {"m": m, "temperatures": temperatures, "few_shot": few_shot}
         asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
         _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
-        how: dict[str, Any] = {"linkage": linkage, "grader": as_grader(grader, judge), **learning}
+        how: dict[str, Any] = {"linkage": linkage, "grader": marks, **learning}
         return _calibrate_stored(samples, progress, equivalence=judge, **how)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
@@ -169,14 +174,18 @@ def calibrate(
             linkage=linkage,
             progress=update,
             keep=keep,
+            on_bad_question=on_bad_question,
         )
+    answered = {row["id"] for row in next(iter(sampled.values()))}
+    questions = [question for question in questions if question.id in answered]
+    check_enough(len(questions), of="with answers to calibrate on")
     known: dict[str, Any] = {"data": data or name_of(labelled), "seed": seed, "versions": versions or {}}
     provenance = provenance_of(model, questions, asking=asking, **known)
     return calibrate_rows(
         {t: measure_rows(rows) for t, rows in sampled.items()},
         equivalence=judge,
         linkage=linkage,
-        grader=as_grader(grader, judge),
+        grader=marks,
         **learning,
         max_new_tokens=max_new_tokens,
         provenance=provenance,

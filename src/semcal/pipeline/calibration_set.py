@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.engine.language_model import LanguageModel, Prompt, Sampler
+from semcal.engine.language_model import AnswerReader, LanguageModel, Prompt, Sampler
 from semcal.errors import FitError, QuestionError
 from semcal.pipeline.feature_store import FeatureStore, Manifest
 from semcal.pipeline.prompting import PromptConfig
@@ -32,7 +33,7 @@ class CalibrationSet:
     @classmethod
     def of(
         cls,
-        model: LanguageModel,
+        model: AnswerReader,
         questions: Sequence[Question],
         *,
         asking: PromptConfig,
@@ -92,6 +93,7 @@ def provenance_of(
     data: str,
     seed: int,
     versions: Mapping[str, str | None],
+    server: Mapping[str, Any] | None = None,
 ) -> Provenance:
     """What a recalibrator or calibration made with these questions is valid for."""
     return Provenance(
@@ -104,6 +106,7 @@ def provenance_of(
         n_questions=len(questions),
         seed=seed,
         versions=versions,
+        server=server or {},
     )
 
 

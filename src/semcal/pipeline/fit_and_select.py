@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel, Sampler
+from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.failures import FAILED, failures_of, warn_of_failures
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_mixed_at
@@ -125,11 +127,13 @@ def sample_candidates(
     linkage: str = "components",
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
 ) -> dict[Key, list[dict[str, Any]]]:
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
     The candidates share the random numbers, and in each block of 64 questions one pass of the model and one
-    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions.
+    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions. One to
+    which a server gave no answers is left out for all, told to `on_bad_question`, by default with a warning.
     """
     how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     settings = keep and {
@@ -150,21 +154,26 @@ def sample_candidates(
                 model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
             )
             drawn = [
-                {
-                    **question.row(),
-                    **{key: fields[key] for key in ("samples", "log_likelihoods", "likelihood")},
-                }
+                {**question.row(), **one.scored()}
                 for sampled in under
-                for question, fields in zip(block, (one.fields() for one in sampled))
+                for question, one in zip(block, sampled)
             ]
-            return cluster_rows(drawn, equivalence=equivalence, linkage=linkage)[0]
+            answered = [row for row in drawn if FAILED not in row]
+            done = iter(cluster_rows(answered, equivalence=equivalence, linkage=linkage)[0])
+            return [row if FAILED in row else next(done) for row in drawn]
 
         found = stage.rows([question.row() for question in block], clustered)
         for number, of_one in enumerate(rows.values()):
             of_one += found[number * len(block) : (number + 1) * len(block)]
         if progress is not None:
             progress(start + len(block))
-    return rows
+    failures = failures_of([row for of_one in rows.values() for row in of_one])
+    if on_bad_question is None:
+        warn_of_failures(failures, len(questions))
+    else:
+        for error in failures.values():
+            on_bad_question(error)
+    return {key: [row for row in of_one if row["id"] not in failures] for key, of_one in rows.items()}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel, Sampler, with_states
+from semcal.engine.servers.sampler import ServerModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features, provenance_of
 from semcal.pipeline.inputs import as_model, as_questions, name_of
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.server_fitting import fit_over_server
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
 from semcal.recalibration.exact_fit import fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
@@ -176,15 +177,8 @@ def fit_exactly(
     Returns the recalibrator and its report, as in `Fit`.
     """
     (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
-    certificate = exact.certificate
-    return TemperatureScaling.from_fit(exact), {
-        "loss_before": certificate.loss_at_one,
-        "loss_after": certificate.loss,
-        "at_bound": certificate.at_bound,
-        "standard_error": exact.standard_error,
-        "interval": None if math.isnan(exact.standard_error) else list(exact.interval()),
-        **({} if groups is None else {"n_groups": exact.n_clusters}),
-    }
+    of_groups = {} if groups is None else {"n_groups": exact.n_clusters}
+    return TemperatureScaling.from_fit(exact), {**exact.report(), **of_groups}
 
 
 def _fit_by_steps(
@@ -269,7 +263,7 @@ def mean_loss_of(
 
 
 def fit(
-    model: LanguageModel | str | Path,
+    model: Sampler | str | Path,
     questions: Any,
     *,
     method: str = "TS",
@@ -292,8 +286,8 @@ def fit(
 
     Parameters
     ----------
-    model : LanguageModel, str or Path
-        The frozen model, or what `semcal.load_model` takes.
+    model : LanguageModel, ServerModel, str or Path
+        The frozen model, what `semcal.load_model` takes, or a server with a tokenizer (TS alone).
     questions : file, DataFrame, dicts or Questions
         Labelled questions (as in `semcal.calibrate`), 5 at least; a few hundred are enough for TS. All
         reference answers of a question count, with equal weights that add up to one question; with solver sgd
@@ -356,9 +350,24 @@ def fit(
     True
     """
     exact = check_method(method, solver, loss, alpha) == "exact"
-    model = with_states(as_model(model), f"{method} by loss reads hidden states")
+    model = as_model(model)
     asking = PromptConfig(tuple(as_questions(few_shot, "few_shot", labelled=True)))
     given = as_questions(questions, labelled=True)
+    of_loss: dict[str, Any] = {"loss": loss, "alpha": alpha}
+    known: dict[str, Any] = {"data": data or name_of(questions), "seed": seed, "versions": versions or {}}
+    if isinstance(model, ServerModel) and exact and store is None:
+        over = fit_over_server(
+            model,
+            given,
+            asking=asking,
+            **of_loss,
+            **known,
+            keep=keep,
+            on_bad_question=on_bad_question,
+            progress=progress,
+        )
+        return Fit(over.recalibrator, over.provenance, asking, over.report)
+    model = with_states(model, "ATS, Platt, sgd and a store of features read hidden states")
     labelled = CalibrationSet.of(model, given, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     whole = method == "ATS" or store is not None
@@ -366,7 +375,6 @@ def fit(
         features = calibration_features(
             model, labelled, asking=asking, whole=whole, store=store, progress=update
         )
-    of_loss: dict[str, Any] = {"loss": loss, "alpha": alpha}
     recalibrator: Fitted
     if exact:
         recalibrator, report = fit_exactly(model, features, groups=labelled.groups(), seed=seed, **of_loss)
@@ -383,6 +391,5 @@ def fit(
                 on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
             ),
         )
-    known: dict[str, Any] = {"data": data or name_of(questions), "seed": seed, "versions": versions or {}}
     provenance = provenance_of(model, labelled.questions, asking=asking, **known)
     return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})

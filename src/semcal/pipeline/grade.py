@@ -121,7 +121,7 @@ def as_grader(given: Any, equivalence: Equivalence) -> Grader:
     if check_name(given or "rules", ("rules", "nli"), what="grader") == "rules":
         return RuleGrader()
     if equivalence.name == "exact":
-        raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence')
+        raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')
     return EntailmentGrader(equivalence)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from semcal.engine.language_model import LanguageModel, Prompt, Sampler
+from semcal.engine.language_model import AnswerReader, Prompt, Sampler
 from semcal.errors import InputError, QuestionError, SemcalWarning
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
@@ -35,7 +35,7 @@ class PromptConfig:
         return [self._prompt(model, question) for question in questions]
 
     def read(
-        self, model: LanguageModel, questions: Sequence[Question]
+        self, model: AnswerReader, questions: Sequence[Question]
     ) -> tuple[list[LabelledPrompt], list[QuestionError]]:
         """Encode labelled questions; and the errors of those that cannot be encoded."""
         found, bad = list[LabelledPrompt](), list[QuestionError]()
@@ -57,7 +57,7 @@ class PromptConfig:
             shown = (example.question, example.context, *example.answers[:1])
             _warn_of_special_tokens(model, example.id, *shown)
 
-    def answers(self, model: LanguageModel, question: Question) -> list[tuple[int, ...]]:
+    def answers(self, model: AnswerReader, question: Question) -> list[tuple[int, ...]]:
         """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
         _warn_of_special_tokens(model, question.id, *question.answers)
         asked = self.chat(question)

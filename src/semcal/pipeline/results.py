@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from semcal import metrics
-from semcal.errors import InputError, MissingExtraError, UndefinedWarning, UsageError, shown
+from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
 from semcal.pipeline.answer import Answer
 from semcal.pipeline.assess import CALIBRATED, Scores, assess, scores_by_measure
 from semcal.pipeline.grade import grade_row, grade_together
@@ -48,6 +48,8 @@ class Results(Sequence[Answer]):
     rows : list of dict
         What the command line would write: samples, clusters, the measures and, where they are known, the
         calibrated `answer` and its `probability`, and what is `correct`.
+    failures : dict of str to QuestionError
+        Why a server gave no answers, by the id of a question; such questions have no answer here.
 
     Examples
     --------
@@ -74,7 +76,9 @@ class Results(Sequence[Answer]):
         linkage: str,
         seed: int,
         stored: bool = False,
+        failures: Mapping[str, QuestionError] | None = None,
     ) -> None:
+        self.failures = dict(failures or {})
         self._answers, self._rows_at, self._stored = list(answers), rows, stored
         self._grader, self._equivalence, self._linkage, self._seed = grader, equivalence, linkage, seed
 

@@ -11,6 +11,7 @@ from semcal.arrays import as_option
 from semcal.engine.language_model import Draws, Generation, LanguageModel, Prompt, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.executor import Progress
+from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.first_answer import first_answer
@@ -34,9 +35,6 @@ __all__ = [
     "scored_without_passages",
 ]
 
-#: Key of a row that holds no answers: why a server gave none.
-FAILED = "semcal_error"
-
 
 @dataclass(frozen=True)
 class Draw:
@@ -55,22 +53,27 @@ class Sampled:
     prompt: Prompt
     draws: tuple[Draw, ...]
     failure: QuestionError | None = None
+    truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that `semcal sample` adds to a row; null where a server tells nothing."""
         if self.failure is not None:
-            return {FAILED: self.failure.reason}
+            return self.scored()
+        cut = {} if self.truncated_to is None else {"truncated_to": self.truncated_to}
         generations = [draw.generation for draw in self.draws]
         return {
             "prompt_token_ids": list(self.prompt.token_ids) or None,
             "generations": [one.text for one in generations],
             "token_ids": _all_or_none([list(one.token_ids) for one in generations]),
             "token_log_probs": _all_or_none([list(one.token_log_probs) for one in generations]),
+            **cut,
             **self.scored(),
         }
 
     def scored(self) -> dict[str, Any]:
-        """Return first answers and their likelihoods, which are null unless all are known."""
+        """Return first answers and their likelihoods, which are null unless all are known; or the failure."""
+        if self.failure is not None:
+            return {FAILED: self.failure.reason}
         known = all(draw.log_likelihood is not None for draw in self.draws)
         return {
             "samples": [draw.text for draw in self.draws],
@@ -163,19 +166,20 @@ def sample_runs(
         cut=_cut,
         progress=progress,
     )
+    cut: str | None = getattr(model, "truncated_to", None)
     return [
         [
-            [_sampled(prompt, draws) for prompt, draws in zip(prompts, of_recalibrator)]
+            [_sampled(prompt, draws, cut) for prompt, draws in zip(prompts, of_recalibrator)]
             for of_recalibrator in run
         ]
         for run in runs
     ]
 
 
-def _sampled(prompt: Prompt, draws: Draws) -> Sampled:
+def _sampled(prompt: Prompt, draws: Draws, cut: str | None) -> Sampled:
     if isinstance(draws, QuestionError):
         return Sampled(prompt, (), draws)
-    return Sampled(prompt, tuple(map(_draw, draws)))
+    return Sampled(prompt, tuple(map(_draw, draws)), truncated_to=cut)
 
 
 def scored_without_passages(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
-from semcal.errors import UsageError
+from semcal.errors import QuestionError, UsageError
 from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row, grade_together
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
@@ -133,12 +133,14 @@ def rows_at_temperatures(
     g_alpha: float = 0.5,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
 ) -> dict[float, list[dict[str, Any]]]:
     """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
 
     The temperatures share the random numbers, and in each block of 64 questions one pass of the model and one
     clustering, so that each verdict is asked for once. The questions have reference answers and distinct ids;
-    `keep` holds finished blocks, from which the same call resumes with identical results.
+    `keep` holds finished blocks, from which the same call resumes with identical results. A question that a
+    server failed at is left out everywhere; its error goes to `on_bad_question`, or is raised.
     """
     grid = _checked_grid(temperatures)
     check_distinct(question.id for question in questions)
@@ -154,6 +156,7 @@ def rows_at_temperatures(
         linkage=linkage,
         progress=progress,
         keep=keep,
+        on_bad_question=on_bad_question,
     )
     measured = {t: measure_rows(rows, t_alpha=t_alpha, g_alpha=g_alpha) for t, rows in sampled.items()}
     return grade_together(

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,15 @@ from semcal.recalibration.log_partition_table import (
 from semcal.recalibration.losses import T_MAX, T_MIN, Certificate, LossSums, certify, check_loss, moments
 from semcal.recalibration.provenance import check_enough
 
-__all__ = ["PAPER_LOSSES", "LossCurve", "LossSetting", "TemperatureFit", "fit_temperatures"]
+__all__ = [
+    "PAPER_LOSSES",
+    "LossCurve",
+    "LossSetting",
+    "TemperatureFit",
+    "clustered_error",
+    "clusters_of",
+    "fit_temperatures",
+]
 
 LossSetting = tuple[str, float | None]
 """A loss and its α: ("NLL", None) or ("SS", 0.25)."""
@@ -96,6 +105,16 @@ class TemperatureFit:
         factor = float(stdtrit(self.n_clusters - 1, (1 + level) / 2))
         away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
         return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
+
+    def report(self) -> dict[str, Any]:
+        """Return losses, error and interval by name."""
+        return {
+            "loss_before": self.certificate.loss_at_one,
+            "loss_after": self.certificate.loss,
+            "at_bound": self.certificate.at_bound,
+            "standard_error": self.standard_error,
+            "interval": None if math.isnan(self.standard_error) else list(self.interval()),
+        }
 
 
 def _exact_sums(
@@ -187,7 +206,7 @@ def fit_temperatures(
         check_loss(loss, alpha)
     if len(features.targets):  # `tabulate` refuses a set without any
         check_enough(features.labelled_questions())
-    cluster = _clusters(groups, len(features.prompt_start), features.answer_question)
+    cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     known = table or _narrow_table(features, head)
     tabulated, resampled, at_end = _tabulated_optima(features, known, losses, resamples, seed)
     if table is None and at_end:  # the optimum may lie beyond the narrow table
@@ -203,7 +222,7 @@ def fit_temperatures(
                 alpha,
                 certificate=certify(beta, total, at_one[i].total, at_bound=at_bound, steps=passes),
                 log_temperature_step=abs(_newton(beta, total)),
-                standard_error=math.nan if at_bound else _sandwich(beta, sums[i].by_question, cluster),
+                standard_error=math.nan if at_bound else clustered_error(beta, sums[i].by_question, cluster),
                 resampled=resampled[i],
                 curve=_plotted(tabulated[i]),
                 n_tokens=len(features.targets),
@@ -266,8 +285,8 @@ def _confirm(
     )
 
 
-def _clusters(groups: ArrayLike | None, questions: int, labelled: Tensor) -> Tensor:
-    """The cluster of each question: its group, or itself; −1 for questions without answers."""
+def clusters_of(groups: ArrayLike | None, questions: int, labelled: Tensor) -> Tensor:
+    """Return the cluster of each question: its group, or itself; −1 for questions without answers."""
     labels = np.arange(questions) if groups is None else np.asarray(groups)
     if labels.shape != (questions,):
         raise InputError(f"groups has shape {labels.shape}; give a label for each of {questions} questions")
@@ -277,8 +296,8 @@ def _clusters(groups: ArrayLike | None, questions: int, labelled: Tensor) -> Ten
     return torch.from_numpy(found)
 
 
-def _sandwich(beta: float, by_question: Tensor, cluster: Tensor) -> float:
-    """Standard error of T = 1/β from slope and curvature of each question (2, Q), independent by cluster.
+def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
+    """Return the standard error of T = 1/β from slope and curvature of each question (2, Q), by cluster.
 
     One Newton step from β says where it would lie without a cluster, by the slope and the curvature of the
     others: to first order the jackknife (CR3), which is not too small with few clusters as the plain sandwich

@@ -6,6 +6,7 @@ Trainings go by gradient steps; the exact solver has no settings.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,21 +53,48 @@ class Provenance:
     versions: Mapping[str, str | None] = field(default_factory=dict)  # of packages
     #: The validation scores by which it was chosen; empty if there was no choice.
     validation: Mapping[str, Any] = field(default_factory=dict)
+    server: Mapping[str, Any] = field(default_factory=dict)  # which one it was fitted over, how, T's error
 
     def check(
         self, *, model: str, revision: str, prompt_hash: str | None = None, what: str = "recalibrator"
     ) -> None:
-        """Raise UsageError unless it was fitted on these weights (and with this prompt, if given)."""
-        if self.revision != revision:
+        """Raise UsageError unless it was fitted on these weights (and with this prompt, if given).
+
+        A server's weights are not seen: where server, model and what is sent are the same, and its version
+        alone is another, that is warned about.
+        """
+        if self.revision != revision and _but_for_version(self.revision) == _but_for_version(revision):
+            warnings.warn(
+                f"the {what} was fitted with another version of the server ({self.revision}; now "
+                f"{revision}): try it on a few labelled questions, or make it again",
+                SemcalWarning,
+                stacklevel=3,
+            )
+        elif self.revision != revision:
             raise UsageError(
-                f"the {what} was fitted on {self.model} (revision {self.revision[:12]}), "
-                f"not on {model} (revision {revision[:12]}); {_ADVICE}"
+                f"the {what} was fitted on {self.model} (revision {_short(self.revision)}), "
+                f"not on {model} (revision {_short(revision)}); {_ADVICE}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
                 f"the {what} was fitted with another prompt (system message, few-shot examples "
                 f"or template); {_ADVICE}"
             )
+
+
+def _but_for_version(revision: str) -> tuple[str, ...]:
+    """A revision without the version of its server, if it has one.
+
+    >>> _but_for_version("vLLM 0.32.0: small, messages"), _but_for_version("sha256:0a1b")
+    (('vLLM', 'small, messages'), ('sha256:0a1b',))
+    """
+    found = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
+    return (revision,) if found is None else found.groups()
+
+
+def _short(revision: str) -> str:
+    """The beginning of a hash; all of what describes a server."""
+    return revision if " " in revision else revision[:12]
 
 
 def check_enough(questions: int, *, of: str = "to fit to") -> None:

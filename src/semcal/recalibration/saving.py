@@ -83,8 +83,9 @@ def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: 
         (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was saved here before
         own = _temperature_contents(recalibrator)
     described = asdict(provenance)
-    if not provenance.validation:
-        del described["validation"]
+    for name in ("validation", "server"):
+        if not described[name]:
+            del described[name]
     content = {"method": recalibrator.method, **own, **_training_contents(recalibrator)}
     return write_contents(folder, RECALIBRATOR, {**content, "provenance": described})
 

@@ -51,7 +51,10 @@ def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: st
     """Confidence and correctness of the questions of all runs for which the measure is defined."""
     if method == CALIBRATED:
         return _calibrated(run, model, dataset, "probability")
-    candidate = run.choice(model, dataset, method, measure)["candidate"]
+    chosen = run.selections[model, dataset]["methods"].get(method, {}).get(measure)
+    if chosen is None:  # a server cannot serve it
+        return np.zeros(0), np.zeros(0)
+    candidate = chosen["candidate"]
     found = [_by_measure(run, model, dataset, candidate, number) for number in range(run.runs)]
     confidence, correct = (np.concatenate([one[i][measure] for one in found]) for i in (0, 1))
     known = ~(np.isnan(confidence) | np.isnan(correct))

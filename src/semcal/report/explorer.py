@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from semcal.errors import StoreError
+from semcal.experiment.analyses.answers import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import parse_float
@@ -118,10 +119,9 @@ def unpacked(text: str) -> Any:
 
 def _asked(run: FinishedRun, dataset: str) -> dict[str, Row]:
     """The questions of a data set by id, in its order."""
-    method, measure = run.methods[0], run.measures[0]
     found: dict[str, Row] = {}
     for model in run.models:
-        candidate = run.choice(model, dataset, method, measure)["candidate"]
+        candidate = base_candidate(run, model, dataset)
         for row in run.rows(model, dataset, candidate):
             found.setdefault(str(row["id"]), row)
     return found
@@ -134,10 +134,12 @@ def _question(row: Row) -> list[Any]:
 
 
 def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
-    """Method → for each measure its candidate."""
+    """Method → for each measure its candidate; where one is undefined, that of another."""
+    measures = replace(run, part=None).measures
+    asked = run.selections[model, dataset]["methods"]
     return {
-        method: [run.choice(model, dataset, method, measure)["candidate"] for measure in run.measures]
-        for method in run.methods
+        method: [(of.get(measure) or next(iter(of.values())))["candidate"] for measure in measures]
+        for method, of in asked.items()
     }
 
 
@@ -166,6 +168,7 @@ def _block(
 ) -> dict[str, Any]:
     """What one model did on one data set in one run; explorer.js has the shape."""
     ((model, dataset),) = run.pairs
+    measures = replace(run, part=None).measures
     rules: Names = {}
     texts: Names = {}
     forms: dict[int, str] = {}
@@ -174,7 +177,7 @@ def _block(
     for name in dict.fromkeys(chain.from_iterable(_choices(run, model, dataset).values())):
         rows = {str(row["id"]): row for row in run.rows(model, dataset, name, number)}
         candidates[name] = [
-            _entry(rows[key], run.measures, texts, rules) if key in rows else None for key in asked
+            _entry(rows[key], measures, texts, rules) if key in rows else None for key in asked
         ]
         for place, key in enumerate(asked):
             row = rows.get(key, {})

@@ -131,8 +131,8 @@ def _planned(
             yield "0", "before-after", pair, partial(before_after_figure, run, *pair, compared, MEASURE)
     for pair in run.pairs if run.calibrated else ():
         yield "0a", "threshold", pair, partial(threshold_figure, run, *pair)
-    yield "1", "pull", (), partial(teaser_figure, run, models[0], datasets[0])
-    yield "2", "schematic", (), partial(schematic_figure, run, models[0], datasets[0])
+    yield "1", "pull", (), partial(teaser_figure, run, run.fullest, datasets[0])
+    yield "2", "schematic", (), partial(schematic_figure, run, run.fullest, datasets[0])
     yield "3", "scatter", (), partial(scatter_figure, analyses["confidence"], models, datasets)
     for model in models:
         curves = _of(analyses["selective"], model)

@@ -255,7 +255,7 @@ def _volatility(results: Results, metrics: list[str]) -> Table | None:
         return None
     first, second = (NAMES[key] for key in metrics)
     changes = [
-        {**row, "method": method, "change": row["per_method"][method]}
+        {**row, "method": method, "change": row["per_method"].get(method)}
         for method in in_order(results["methods"])
         for row in found
     ]

@@ -262,9 +262,15 @@ def facts(run: FinishedRun, results: Results) -> str:
     rows = counted(results["problems"], "row")
     methods = ", ".join(run.settings["methods"])
     refused = f" Refused: {rows} of the data." if results["problems"] else ""
+    served = "".join(
+        f" Left out for {model}, which is behind a server: {', '.join(names).replace('_', ' ')}."
+        for model, names in run.left_out.items()
+    )
+    if run.with_all_methods().models != run.models:
+        served += " Claims are judged on the other models."
     return (
         f"{asked}; {methods}; {runs} of {counted(run.m, 'sampled answer')} a question; preset {run.preset}, "
-        f"seed {run.seed}.{refused}"
+        f"seed {run.seed}.{refused}{served}"
     )
 
 

@@ -13,8 +13,10 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import Output, open_unfinished, unfinished, warn
-from semcal.cli.fitting import MARGIN, FitOptions, FitWork, remove_older_results
+from semcal.cli.fit_options import FitOptions
+from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
 from semcal.cli.rows import BadRows, listed, read_labelled
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties
@@ -89,6 +91,7 @@ PlotOption = Annotated[
 ]
 
 
+@takes_server_options
 def command(
     file: LabelledArgument,
     model: opt.ModelOption,
@@ -123,6 +126,7 @@ def command(
     fresh: opt.FreshOption = False,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Fit a recalibrator to labelled questions and write it to a directory.
 
@@ -136,13 +140,18 @@ def command(
     sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     with BadRows() as bad:
         read = _read(file, validation, few_shot, columns, limit, bad)
-        language_model = opt.open_model(model, device=device, dtype=dtype)
+        settings = server_settings(server, model, equivalence)
+        language_model = opt.open_model(model, device=device, dtype=dtype, settings=settings)
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
+        if work.over_server:
+            options.check_server(language_model.name, features=features, plot=plot)
         if dry_run:
             return work.plan(options, sampling)
         kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
-        where: Any = {"device": nli_device or device, "cache": cache}
-        result = work.run(options, partial(opt.open_equivalence, equivalence, **where), sampling, kept, plot)
+        where: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
+        judge = partial(opt.open_equivalence, equivalence, **where)
+        with spending(language_model, "fit"):
+            result = work.run(options, judge, sampling, kept, plot)
         remove_older_results(out, options)
         kept.finish()
         typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
@@ -254,7 +263,7 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
         return (
             f"T = {result['temperature']:.4f}{error} "
             f"({result['loss']} per token {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
-            f"now; {data})"
+            f"now; {data}){_route_in_words(result)}"
         )
     found = away = ""
     if result["temperature"] is not None:
@@ -266,6 +275,23 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
     return (
         f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token "
         f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data}){away}"
+    )
+
+
+def _route_in_words(result: Mapping[str, Any]) -> str:
+    """How T was fitted over a server, and what the likeliest tokens say by themselves."""
+    if "route" not in result:
+        return ""
+    text = (
+        f"\nfitted over the server by {result['route']}, which adds {result['route_error']:.2g} to the error"
+    )
+    known = result["top_k"]
+    if known is None or known["interval"] is None:
+        return text
+    low, high = known["interval"]
+    return (
+        f"{text}\nthe {known['k']} likeliest tokens alone: T between {low:.3f} and {high:.3f} for certain, "
+        f"{known['estimate']:.3f} with power-law tails"
     )
 
 

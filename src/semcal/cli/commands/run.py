@@ -93,6 +93,7 @@ def command(
     fresh: opt.FreshOption = False,
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
+    api_key_file: opt.ApiKeyFileOption = None,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
 ) -> int:
@@ -115,7 +116,8 @@ def command(
         forget(folder)
     if start is not None:
         forget_from(folder, start)
-    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
+    how: dict[str, Any] = {"device": device, "nli_device": nli_device, "memory": settings.memory}
+    how["api_key_file"] = api_key_file
     outcome = carry_out(settings, folder, share, workers, ray, how)
     _print_outcome(outcome, folder, share, as_json=json)
     return 1 if outcome.problems else 0
@@ -184,6 +186,9 @@ def _executor(
             yield cluster, None
             show_peak(cluster)
         return
+    limits = (one.server for one in settings.models if one.server is not None)
+    if (workers or 1) > 1 and any(one.max_tokens_total or one.max_cost for one in limits):
+        raise UsageError("each worker would spend a server's whole budget; leave --workers out")
     sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
     largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
     plan = choose_workers(

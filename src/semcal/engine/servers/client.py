@@ -62,9 +62,10 @@ class ServerClient:
     other requests as well is a ServerError, which ends the command:
 
     - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
-    - The last try of a request found no server, and nothing was heard of it since its first try. Before
-      anything was ever heard, there are 3 tries at most.
-    - Ten requests in a row failed for good by faults that may pass.
+    - The last tries of a request found no server, and nothing was heard of it in between. Before anything
+      was ever heard, there are 3 tries at most.
+    - Ten requests in a row failed for good by faults that may pass, and none was answered since their first
+      tries.
 
     Parameters
     ----------
@@ -114,9 +115,9 @@ class ServerClient:
         """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
-        number of requests that are done, `each` the index of a request and what stands for it in the list, as
-        soon as it is there. All are called in the client's own thread. ServerError if the
-        server cannot be reached or refuses the key; BudgetError before the budget is passed.
+        number of requests that are done, `each` the index of a request and what stands for it in the list,
+        as soon as it is there. All are called in the client's own thread. ServerError if the server cannot be
+        reached or refuses the key; BudgetError before the budget is passed.
         """
         return self._call(lambda running: self._send_all(running, requests, parse, progress, each))
 
@@ -209,7 +210,7 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
     ) -> Parsed | RequestFailed:
         """Try until there is an answer, or a fault for good."""
-        heard = self._heard
+        heard, answered = self._heard, self.usage.requests
         most = self.settings.retries + 1
         for tries in range(1, most + 1):
             found = await self._try(http, address, request, parse)
@@ -218,7 +219,9 @@ class ServerClient:
                 return found
             soon = found.unreachable and not self._heard and tries >= FIRST_TRIES
             if tries == most or soon or not found.passing:
-                return self._failed(found, tries, heard=self._heard > heard)
+                gone = found.unreachable and self._heard == heard
+                return self._failed(found, tries, gone=gone, alone=self.usage.requests == answered)
+            heard = heard if found.unreachable else self._heard
             self.usage.retries += 1
             back_off = min(self._first_wait * 2 ** (tries - 1), LONGEST_BACK_OFF)
             await asyncio.sleep((found.wait or 0.0) + random.uniform(0, back_off))
@@ -264,17 +267,21 @@ class ServerClient:
         except (httpx.HTTPError, OSError) as error:
             return fault_of_error(error, limit)
         self._heard += 1
-        return fault_of_reply(reply, api_key=self.settings.api_key) or _read(reply, request.expects)
+        key = self.settings.api_key
+        return fault_of_reply(reply, api_key=key) or _read(reply, request.expects, api_key=key)
 
-    def _failed(self, fault: Fault, tries: int, *, heard: bool) -> RequestFailed:
-        """What a fault for good means: for this request, or by ServerError for all."""
+    def _failed(self, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
+        """What a fault for good means: for this request, or by ServerError for all.
+
+        `gone`: no server was found; `alone`: nothing was answered since the request's first try.
+        """
         url, status = self.endpoint.url, fault.status
         reason = fault.reason + (f" (the last of {tries} tries)" if tries > 1 else "")
-        if fault.unreachable and not heard:
+        if gone:
             raise ServerError(f"{url} cannot be reached: {reason}; check the URL, and that the server runs")
         if fault.refused and not (status == 403 and self.usage.requests):
             raise ServerError(f"{url} refuses all requests: {reason}{self._remedy(status)}")
-        if fault.passing or fault.refused:
+        if alone and (fault.passing or fault.refused):
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(
@@ -296,16 +303,17 @@ _ANYTHING = ServerRequest("", {}, expects=object)
 _JSON = {"content-type": "application/json"}
 
 
-def _read(reply: httpx.Response, expects: type) -> Any:
+def _read(reply: httpx.Response, expects: type, *, api_key: str | None) -> Any:
     """The JSON of a reply with a status of success, or a Fault."""
     status = reply.status_code
     try:
         found = json.loads(reply.content)
     except (ValueError, RecursionError):
-        said = server_message(reply.content, width=80)
+        said = server_message(reply.content, api_key=api_key, width=80)
         return Fault(f"the reply is damaged: no JSON, but {said!r}", status, lost=True)
     if isinstance(found, dict) and found.get("error") and "choices" not in found:
-        return Fault(f"HTTP {status} with an error: {server_message(reply.content)}", status)
+        said = server_message(reply.content, api_key=api_key)
+        return Fault(f"HTTP {status} with an error: {said}", status)
     if not isinstance(found, expects):
         return Fault(f"the reply is damaged: a JSON {type(found).__name__}", status, lost=True)
     return found

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["NEUTRAL", "ServerProfile"]
+from semcal.errors import StoreError
+from semcal.records import atomic_write, canonical, read_object
+
+__all__ = ["NEUTRAL", "ServerProfile", "cache_folder", "profile_path", "read_profile", "write_profile"]
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Mapping[str, Any] = {
@@ -53,3 +60,50 @@ class ServerProfile:
     truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
     truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
     max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """Where profiles are kept: below SEMCAL_CACHE, or else below the folder of the user's caches.
+
+    >>> str(cache_folder({"SEMCAL_CACHE": "/big"}, "linux"))
+    '/big/servers'
+    """
+    own = environment.get("SEMCAL_CACHE")
+    if own:
+        return Path(own, "servers")
+    home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
+    caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
+    return Path(caches).expanduser() / "semcal" / "servers"
+
+
+def profile_path(folder: Path | None, profile: ServerProfile) -> Path:
+    """The file for a server and a model in a folder, or in the user's cache."""
+    name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
+    return (folder or cache_folder()) / f"{name}.json"
+
+
+def write_profile(path: Path, profile: ServerProfile, probe: int) -> None:
+    """Write a profile as JSON, with the version of the probe and a checksum."""
+    stored = {"probe": probe, "profile": asdict(profile)}
+    with atomic_write(path) as file:
+        file.write(canonical({**stored, "checksum": _checksum(stored)}).encode())
+
+
+def read_profile(path: Path, now: ServerProfile, probe: int) -> ServerProfile | None:
+    """The profile in a file; None if there is none, it is damaged, or what `identify` found is another."""
+    try:
+        stored = read_object(path, remedy="it is not read")
+    except (OSError, StoreError):
+        return None
+    found = stored.get("profile")
+    if stored.pop("checksum", None) != _checksum(stored) or stored.get("probe") != probe:
+        return None
+    if not isinstance(found, dict) or found.keys() != {each.name for each in fields(ServerProfile)}:
+        return None
+    profile = ServerProfile(**{**found, "truncation_tested": tuple(found["truncation_tested"])})
+    told = ("url", "model", "server", "version", "max_length", *(["vocabulary"] if now.vocabulary else []))
+    return profile if all(getattr(profile, name) == getattr(now, name) for name in told) else None
+
+
+def _checksum(stored: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(stored).encode()).hexdigest()

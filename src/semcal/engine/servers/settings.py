@@ -38,7 +38,7 @@ class Endpoint:
         """Read openai:URL#MODEL, with or without "openai:"; UsageError that says what is wrong with it."""
         address, _, model = name.strip().removeprefix(PREFIX).partition("#")
         scheme, between, rest = address.partition("://")
-        if "@" in rest.partition("/")[0]:
+        if "@" in (rest if between else address).partition("/")[0]:
             raise UsageError(
                 "the URL of the server holds a user name or a password, which would end up in records; "
                 f"leave it out, and give the API key by {KEY_VARIABLE} or --api-key-file"
@@ -67,11 +67,6 @@ class Endpoint:
         'http://127.0.0.1:8000'
         """
         return "{0.scheme}://{0.netloc}".format(urlsplit(self.url))
-
-    @property
-    def name(self) -> str:
-        """What --model takes."""
-        return f"{PREFIX}{self.url}" + (f"#{self.model}" if self.model else "")
 
 
 def _check_host(url: str) -> None:

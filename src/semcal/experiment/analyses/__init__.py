@@ -80,7 +80,7 @@ from semcal.experiment.analyses.answers import (
 from semcal.experiment.analyses.calibrated import KEY, OF_CALIBRATED, calibrated, gain_findings, one_wording
 from semcal.experiment.analyses.claims import judge
 from semcal.experiment.analyses.claims.other_claims import findings
-from semcal.experiment.analyses.claims.statements import RULES
+from semcal.experiment.analyses.claims.statements import RULES, Claim
 from semcal.experiment.analyses.contrasts import paired_tests
 from semcal.experiment.analyses.grading import agreement, deciding_rules, rules_alone
 from semcal.experiment.analyses.grid_scores import GridScores, PairScores, row_names
@@ -162,15 +162,17 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
-        claims = [claim.row() for claim in judge(scores, analyses)]
+        claims = [claim.row() for claim in _judged(scores, analyses)]
         beyond = [claim.row() for claim in findings([one for pair in pairs for one in pair.ablations])]
     if run.calibrated:  # after the paper's claims, which are about the other methods
         wordings = {pair: one.wordings for pair, one in zip(run.pairs, pairs) if one.wordings is not None}
         beyond += [claim.row() for claim in gain_findings(wordings, analyses["calibrated"])]
         for name in ("confidence", "selective"):
             analyses[name] += [row for pair in pairs for row in pair.of_calibrated[name]]
+    left_out = {"left_out": run.left_out} if run.left_out else {}
     return {
         "schema": RESULTS_SCHEMA,
+        **left_out,
         **{name: getattr(run, name) for name in ("preset", "seed", "models", "datasets", "methods")},
         **{name: getattr(run, name) for name in ("measures", "runs", "m")},
         "sources": {
@@ -184,6 +186,14 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
         "deviations": _deviations(run),
         "problems": run.problems,
     }
+
+
+def _judged(scores: GridScores, analyses: Mapping[str, Rows]) -> list[Claim]:
+    """The paper's claims, judged on the models that served all methods."""
+    run = scores.run.with_all_methods()
+    of = {name: [row for row in rows if row.get("model") in run.models] for name, rows in analyses.items()}
+    pairs = {pair: scores.pair(*pair) for pair in run.pairs}
+    return judge(GridScores(run, pairs, {pair: scores.by_draws(*pair) for pair in run.pairs}), of)
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,11 +82,12 @@ def temperatures(run: FinishedRun) -> list[dict[str, Any]]:
                 fit["candidate"]: fit.get("at_bound")
                 for fit in run.selections[model, dataset].get("fits", [])
             }
-            for measure in run.measures:
-                chosen = run.choice(model, dataset, "TS", measure)
+            of_measures = run.selections[model, dataset]["methods"].get("TS", {})
+            for measure in run.measures if of_measures else ():
+                chosen = of_measures.get(measure, {})
                 row: dict[str, Any] = {"dataset": dataset, "model": model, "measure": measure}
                 row |= {key: chosen.get(key) for key in ("temperature", "candidate", "loss", "alpha")}
-                rows.append(row | {"at_bound": at_bound.get(chosen["candidate"])})
+                rows.append(row | {"at_bound": at_bound.get(chosen.get("candidate"))})
     return rows
 
 
@@ -142,8 +143,9 @@ def base_accuracies(scores: GridScores) -> list[dict[str, Any]]:
 
 def base_candidate(run: FinishedRun, model: str, dataset: str) -> str:
     """The candidate of Base, or of the first method where Base was not run."""
-    method = "Base" if "Base" in run.methods else run.methods[0]
-    return str(run.choice(model, dataset, method, run.measures[0])["candidate"])
+    asked = run.selections[model, dataset]["methods"]
+    of_measures = asked.get("Base") or next(iter(asked.values()))
+    return str(next(iter(of_measures.values()))["candidate"])
 
 
 def _accuracy(

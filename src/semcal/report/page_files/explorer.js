@@ -62,7 +62,7 @@ async function readCell(m, d, run) {
   const [questions, block] = [await unpacked(`questions-${d}`), await unpacked(`block-${m}-${d}-${run}`)];
   const cell = { model: data.models[m], dataset: data.datasets[d], run, block, choices: data.choices[m][d] };
   cell.records = questions.flatMap(([id, question, answers, context], number) =>
-    data.methods.map((method) => ({
+    data.methods.filter((method) => cell.choices[method]).map((method) => ({
       cell, number, id, question, answers, context, method,
       entries: cell.choices[method].map((candidate) => block.candidates[candidate][number]),
     })).filter(({ entries }) => entries.every(Boolean)));

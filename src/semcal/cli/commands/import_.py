@@ -1,0 +1,65 @@
+"""`semcal import`: rows for `semcal cluster` from what other programs recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from semcal.cli import options as opt
+from semcal.cli.console import info
+from semcal.cli.rows import checked, in_this_process, run_rows
+from semcal.records import Row
+from semcal.registry import check_name
+
+__all__ = ["command"]
+
+FormatArgument = Annotated[str, typer.Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")]
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output.")
+]
+RequestsOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="The requests of an OpenAI batch, which hold questions and settings."),
+]
+QuestionsOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Questions {id, question, answers} that go with the ids.")
+]
+
+
+def command(
+    format: FormatArgument,
+    file: FileArgument,
+    requests: RequestsOption = None,
+    questions: QuestionsOption = None,
+    limit: opt.LimitOption = None,
+    out: opt.OutOption = None,
+    overwrite: opt.OverwriteOption = False,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    verbose: opt.VerboseOption = False,
+) -> int:
+    """Turn sampled answers that another program recorded into rows for semcal cluster.
+
+    Writes {id, question, answers, generations, samples}; samples are first answers, as of semcal sample. Adds
+    log_likelihoods only where the file says at which T and how they were computed.
+    """
+    from semcal.pipeline.cluster import check_clusterable
+    from semcal.pipeline.recorded import FORMATS, read_recorded
+
+    chosen = FORMATS[check_name(format, FORMATS, what="format")]
+    without = 0
+
+    def rows_of(block: Sequence[Row]) -> list[dict[str, Any]]:
+        nonlocal without
+        without += sum("log_likelihoods" not in row.data for row in block)
+        return [row.data for row in block]
+
+    read = read_recorded(file, format, requests=requests, questions=questions)
+    work = in_this_process(rows_of)
+    code = run_rows(checked(read, check_clusterable), out, work=work, label="import", limit=limit)
+    if without:
+        rows = "row has" if without == 1 else "rows have"
+        info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
+    return code

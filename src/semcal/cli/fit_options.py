@@ -1,0 +1,108 @@
+"""The options of `semcal fit`: what is to be fitted, and which of them contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from semcal.cli.console import refuse_existing
+from semcal.errors import UsageError
+from semcal.registry import check_name
+
+__all__ = ["FitOptions"]
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What is to be fitted: the options of the command by their names."""
+
+    method: str
+    solver: str | None
+    loss: str
+    alpha: float | None
+    weight_decay: float
+    learning_rate: float | None
+    select: bool
+    by: str | None
+    learning_curve: bool
+    measure: str
+    seed: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> FitOptions:
+        """From all options of the command."""
+        return cls(**{field.name: options[field.name] for field in fields(cls)})
+
+    @property
+    def samples(self) -> bool:
+        """Whether answers have to be sampled."""
+        return self.select or self.learning_curve or self.method == "TS-grid"
+
+    @property
+    def chosen_by(self) -> str:
+        """What a choice goes by."""
+        return self.by or "gain"
+
+    @property
+    def exact(self) -> bool:
+        """Whether T is solved exactly."""
+        return self.method == "TS" and self.solver in (None, "exact")
+
+    def check(self, validation: str | None, plot: Path | None, *, replace_plot: bool) -> None:
+        """Raise UsageError for options that contradict each other."""
+        from semcal.pipeline.fitting import METHODS, check_method
+        from semcal.recalibration.provenance import CHOSEN_BY
+        from semcal.semantics import MEASURES
+
+        check_name(self.method, (*METHODS, "TS-grid"), what="method")
+        check_name(self.measure, MEASURES, what="measure")
+        check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
+        if self.method != "TS-grid":
+            check_method(self.method, self.solver, self.loss, self.alpha)
+        for problem in self._contradictions(validation=validation, plot=plot):
+            raise UsageError(problem)
+        if plot is not None:
+            from semcal.report.figures import check_figure_path
+
+            check_figure_path(plot)
+            if not replace_plot:
+                refuse_existing("--plot", plot)
+
+    def _contradictions(self, *, validation: str | None, plot: Path | None) -> Iterator[str]:
+        chooses = self.select or self.method == "TS-grid"
+        if self.select and self.method == "TS-grid":
+            yield "TS-grid chooses on FILE itself; leave --select out"
+        if self.select and validation is None:
+            yield "--select chooses on questions of their own; give them with --validation FILE"
+        if self.learning_curve and (self.select or not self.exact):
+            yield "--learning-curve is of the exact solution of TS; leave --select, --method and --solver out"
+        if self.learning_curve and validation is None:
+            yield "--learning-curve measures on questions of their own; give them with --validation FILE"
+        if validation is not None and not (self.select or self.learning_curve):
+            yield "--validation goes with --select or --learning-curve"
+        for option, value in (("--weight-decay", self.weight_decay), ("--learning-rate", self.learning_rate)):
+            if value and (self.exact or self.method == "TS-grid"):
+                yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
+        if self.by is not None and not chooses:
+            yield "--by goes with --select or TS-grid"
+        if plot is not None and chooses:
+            yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
+
+    def check_server(self, name: str, *, features: Path | None, plot: Path | None) -> None:
+        """Raise UsageError for what cannot be had from a server."""
+        wanted = {
+            self.method if self.method in ("ATS", "Platt") else None: "reads hidden states",
+            "--solver sgd" if self.solver == "sgd" else None: "reads hidden states",
+            "--select" if self.select else None: "fits to hidden states",
+            "--learning-curve" if self.learning_curve else None: "fits to hidden states",
+            "--features" if features is not None else None: "keeps hidden states",
+            "--plot" if plot is not None else None: "draws the loss at all temperatures",
+        }
+        wanted.pop(None, None)
+        for option, why in wanted.items():
+            raise UsageError(
+                f"{option} {why}, and a server ({name}) gives none; leave it out: TS (exact) and TS-grid can "
+                "be fitted over a server, and semcal calibrate needs samples alone"
+            )

@@ -1,0 +1,379 @@
+"""Answers that other programs recorded, as rows for `semcal cluster`: lm-eval, inspect, OpenAI's batch files.
+
+A log-likelihood is taken over where the file states T = 1 and top_p = 1 (log-probabilities are then the same
+raw and scaled) and nothing else that bends the distribution, and lists all tokens of an answer and its end of
+turn. A question of which an answer is missing is a bad row.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from semcal.engine.servers.thinking import split_thinking
+from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.qa.datasets import load_questions, parse_list
+from semcal.qa.first_answer import first_answer
+from semcal.qa.questions import Question
+from semcal.records import Row, read_rows, row_of
+from semcal.records.parsing import parse
+
+__all__ = ["FORMATS", "read_recorded"]
+
+Data = Mapping[str, Any]
+Rows = Iterator[Row | RowError]
+
+#: What can run code when it is opened: by ending, and by first bytes.
+_PICKLES = (".man", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
+_PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
+#: The number of zstd in a zip file.
+_ZSTD = 93
+_CONVERT = "run inspect log convert FILE --to json --output-dir DIR, and import the JSON file"
+_LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*([^\n]+)\s*\n(?:Answer|A):\s*$")
+_DRAW = re.compile(r"(.+)#(\d+)")
+#: Settings that leave the distribution as the model has it; a temperature and top_p must be stated.
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("temperature", "top_p"), (1,)),
+    **dict.fromkeys(("min_p", "frequency_penalty", "presence_penalty"), (None, 0)),
+    "top_k": (None, 0, -1),
+    "repetition_penalty": (None, 1),
+    "logit_bias": (None, {}),
+}
+
+
+@dataclass
+class _Recorded:
+    """The answers to one question, and what is known of how they were drawn."""
+
+    line: int
+    question: str | None = None
+    answers: list[str] | None = None
+    context: str | None = None
+    settings: Data = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
+    draws: dict[tuple[int, int], tuple[str, float | None]] = field(default_factory=dict)  # (request, choice)
+    fault: str | None = None  # why it cannot be used
+
+    def add(self, request: int, choices: Any, stored: Data) -> None:
+        """Take the choices of a reply; InputError if there is none, or one has no text."""
+        if not isinstance(choices, list) or not choices:
+            raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
+        if (request, 0) in self.draws:
+            raise InputError(f"draw {request} is there twice: keep one")
+        for number, choice in enumerate(choices):
+            text = _text(_at(choice, "message", "content") or _at(choice, "text"), stored)
+            self.draws[request, number] = text, _log_likelihood(choice, text, self.settings)
+
+    def row(self, name: str) -> Row | RowError:
+        """The row, with whatever of it is known."""
+        temperature = self.settings.get("temperature")
+        if temperature == 0:
+            self.fault = self.fault or "decoded greedily (T = 0): such answers are no draws; sample at T > 0"
+        if self.fault is not None:
+            return RowError(self.line, self.fault, name)
+        texts, likelihoods = zip(*(self.draws[key] for key in sorted(self.draws)))
+        found = {
+            "id": name,
+            "question": self.question,
+            "context": self.context,
+            "answers": self.answers or None,
+            "generations": list(texts),
+            "samples": [first_answer(split_thinking(text)[1]).text for text in texts],
+            "log_likelihoods": None if None in likelihoods else list(likelihoods),
+            "temperatures": None if not temperature else [temperature] * len(texts),
+        }
+        return row_of(self.line, {key: value for key, value in found.items() if value is not None})
+
+
+def _at(data: Any, *keys: str) -> Any:
+    """What lies at a path in JSON; None if there is nothing."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def _text(content: Any, stored: Data) -> str:
+    """The text of a message, without reasoning; a reference to an attachment is resolved."""
+    if isinstance(content, list):
+        return "".join(_text(_at(part, "text"), stored) for part in content if _at(part, "type") == "text")
+    text = content
+    if isinstance(content, str) and content.startswith("attachment://"):
+        text = stored.get(content.removeprefix("attachment://"))
+    if not isinstance(text, str):
+        raise InputError(f"expected a text, got {shown(content)}")
+    return text
+
+
+def _asked(turns: Any, stored: Data) -> str:
+    """The question: a text, or the last user turn."""
+    if isinstance(turns, list):
+        turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
+    return _text(turns, stored)
+
+
+def _log_likelihood(choice: Any, text: str, settings: Data) -> float | None:
+    """The mean log-probability of an answer's tokens and its end of turn; None where that is not sure."""
+    entries = _at(choice, "logprobs", "content")
+    plain = all(settings.get(key) in values for key, values in _PLAIN.items())
+    finished = "stop" in (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
+    whole = split_thinking(text)[1] == text and not text[first_answer(text).end :].strip()
+    if not (plain and finished and whole and isinstance(entries, list) and entries):
+        return None
+    tokens, values = zip(*((_at(one, "token"), _at(one, "logprob")) for one in entries))
+    listed = all(isinstance(token, str) for token in tokens) and "".join(tokens[:-1]) == text
+    known = all(isinstance(value, int | float) and -math.inf < value <= 0 for value in values)
+    return math.fsum(values) / len(values) if listed and known else None
+
+
+# lm-eval: a line for each document and filter, all of which hold the same raw answers
+
+
+def _read_lm_eval(source: str, _: str | None) -> Rows:
+    seen: dict[str, list[Any]] = {}
+    for row in read_rows(source):
+        if isinstance(row, RowError):
+            yield row
+            continue
+        name, version = str(row.data.get("doc_id")), (row.data.get("doc_hash"), row.data.get("filter"))
+        versions = seen.setdefault(name, [])
+        again = version in versions or any(version[0] != other for other, _ in versions)
+        versions.append(version)
+        try:
+            if again:
+                raise InputError("another line has this doc_id: import the file of one task and one run")
+            if len(versions) == 1:
+                yield _of_lm_eval(row).row(name)
+        except InputError as error:
+            yield RowError(row.line, str(error), name)
+
+
+def _of_lm_eval(row: Row) -> _Recorded:
+    data, resps = row.data, row.data.get("resps")
+    if "doc_id" not in data or not isinstance(resps, list):
+        raise InputError("no 'doc_id' or 'resps': expected a line of samples_*.jsonl (lm_eval --log_samples)")
+    texts = resps[0] if len(resps) == 1 else None
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
+            "there); import a task that generates"
+        )
+    prompt = _at(data, "arguments", "gen_args_0", "arg_0")
+    settings = _at(data, "arguments", "gen_args_0", "arg_1")
+    settings = dict(settings) if isinstance(settings, Mapping) else {}
+    settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
+    end = _LAST_QUESTION.search(prompt) if isinstance(prompt, str) else None
+    asked = _at(data, "doc", "question") or _at(data, "doc", "query") or (end[1] if end else prompt)
+    context = _at(data, "doc", "context")
+    return _Recorded(
+        row.line,
+        _text(asked, {}),
+        _aliases(data.get("target")),
+        context if isinstance(context, str) else None,
+        settings,
+        {(number, 0): (text, None) for number, text in enumerate(texts)},
+    )
+
+
+def _aliases(target: Any) -> list[str]:
+    """The reference answers; lm-eval writes a list of them as Python would print it."""
+    if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
+        try:
+            target = parse_list(target)
+        except InputError:
+            return [target]
+    return [str(one) for one in (target if isinstance(target, list) else [target]) if one is not None]
+
+
+# inspect: a sample for each question and epoch, in a zip file or a JSON file
+
+
+def _read_inspect(source: str, _: str | None) -> Rows:
+    log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
+    header = next(log)
+    configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
+    settings = {key: value for one in configs for key in _PLAIN if (value := _at(one, key)) is not None}
+    found: dict[str, _Recorded] = {}
+    for number, sample in enumerate(log, start=1):
+        one = found.setdefault(str(_at(sample, "id")), _Recorded(number, settings=settings))
+        try:
+            _add_epoch(one, sample)
+        except InputError as error:
+            one.fault = one.fault or f"epoch {shown(_at(sample, 'epoch'))}: {error}"
+    for name, one in found.items():
+        yield one.row(name)
+
+
+def _add_epoch(one: _Recorded, sample: Any) -> None:
+    if (failed := _at(sample, "error")) is not None:
+        raise InputError(f"the run failed: {shown(_at(failed, 'message'))}; leave it out, or run it again")
+    stored, epoch, target = (_at(sample, key) for key in ("attachments", "epoch", "target"))
+    stored = stored if isinstance(stored, Mapping) else {}
+    one.add(epoch if isinstance(epoch, int) else 1, _at(sample, "output", "choices"), stored)
+    question = _asked(_at(sample, "input"), stored)
+    if one.question not in (None, question):
+        raise InputError("its input is not that of the other epochs: give each question an id of its own")
+    one.question = question
+    one.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
+
+
+def _json_log(path: Path) -> Iterator[Any]:
+    """The header, then the samples."""
+    log = _parsed(path.read_bytes(), path)
+    if not isinstance(_at(log, "samples"), list):
+        raise InputError(f"{path} holds no samples: expected an inspect log with its samples")
+    yield log
+    yield from log["samples"]
+
+
+def _eval_log(path: Path) -> Iterator[Any]:
+    """The header, then the samples."""
+    try:
+        with zipfile.ZipFile(path) as log:
+            names = log.namelist()
+            samples = [name for name in names if re.fullmatch(r"samples/[^/]+_epoch_\d+\.json", name)]
+            if not samples:
+                raise InputError(f"{path} holds no samples that are read here; {_CONVERT}")
+            if any(one.compress_type == _ZSTD for one in log.infolist()):
+                _allow_zstd(path)
+            header = [name for name in ("header.json", "_journal/start.json") if name in names]
+            if not header:
+                yield {}
+            for name in [*header[:1], *samples]:
+                yield _parsed(log.read(name), f"{path}: {name}")
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path} is no inspect log, or damaged ({error}); make or copy it again") from error
+
+
+def _allow_zstd(path: Path) -> None:
+    """Let zipfile read zstd, as Python does from 3.14 on."""
+    if not hasattr(zipfile, "ZIP_ZSTANDARD"):
+        try:
+            __import__("zipfile_zstd")
+        except ImportError:
+            raise InputError(
+                f"{path} is compressed with zstd, which Python reads from 3.14 on: install zipfile-zstd (it "
+                f"comes with inspect_ai), or {_CONVERT}"
+            ) from None
+
+
+def _parsed(raw: bytes, where: str | Path) -> Any:
+    try:
+        return parse(raw.decode("utf-8"))[0]
+    except (UnicodeDecodeError, InputError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+# OpenAI's batch files: a line for each request, in any order; the draws of q are "q#0", "q#1", … or choices
+
+
+def _read_batch(source: str, requests: str | None) -> Rows:
+    found: dict[str, _Recorded] = {}
+    waiting = dict(_requested(found, requests)) if requests else {}
+    for row in read_rows(source):
+        if isinstance(row, RowError) or not isinstance(row.data.get("custom_id"), str):
+            no_id = "no 'custom_id': expected a line of the output file of a batch"
+            yield row if isinstance(row, RowError) else RowError(row.line, no_id)
+            continue
+        waiting.pop(row.data["custom_id"], None)
+        name, draw = _named(row.data["custom_id"])
+        one = found.setdefault(name, _Recorded(row.line))
+        status = _at(row.data, "response", "status_code")
+        try:
+            if row.data.get("error") or status not in (None, 200):
+                why = row.data.get("error") or _at(row.data, "response", "body", "error")
+                raise InputError(f"it failed ({shown(_at(why, 'message') or why or status)}); ask it again")
+            one.add(draw, _at(row.data, "response", "body", "choices"), {})
+        except InputError as error:
+            one.line, one.fault = row.line, one.fault or f"request {shown(row.data['custom_id'])}: {error}"
+    for request, one in waiting.items():
+        one.fault = one.fault or f"request {shown(request)} is not answered in {source}; see the error file"
+    for name, one in found.items():
+        numbers = sorted({draw for draw, _ in one.draws})
+        if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            one.fault = one.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
+        yield one.row(name)
+
+
+def _requested(found: dict[str, _Recorded], requests: str) -> Iterator[tuple[str, _Recorded]]:
+    """What was asked, by custom_id."""
+    for row in read_rows(requests):
+        if isinstance(row, RowError):
+            raise InputError(f"{requests}: {row}")
+        body = row.data.get("body")
+        request = str(row.data.get("custom_id"))
+        question = _asked(_at(body, "messages") or _at(body, "prompt"), {})
+        settings = {key: _at(body, key) for key in _PLAIN}
+        one = found.setdefault(_named(request)[0], _Recorded(row.line, question, settings=settings))
+        if (one.question, one.settings) != (question, settings):
+            one.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
+        yield request, one
+
+
+def _named(request: str) -> tuple[str, int]:
+    """Question and number of draw of a custom_id."""
+    draw = _DRAW.fullmatch(request)
+    return (draw[1], int(draw[2])) if draw else (request, 0)
+
+
+@dataclass(frozen=True)
+class _Format:
+    read: Callable[[str, str | None], Rows]
+    no_likelihoods: str  # why rows have none
+
+
+_UNSURE = "the file does not state T = 1 and top_p = 1, or does not list all tokens with the end of turn"
+FORMATS = {
+    "lm-eval": _Format(_read_lm_eval, "lm-eval records none"),
+    "inspect": _Format(_read_inspect, _UNSURE),
+    "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests tells T)"),
+}
+"""What can be imported."""
+
+
+def read_recorded(source: str, format: str, *, requests: str | None, questions: str | None) -> Rows:
+    """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
+
+    `requests` is the request file of a batch; `questions` a file of questions with reference answers, which
+    replace what the source says, by id. InputError if a source cannot be read as a whole, or is a pickle.
+    """
+    if requests is not None and format != "openai-batch":
+        raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
+    _refuse_pickle(source)
+    known = {one.id: one for one in load_questions(questions)} if questions is not None else None
+    for row in FORMATS[format].read(source, requests):
+        yield row if isinstance(row, RowError) else _with_question(row, known, questions)
+
+
+def _with_question(row: Row, known: Mapping[str, Question] | None, source: str | None) -> Row | RowError:
+    asked = None if known is None else known.get(row.data["id"])
+    if known is not None and asked is None:
+        return row.error(f"no question of this id in {source}")
+    data = row.data | ({} if asked is None else asked.row())
+    if "question" not in data:
+        return row.error("its question is not known; give --requests or --questions")
+    return Row(row.line, data)
+
+
+def _refuse_pickle(source: str) -> None:
+    """Refuse what could run code: a pickle, or what torch.save wrote."""
+    path = Path(source)
+    if source == "-":
+        return
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
+    with path.open("rb") as handle:
+        pickled = _PICKLE_START.match(handle.read(2)) is not None
+    if not pickled and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            pickled = any(name.endswith("data.pkl") for name in archive.namelist())
+    if pickled or path.suffix.lower() in _PICKLES:
+        raise InputError(
+            f"{path} is a pickle (such as lm-polygraph's .man, or what torch.save writes), which can run any "
+            "code when it is opened; where you trust it, open it in the program that made it and write JSON "
+            "Lines {id, question, answers, samples}"
+        )

@@ -1,0 +1,543 @@
+"""`semcal import`: files as lm-eval, inspect and OpenAI's batch service write them, and damaged ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import struct
+import sys
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoking import semcal, write
+
+from semcal.errors import InputError, RowError
+from semcal.pipeline.recorded import read_recorded
+from semcal.qa.first_answer import first_answer
+from semcal.records import Row
+
+# What was asked, and what three models said at T = 1
+ASKED: dict[str, tuple[str, list[str], list[str]]] = {
+    "0": (
+        "Who wrote The Amber Gate?",
+        ["Ilka Soren", "I. Soren"],
+        ["Ilka Soren.", "Ilka Soren", "Bo Tarn. He also wrote The Mill.", "I. Soren."],
+    ),
+    "1": ("Which river runs through Belmar?", ["Orre"], ["The Sull.", "Sull\nQuestion:", "Sull.", "Tarn."]),
+}
+
+
+def first_answers(texts: Sequence[str]) -> list[str]:
+    return [first_answer(text).text for text in texts]
+
+
+# lm-eval: as evaluator.py makes a sample and evaluation_tracker.py writes it
+
+
+def lm_eval_line(doc_id: str, filter: str = "take_first", **changed: Any) -> dict[str, Any]:
+    question, aliases, texts = ASKED[doc_id]
+    prompt = f"Question: Who built it?\nAnswer: Ana Velis\n\nQuestion: {question}\nAnswer:"
+    kwargs = {"until": ["\n"], "do_sample": True, "temperature": 0.7}
+    line = {
+        "doc_id": int(doc_id),
+        "doc": {"question": question, "answer": {"aliases": aliases}},
+        "target": str(aliases),
+        "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": kwargs}},
+        "resps": [texts],
+        "filtered_resps": [texts[0]],
+        "filter": filter,
+        "metrics": ["exact_match"],
+        "doc_hash": f"d{doc_id}",
+        "prompt_hash": "p",
+        "target_hash": "t",
+        "exact_match": 1.0,
+    }
+    return line | changed
+
+
+def test_lm_eval_lines_of_several_filters_become_one_row_a_question(tmp_path):
+    lines = [lm_eval_line(doc, filter) for doc in ASKED for filter in ("take_first", "remove_whitespace")]
+    code, rows, stderr = semcal("import", "lm-eval", write(tmp_path / "samples_made_2026.jsonl", lines))
+    assert code == 0
+    for row, (name, (question, aliases, texts)) in zip(rows, ASKED.items(), strict=True):
+        assert row == {
+            "id": name,
+            "question": question,
+            "answers": aliases,
+            "generations": texts,
+            "samples": first_answers(texts),
+            "temperatures": [0.7] * 4,
+        }
+    assert "2 rows have no log-likelihoods (E-SC alone): lm-eval records none" in stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "answers"),
+    [
+        ("Paris", ["Paris"]),
+        ("['Paris', \"Paris' centre\"]", ["Paris", "Paris' centre"]),
+        ('["a", "b"]', ["a", "b"]),
+        ("[1970]", ["1970"]),
+        ("[sic]", ["[sic]"]),
+        (3, ["3"]),
+    ],
+)
+def test_a_target_that_was_printed_is_read_back(tmp_path, target, answers):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", target=target)])
+    assert semcal("import", "lm-eval", file)[1][0]["answers"] == answers
+
+
+def test_without_a_question_in_the_document_it_is_the_last_one_of_the_prompt(tmp_path):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={"text": "?"})])
+    assert semcal("import", "lm-eval", file)[1][0]["question"] == ASKED["0"][0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"resps": [[["-1.5", "False"]], [["-0.2", "True"]]]}, "multiple choice"),
+        ({"resps": None}, "no 'doc_id' or 'resps'"),
+        ({"arguments": {"gen_args_0": {"arg_0": "?", "arg_1": {"do_sample": False}}}}, "decoded greedily"),
+        ({"arguments": {"gen_args_0": {"arg_0": "?", "arg_1": {"temperature": 0.0}}}}, "decoded greedily"),
+        ({"doc": {}, "arguments": {}}, "expected a text, got None"),
+    ],
+)
+def test_a_bad_line_of_lm_eval_is_reported_and_the_others_go_on(tmp_path, changed, reason):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", **changed), lm_eval_line("1")])
+    code, rows, stderr = semcal("import", "lm-eval", file)
+    assert code == 1
+    assert [row["id"] for row in rows] == ["1"]
+    assert "line 1 (id '0'): " in stderr
+    assert reason in stderr
+
+
+def test_two_tasks_in_one_file_of_lm_eval_are_told_apart(tmp_path):
+    lines = [lm_eval_line("0"), lm_eval_line("0"), lm_eval_line("0", filter="other", doc_hash="d9")]
+    code, rows, stderr = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
+    assert (code, len(rows)) == (1, 1)
+    assert "2 rows, ids '0', '0'): another line has this doc_id" in stderr
+
+
+# inspect: as the recorders write a log
+
+
+def entries(text: str, *, end: bool) -> list[dict[str, Any]]:
+    """Log-probabilities of each letter and, perhaps, the end of turn."""
+    tokens = [*text, *(["<|end|>"] if end else [])]
+    return [{"token": token, "logprob": -0.5, "top_logprobs": []} for token in tokens]
+
+
+def inspect_sample(name: str, epoch: int, content: Any, **changed: Any) -> dict[str, Any]:
+    question, answers, _ = ASKED[name]
+    choice = {"message": {"role": "assistant", "content": content}, "stop_reason": "stop", "logprobs": None}
+    sample = {
+        "id": int(name),
+        "epoch": epoch,
+        "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}],
+        "target": answers if len(answers) > 1 else answers[0],
+        "messages": [],
+        "output": {"model": "mock", "choices": [choice]},
+        "scores": {"match": {"value": "C", "answer": math.nan}},
+        "attachments": {},
+        "error": None,
+    }
+    return sample | changed
+
+
+def inspect_samples() -> list[dict[str, Any]]:
+    """Both questions, an epoch after the other, with a reasoning part and an attachment."""
+    samples = []
+    for epoch in range(4):
+        for name, (_, _, texts) in ASKED.items():
+            content: Any = texts[epoch]
+            stored = {}
+            if epoch == 1:
+                content = [{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": content}]
+            if epoch == 2:
+                content, stored = "attachment://ab12", {"ab12": content}
+            samples.append(inspect_sample(name, epoch + 1, content, attachments=stored))
+    return samples
+
+
+def header(**config: Any) -> dict[str, Any]:
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {"task": "made", "model_generate_config": config},
+        "plan": {"config": {"max_tokens": 20}},
+    }
+
+
+def eval_file(path: Path, samples: Iterable[Mapping[str, Any]], **config: Any) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
+        log.writestr("_journal/start.json", json.dumps(header(**config)))
+        for sample in samples:
+            log.writestr(f"samples/{sample['id']}_epoch_{sample['epoch']}.json", json.dumps(sample))
+        log.writestr("summaries.json", "[]")
+        log.writestr("header.json", json.dumps(header(**config)))
+    return path
+
+
+def json_file(path: Path, samples: Iterable[Mapping[str, Any]], **config: Any) -> Path:
+    path.write_text(json.dumps(header(**config) | {"samples": list(samples)}))
+    return path
+
+
+@pytest.mark.parametrize(("write_log", "ending"), [(eval_file, "eval"), (json_file, "json")])
+def test_epochs_of_an_inspect_log_are_the_draws(tmp_path, write_log, ending):
+    log = write_log(tmp_path / f"log.{ending}", inspect_samples(), temperature=1.0)
+    code, rows, stderr = semcal("import", "inspect", log)
+    assert code == 0
+    for row, (name, (question, answers, texts)) in zip(rows, ASKED.items(), strict=True):
+        assert row == {
+            "id": name,
+            "question": question,
+            "answers": answers,
+            "generations": texts,
+            "samples": first_answers(texts),
+            "temperatures": [1.0] * 4,
+        }
+    assert "the file does not state T = 1 and top_p = 1" in stderr
+
+
+def test_choices_of_each_epoch_are_draws_too(tmp_path):
+    choices = [{"message": {"content": text}, "stop_reason": "stop"} for text in ("Ilka Soren.", "Bo Tarn.")]
+    samples = [inspect_sample("0", epoch, "", output={"choices": choices}) for epoch in (2, 1)]
+    code, (row,), _ = semcal("import", "inspect", json_file(tmp_path / "log.json", samples))
+    assert (code, row["samples"]) == (0, ["Ilka Soren", "Bo Tarn"] * 2)
+    assert "temperatures" not in row
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "end", "expected"),
+    [
+        ({"temperature": 1, "top_p": 1.0}, "Sull.", True, -0.5),
+        ({"temperature": 1, "top_p": 1.0, "top_k": 0}, "<b>", True, -0.5),
+        ({"temperature": 0.7, "top_p": 1.0}, "Sull.", True, None),  # raw or at T: not said
+        ({"temperature": 1}, "Sull.", True, None),  # top_p: whatever the server has
+        ({"temperature": 1, "top_p": 1, "top_k": 40}, "Sull.", True, None),
+        ({"temperature": 1, "top_p": 1, "frequency_penalty": 0.5}, "Sull.", True, None),
+        ({"top_p": 1}, "Sull.", True, None),
+        ({"temperature": 1, "top_p": 1}, "Sull.", False, None),  # no end of turn
+        ({"temperature": 1, "top_p": 1}, "Sull. It is long.", True, None),  # a first answer that was cut
+        ({"temperature": 1, "top_p": 1}, "<think>Hm</think>Sull.", True, None),
+    ],
+)
+def test_likelihoods_are_taken_over_only_where_the_file_says_what_they_are(
+    tmp_path, config, text, end, expected
+):
+    sample = inspect_sample("1", 1, text)
+    sample["output"]["choices"][0]["logprobs"] = {"content": entries(text, end=end)}
+    _, (row,), _ = semcal("import", "inspect", json_file(tmp_path / "log.json", [sample], **config))
+    assert row.get("log_likelihoods") == (None if expected is None else [expected])
+
+
+def test_one_unknown_likelihood_leaves_all_of_the_question_out(tmp_path):
+    samples = [inspect_sample("1", epoch, "Sull.") for epoch in (1, 2)]
+    for sample, logprob in zip(samples, (-0.5, "-inf")):
+        listed = [entry | {"logprob": logprob} for entry in entries("Sull.", end=True)]
+        sample["output"]["choices"][0]["logprobs"] = {"content": listed}
+    log = json_file(tmp_path / "log.json", samples, temperature=1, top_p=1)
+    assert "log_likelihoods" not in semcal("import", "inspect", log)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"error": {"message": "timed out"}}, "epoch 2: the run failed: 'timed out'"),
+        ({"output": {"choices": []}}, "no answer"),
+        ({"output": None}, "no answer"),
+        ({"output": {"choices": ["x"]}}, "expected a text, got None"),
+        ({"input": "Another question?"}, "its input is not that of the other epochs"),
+        ({"input": [3]}, "expected a text, got None"),
+        ({"epoch": 1}, "draw 1 is there twice"),
+        ({"target": 3}, "expected a text, got 3"),
+        ({"input": "attachment://ff"}, "expected a text, got 'attachment://ff'"),
+    ],
+)
+def test_a_question_of_inspect_with_a_bad_epoch_is_a_bad_row(tmp_path, changed, reason):
+    samples = [inspect_sample(name, epoch, "Sull.") for epoch in (1, 2) for name in ASKED]
+    samples[2] |= changed
+    code, rows, stderr = semcal("import", "inspect", json_file(tmp_path / "log.json", samples))
+    assert code == 1
+    assert [row["id"] for row in rows] == ["1"]
+    assert reason in stderr
+    assert "(id '0')" in stderr
+
+
+def test_a_log_compressed_with_zstd_is_read_where_python_can_and_else_names_the_ways_out(
+    tmp_path, monkeypatch
+):
+    log = eval_file(tmp_path / "log.eval", inspect_samples())
+    raw = bytearray(log.read_bytes())
+    for signature, offset in ((b"PK\x01\x02", 10), (b"PK\x03\x04", 8)):
+        place = raw.find(signature)
+        while place >= 0:
+            struct.pack_into("<H", raw, place + offset, 93)
+            place = raw.find(signature, place + 1)
+    log.write_bytes(raw)
+    monkeypatch.delattr(zipfile, "ZIP_ZSTANDARD", raising=False)
+    monkeypatch.setitem(sys.modules, "zipfile_zstd", None)
+    code, _, stderr = semcal("import", "inspect", log)
+    assert code == 1
+    assert "inspect log convert FILE --to json" in stderr
+    assert "install zipfile-zstd" in stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("log.eval", b"no zip", "is no inspect log, or damaged"),
+        ("log.json", b"{", "not JSON"),
+        ("log.json", b'{"status": "success"}', "holds no samples"),
+        ("log.json", "é".encode("latin-1"), "utf-8"),
+    ],
+)
+def test_a_file_that_is_no_inspect_log_is_one_clear_error(tmp_path, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    code, rows, stderr = semcal("import", "inspect", tmp_path / name)
+    assert (code, rows) == (1, [])
+    assert reason in stderr
+
+
+# OpenAI's batch files
+
+
+def reply(request: str, *texts: str, **changed: Any) -> dict[str, Any]:
+    choices = [
+        {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        for i, text in enumerate(texts)
+    ]
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "model": "small", "choices": choices}
+    response = {"status_code": 200, "request_id": "r1", "body": body}
+    return {"id": "batch_req_1", "custom_id": request, "response": response, "error": None} | changed
+
+
+def request(name: str, question: str, **settings: Any) -> dict[str, Any]:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
+    body = {"model": "small", "messages": messages, **settings}
+    return {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def batch(tmp_path: Path, **settings: Any) -> tuple[str, str]:
+    """Replies in an arbitrary order, and the requests."""
+    lines = [
+        reply(f"{name}#{i}", text) for name, (*_, texts) in ASKED.items() for i, text in enumerate(texts)
+    ]
+    asked = [request(f"{name}#{i}", ASKED[name][0], **settings) for name in ASKED for i in range(4)]
+    shuffled = [lines[i] for i in (5, 2, 7, 0, 3, 6, 1, 4)]
+    return write(tmp_path / "output.jsonl", shuffled), write(tmp_path / "requests.jsonl", asked)
+
+
+def test_replies_of_a_batch_are_put_in_order_and_get_their_questions(tmp_path):
+    output, requests = batch(tmp_path, temperature=0.7)
+    code, rows, _ = semcal("import", "openai-batch", output, "--requests", requests)
+    assert code == 0
+    for row, (name, (question, _, texts)) in zip(rows, ASKED.items(), strict=True):
+        assert (row["id"], row["question"]) == (name, question)
+        assert row["samples"] == first_answers(texts)
+        assert row["temperatures"] == [0.7] * 4
+
+
+def test_choices_of_one_request_are_draws_and_questions_come_from_a_file_of_questions(tmp_path):
+    lines = [reply(name, *texts) for name, (*_, texts) in ASKED.items()]
+    questions = [{"id": name, "question": q, "answers": answers} for name, (q, answers, _) in ASKED.items()]
+    output = write(tmp_path / "output.jsonl", lines)
+    asked = write(tmp_path / "questions.jsonl", questions)
+    code, rows, _ = semcal("import", "openai-batch", output, "--questions", asked)
+    assert code == 0
+    for row, (_, answers, texts) in zip(rows, ASKED.values(), strict=True):
+        assert (row["answers"], row["samples"]) == (answers, first_answers(texts))
+    code, _, stderr = semcal(
+        *("import", "openai-batch", output, "--questions", write(tmp_path / "one.jsonl", questions[:1]))
+    )
+    assert code == 1
+    assert "line 2 (id '1'): no question of this id in" in stderr
+
+
+def test_replies_without_question_texts_say_what_is_missing(tmp_path):
+    code, rows, stderr = semcal("import", "openai-batch", batch(tmp_path)[0])
+    assert (code, rows) == (1, [])
+    assert "its question is not known; give --requests or --questions" in stderr
+
+
+def test_likelihoods_of_a_batch_need_its_requests(tmp_path):
+    line = reply("1", "Sull.")
+    line["response"]["body"]["choices"][0]["logprobs"] = {"content": entries("Sull.", end=True)}
+    output = write(tmp_path / "output.jsonl", [line])
+    for settings, expected in (({"temperature": 1, "top_p": 1}, [-0.5]), ({"temperature": 1}, None)):
+        asked = write(tmp_path / "requests.jsonl", [request("1", "Which river?", **settings)])
+        (row,) = semcal("import", "openai-batch", output, "--requests", asked)[1]
+        assert row.get("log_likelihoods") == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda lines: lines[:3] + lines[4:], "is not answered in"),
+        (lambda lines: [*lines, lines[0]], "is there twice"),
+        (
+            lambda lines: [
+                reply("0#0", response=None, error={"code": "expired", "message": "too late"}),
+                *lines[1:],
+            ],
+            "request '0#0': it failed ('too late')",
+        ),
+        (
+            lambda lines: [
+                reply("0#0", response={"status_code": 429, "body": {"error": {"message": "slow down"}}}),
+                *lines[1:],
+            ],
+            "it failed ('slow down')",
+        ),
+        (
+            lambda lines: [reply("0#0", response={"status_code": 200, "body": {"output": []}}), *lines[1:]],
+            "no answer",
+        ),
+        (
+            lambda lines: [reply("0#0", None), *lines[1:]],
+            "expected a text, got None",
+        ),  # a refusal, a tool call
+    ],
+)
+def test_a_question_with_a_bad_reply_is_a_bad_row(tmp_path, change, reason):
+    lines = [reply(f"{name}#{i}", "Sull.") for name in ASKED for i in range(2)]
+    # the third, which the first change takes out, is of question 1
+    output = write(tmp_path / "output.jsonl", change(lines))
+    asked = [request(f"{name}#{i}", ASKED[name][0]) for name in ASKED for i in range(2)]
+    code, rows, stderr = semcal(
+        *("import", "openai-batch", output, "--requests", write(tmp_path / "requests.jsonl", asked))
+    )
+    assert code == 1
+    assert len(rows) == 1
+    assert reason in stderr
+
+
+def test_draws_that_are_missing_show_without_the_requests_too(tmp_path):
+    output = write(tmp_path / "output.jsonl", [reply("0#1", "a"), reply("0#4", "b"), reply("0#2", "c")])
+    _, rows, stderr = semcal("import", "openai-batch", output)
+    assert not rows
+    assert "draws are missing: there are only those numbered [1, 2, 4]" in stderr
+
+
+def test_requests_of_one_name_that_ask_different_things_are_refused(tmp_path):
+    output = write(tmp_path / "output.jsonl", [reply("page#0", "a"), reply("page#1", "b")])
+    asked = write(tmp_path / "r.jsonl", [request("page#0", "Who?"), request("page#1", "When?")])
+    code, rows, stderr = semcal("import", "openai-batch", output, "--requests", asked)
+    assert (code, rows) == (1, [])
+    assert "asks something else" in stderr
+
+
+def test_lines_of_a_batch_that_are_none_are_reported(tmp_path):
+    file = tmp_path / "output.jsonl"
+    file.write_text('{"a": 1}\nnonsense\n')
+    code, rows, stderr = semcal("import", "openai-batch", file)
+    assert (code, rows) == (1, [])
+    assert "line 1: no 'custom_id'" in stderr
+    assert "line 2: not JSON" in stderr
+
+
+# all formats
+
+
+def test_a_pickle_is_refused_with_the_reason(tmp_path):
+    for name in ("results.man", "samples.jsonl"):
+        (tmp_path / name).write_bytes(pickle.dumps({"stats": [1]}, protocol=4))
+    with zipfile.ZipFile(tmp_path / "torch.eval", "w") as archive:  # as torch.save writes
+        archive.writestr("results/data.pkl", b"\x80\x02.")
+    (tmp_path / "empty.man").write_bytes(b"")
+    for name in ("results.man", "samples.jsonl", "torch.eval", "empty.man"):
+        for kind in ("lm-eval", "inspect", "openai-batch"):
+            code, rows, stderr = semcal("import", kind, tmp_path / name)
+            assert (code, rows) == (1, [])
+            assert "is a pickle" in stderr
+            assert "can run any code" in stderr
+
+
+def test_what_makes_no_sense_is_wrong_usage(tmp_path):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0")])
+    assert semcal("import", "lm_eval", file)[0] == 2
+    code, _, stderr = semcal("import", "lm-eval", file, "--requests", file)
+    assert code == 2
+    assert "--requests is for openai-batch" in stderr
+    assert semcal("import", "lm-eval", tmp_path / "none.jsonl")[0] == 1
+
+
+def test_out_appears_whole_and_limit_counts_rows(tmp_path):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+    out = tmp_path / "rows.jsonl"
+    assert semcal("import", "lm-eval", file, "--out", out, "--limit", 1)[:2] == (0, [])
+    assert len(out.read_text().splitlines()) == 1
+    assert semcal("import", "lm-eval", file, "--out", out)[0] == 2
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(one for key, item in items for one in paths(item, (*at, key)))] if at or items else [at]
+
+
+def with_junk(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    if not path:
+        return junk
+    copy = value.copy()
+    copy[path[0]] = with_junk(value[path[0]], path[1:], junk)
+    return copy
+
+
+LIKELY = {"logprobs": {"content": entries("Sull.", end=True)}}
+VALID: dict[str, list[Any]] = {
+    "lm-eval": [lm_eval_line("0")],
+    "inspect": [header(temperature=1, top_p=1) | {"samples": [inspect_sample("1", 1, "Sull.")]}],
+    "openai-batch": [reply("1", "Sull.")],
+}
+
+
+@pytest.mark.parametrize("kind", list(VALID))
+@pytest.mark.parametrize("junk", [None, 3, "x", [], {}, [3], {"a": 3}, -1.5], ids=repr)
+def test_whatever_stands_anywhere_in_a_file_it_is_a_row_a_bad_row_or_one_error(tmp_path, kind, junk):
+    ending = "json" if kind == "inspect" else "jsonl"
+    whole = VALID[kind][0]
+    choices = whole["samples"][0]["output"]["choices"] if kind == "inspect" else []
+    choices = whole["response"]["body"]["choices"] if kind == "openai-batch" else choices
+    for choice in choices:
+        choice |= LIKELY
+    asked = write(tmp_path / "requests.jsonl", [request("1", "Which river?", temperature=1, top_p=1)])
+    for number, path in enumerate(paths(whole)[1:]):
+        file = tmp_path / f"{number}.{ending}"
+        file.write_text(json.dumps(with_junk(whole, path, junk)) + "\n")
+        requests = asked if kind == "openai-batch" else None
+        try:
+            rows = list(read_recorded(str(file), kind, requests=requests, questions=None))
+        except InputError:
+            continue
+        assert all(isinstance(row, Row | RowError) for row in rows)
+
+
+def files_of(tmp_path: Path) -> dict[str, tuple[Any, ...]]:
+    output, requests = batch(tmp_path, temperature=1)
+    questions = [{"id": name, "question": q, "answers": answers} for name, (q, answers, _) in ASKED.items()]
+    asked = write(tmp_path / "questions.jsonl", questions)
+    return {
+        "lm-eval": (write(tmp_path / "samples.jsonl", [lm_eval_line(name) for name in ASKED]),),
+        "inspect": (eval_file(tmp_path / "log.eval", inspect_samples(), temperature=1.0),),
+        "openai-batch": (output, "--requests", requests, "--questions", asked),
+    }
+
+
+@pytest.mark.parametrize("kind", ["lm-eval", "inspect", "openai-batch"])
+def test_what_is_imported_goes_through_the_whole_pipe(tmp_path, kind):
+    code, rows, _ = semcal("import", kind, *files_of(tmp_path)[kind])
+    for command in ("cluster", "measure", "grade"):
+        assert code == 0
+        code, rows, _ = semcal(command, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
+    assert [row["clusters"] for row in rows] == [[[0, 1], [2], [3]], [[0, 1, 2], [3]]]
+    assert [row["confidence"]["E-SC"] for row in rows] == [0.5, 0.75]
+    assert [row["correct"]["E-SC"] for row in rows] == [True, False]
+    code, (found,), _ = semcal("metrics", "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
+    assert code == 0
+    assert (found["measure"], found["n"], found["accuracy"]) == ("E-SC", 2, 0.5)

@@ -1,0 +1,314 @@
+"""A grid whose models are a local one and one behind a server: what is left out, what fails, what resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mill_grid as mills
+import pytest
+
+from semcal.engine.language_model import Sampler
+from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
+from semcal.errors import SemcalWarning, ServerError, UsageError
+from semcal.experiment.analyses import analyse
+from semcal.experiment.finished import read_finished
+from semcal.experiment.folders import merge
+from semcal.experiment.forecast import forecast
+from semcal.experiment.grid_blocks import Shard
+from semcal.experiment.grid_settings import GridSettings, Model
+from semcal.experiment.grid_state import GridState
+from semcal.experiment.reading import claim_folder
+from semcal.pipeline.calibrated import Calibration
+from semcal.pipeline.executor import SerialExecutor
+from semcal.pipeline.process_executor import PRELOAD, start_context
+from semcal.report import build
+from semcal.report.explorer import explorer_blocks
+from semcal.report.grid_tables import write_tables
+from tests.servers.fake_chat import model_of
+from tests.servers.fake_server import FakeServer
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+#: Of the two data sets questions that the fake server knows nothing of: it answers by their hash.
+SMALL = (
+    "methods=[Base, SE, TS, Platt, Calibrated]",
+    "fitting.losses=[[NLL, null]]",
+    "sampling.counts=[2]",
+    "calibrated={questions: 8}",
+    "evaluation.resamples=100",
+    "extras={figure_files: false, entailment: false, without_normal_forms: false}",
+    "runs.count=1",
+    "block=3",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeServer]:
+    with FakeServer(log_probs="scaled") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def models(url: str) -> list[dict[str, Any]]:
+    served = {"name": "served", "path": f"openai:{url}#fake", "server": {"concurrency": 4}}
+    return [{"name": "one", "path": "one"}, served]
+
+
+def settings(data: Path, url: str, *more: str) -> GridSettings:
+    return mills.settings(data, *SMALL, *more, models=models(url))
+
+
+class Refusing(ServerClient):
+    """A client to which some requests fail for good."""
+
+    words: tuple[str, ...] = ()
+
+    def send_all(self, requests: Sequence[ServerRequest], *args: Any, **options: Any) -> list[Any]:
+        found = super().send_all(requests, *args, **options)
+        bad = [any(word in json.dumps(one.body["messages"][-1]) for word in self.words) for one in requests]
+        return [RequestFailed("HTTP 400: not this one", 400) if no else one for no, one in zip(bad, found)]
+
+
+def state_of(folder: Path, server: Any, refused: tuple[str, ...] = (), last: int | None = None) -> GridState:
+    """Local models of the made-up world and one behind the server; its process dies at a call, if any."""
+
+    def load(which: Model) -> Sampler:
+        if not which.is_server:
+            return mills.model_of(which)
+        model = model_of(server, log_probs="scaled", max_n=4)
+        model.client.__class__ = Refusing
+        model.client.words = refused  # type: ignore[attr-defined]
+        sample, calls = model.sample_runs, [0]
+
+        def sample_runs(*args: Any, **options: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return sample(*args, **options)
+
+        model.sample_runs = sample_runs  # type: ignore[method-assign]
+        return model
+
+    return GridState(folder, load, partial(mills.equivalence_of, folder))
+
+
+def run(folder: Path, chosen: GridSettings, server: Any, **how: Any) -> Any:
+    shard = how.pop("shard", None)
+    return mills.run(folder, chosen, shard=shard, executor=SerialExecutor(state_of(folder, server, **how)))
+
+
+def shown(folder: Path, out: Path) -> str:
+    """What results.md says, after all tables and the page's questions were made."""
+    results, finished = analyse(folder, out), read_finished(folder)
+    write_tables(finished, results, out / "tables")
+    explorer_blocks(finished)
+    return build.results_markdown(finished, results)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, server: FakeServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(folder, settings(data, server.url), server).complete
+    analyse(folder)
+    return folder
+
+
+def test_what_a_server_cannot_serve_is_left_out_by_name_and_the_rest_is_answered(whole: Path) -> None:
+    found = read_finished(whole)
+    gone = ["TS", "Platt", "beams", "transfer", "token_losses", "timing"]
+    assert found.left_out == {"served": gone}
+    assert list(found.selections["served", "mill"]["methods"]) == ["Base", "SE"]
+    assert list(found.selections["one", "mill"]["methods"]) == ["Base", "SE", "TS", "Platt"]
+    rows = found.rows("served", "mill", "SE")
+    assert len(rows) == 11
+    assert {text for row in rows for text in row["samples"]} & {"Mirna", "Ana Brod", "green", "1871", "seven"}
+    assert all(row["log_likelihoods"] for row in rows)
+    assert all("beam" not in row for row in rows)
+    assert Calibration.from_pretrained(whole / "calibrations/served/mill").m == 4
+    results = json.loads((whole / "results.json").read_text())
+    assert results["left_out"] == {"served": gone}
+    assert results["methods"] == ["Base", "SE", "TS", "Platt"]
+    of = {(row["model"], row["method"]) for row in results["analyses"]["confidence"]}
+    assert of == {
+        *(("one", method) for method in ("Base", "SE", "TS", "Platt", "Calibrated")),
+        *(("served", method) for method in ("Base", "SE", "Calibrated")),
+    }
+
+
+@pytest.mark.slow
+def test_the_report_names_what_was_left_out_and_judges_claims_on_models_with_all_methods(
+    whole: Path, tmp_path: Path
+) -> None:
+    analyse(whole, tmp_path)
+    page = build.build(whole, tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    named = "Left out for served, which is behind a server: TS, Platt, beams, transfer, token losses, timing."
+    assert named in text
+    assert "Claims are judged on the other models." in text
+    assert "Left out for served" in page.read_text()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert {row["model"] for row in results["analyses"]["temperatures"]} == {"one"}
+    assert "mill,TS," in (tmp_path / "tables" / "03-main-served.csv").read_text()
+
+
+def test_it_is_said_on_stderr_once_for_each_server(data: Path, server: FakeServer, tmp_path: Path) -> None:
+    with pytest.warns(SemcalWarning, match="served is behind a server, .* left out for it: TS, Platt, beams"):
+        run(tmp_path, settings(data, server.url, "datasets.0.test=3", "datasets.1.test=3"), server)
+
+
+def test_shards_of_a_grid_over_a_server_give_the_same_bytes(
+    data: Path, server: FakeServer, whole: Path, tmp_path: Path
+) -> None:
+    chosen = settings(data, server.url)
+    for number in (1, 2):
+        run(tmp_path / str(number), chosen, server, shard=Shard(number, 2))
+    merge(tmp_path / "both", [tmp_path / "1", tmp_path / "2"])
+    run(tmp_path / "both", chosen, server, shard=None)
+    same = {name: one for name, one in mills.contents(whole).items() if "recalibrators" not in name}
+    assert same.items() <= mills.contents(tmp_path / "both").items()
+
+
+def _die(folder: Path, data: Path, url: str, server: Any, last: int) -> None:
+    run(folder, settings(data, url), server, last=last)
+
+
+class Address:
+    """What `model_of` reads of a server that another process runs."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self.url, self.quirks = server.url, server.quirks
+
+
+@pytest.mark.parametrize("last", [2, 9])
+def test_killed_while_the_server_is_asked_it_goes_on_and_asks_nothing_twice_but_the_block_in_hand(
+    data: Path, server: FakeServer, whole: Path, tmp_path: Path, last: int
+) -> None:
+    before = len(server.requests)
+    how = (tmp_path, data, server.url, Address(server), last)
+    process = start_context(PRELOAD).Process(target=_die, args=how)
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert run(tmp_path, settings(data, server.url), server).complete
+    assert mills.contents(tmp_path) == mills.contents(whole)
+    bodies = [json.dumps(body, sort_keys=True) for _, body in server.requests[before:]]
+    assert len(bodies) - len(set(bodies)) <= 3 * 2 * 2 * 2  # a block of 3 questions at most
+
+
+def test_questions_that_the_server_fails_at_are_reported_and_left_out_everywhere(
+    data: Path, server: FakeServer, tmp_path: Path
+) -> None:
+    refused = ("mill 7?", "mill 11?", "barn 20?", "mill 31?", "barn 2?")
+    chosen = settings(data, server.url)
+    outcome = run(tmp_path / "a", chosen, server, refused=refused)
+    assert outcome.complete
+    named = {(one.dataset, one.model) for one in outcome.problems}
+    assert named == {("mill", "served"), ("barn", "served")}
+    assert all("HTTP 400: not this one" in one.reason for one in outcome.problems)
+    found = read_finished(tmp_path / "a")
+    asked = {"mill": 0, "barn": 0}
+    for dataset in asked:
+        for model in ("one", "served"):
+            sizes = found.selections[model, dataset]["sizes"]
+            rows = found.rows(model, dataset, "SE")
+            assert len(rows) == sizes["test"] == len(found.calibrated_rows(model, dataset))
+            if model == "served":
+                asked[dataset] = sizes["test"]
+                assert not any(word in row["question"] for row in rows for word in refused)
+    lines = (tmp_path / "a" / "problems.jsonl").read_text().splitlines()
+    ids = {json.loads(line)["reason"].split("'")[1] for line in lines}
+    assert ids <= {"mill7", "mill11", "barn20", "mill31", "barn2"}
+    assert "Left out for served" in shown(tmp_path / "a", tmp_path)
+    again = run(tmp_path / "a", chosen, server, refused=refused)
+    assert again.problems == outcome.problems
+
+
+def test_a_block_without_any_answer_stops_the_run_and_is_not_kept(
+    data: Path, server: FakeServer, whole: Path, tmp_path: Path
+) -> None:
+    chosen = settings(data, server.url)
+    with pytest.raises(ServerError, match=r"the server answered none of .* questions asked together"):
+        run(tmp_path, chosen, server, refused=("Who",))
+    assert run(tmp_path, chosen, server).complete
+    assert mills.contents(tmp_path) == mills.contents(whole)
+
+
+def test_without_likelihoods_the_server_has_one_measure_and_the_local_model_seven(
+    data: Path, server: FakeServer, tmp_path: Path
+) -> None:
+    chosen = settings(data, server.url)
+
+    def load(which: Model) -> Sampler:
+        local = not which.is_server
+        return mills.model_of(which) if local else model_of(server, log_probs=None, max_n=4)
+
+    state = GridState(tmp_path, load, partial(mills.equivalence_of, tmp_path))
+    assert mills.run(tmp_path, chosen, executor=SerialExecutor(state)).complete
+    shown(tmp_path, tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    found = {(row["model"], row["measure"]) for row in results["analyses"]["confidence"]}
+    assert {measure for model, measure in found if model == "served"} == {"E-SC"}
+    assert len({measure for model, measure in found if model == "one"}) == 7
+
+
+def test_servers_alone_make_a_report_of_the_methods_that_they_serve(
+    data: Path, server: FakeServer, tmp_path: Path
+) -> None:
+    chosen = mills.settings(data, *SMALL, models=models(server.url)[1:])
+    assert run(tmp_path, chosen, server).complete
+    text = shown(tmp_path, tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["methods"] == ["Base", "SE"]
+    assert "Claims are judged on the other" not in text
+    assert "Left out for served" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "message"),
+    [
+        ({"path": "one", "server": {}}, (), "'one' is no server .* leave server out"),
+        ({"dtype": "float32"}, (), "is behind a server; leave dtype out"),
+        ({"server": {"api_key": "sk-1"}}, (), r"unknown setting 'models\.0\.server\.api_key'"),
+        ({"server": {"concurrency": 0}}, (), r"models\.0\.server\.concurrency"),
+        ({"server": {"max_cost": 1.0}}, (), "--max-cost needs --price-in and --price-out"),
+        ({"path": "openai:ftp://x"}, (), "does not begin with http"),
+        ({}, ("sampling.top_k=5",), r"draws from the whole .* leave sampling\.top_k and top_p as in"),
+        ({}, ("grading.vanilla=beam",), "leave grading.vanilla as in preset sound"),
+        ({}, ("methods=[TS, ATS]",), "can do none of the methods; add one of Base, SE, TS-grid"),
+    ],
+)
+def test_what_makes_no_sense_for_a_server_is_refused_by_name(
+    data: Path, model: dict[str, Any], more: tuple[str, ...], message: str
+) -> None:
+    given = {"name": "served", "path": "openai:http://127.0.0.1:9/v1#fake"} | model
+    with pytest.raises(UsageError, match=message) as caught:
+        mills.settings(data, *SMALL, *more, models=[given])
+    assert "sk-1" not in str(caught.value)
+
+
+def test_how_a_server_is_asked_may_change_when_a_run_goes_on_but_not_what_it_is_sent(
+    data: Path, tmp_path: Path
+) -> None:
+    url = "http://127.0.0.1:9/v1"
+    claim_folder(tmp_path, settings(data, url))
+    claim_folder(tmp_path, settings(data, url, "models.1.server.concurrency=9", "models.1.server.timeout=1"))
+    with pytest.raises(UsageError, match="holds a run with other settings"):
+        claim_folder(tmp_path, settings(data, url, "models.1.server.tokenizer=somewhere"))
+
+
+def test_a_forecast_counts_the_answers_of_servers_and_no_time_of_this_machine_for_them(data: Path) -> None:
+    url = "http://127.0.0.1:9/v1"
+    both, alone = (forecast(one, device="cpu") for one in (settings(data, url), mills.settings(data, *SMALL)))
+    assert both.answers == {"served": 2 * (9 * 2 * 4 + 11 * 2 * 4 + 11)}
+    assert any("served 342" in line for line in both.lines())
+    assert both.tokens["features"] == alone.tokens["features"]
+    assert both.peak["features"] == alone.peak["features"]

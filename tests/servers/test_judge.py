@@ -1,0 +1,258 @@
+"""A judge behind a server: rules first, one verdict an answer, the cache, and the commands that take it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import semcal
+from semcal.cli.app import app
+from semcal.engine.equivalence import ExactMatch, FakeEquivalence
+from semcal.engine.servers import entailment
+from semcal.engine.servers.profile import ServerProfile
+from semcal.errors import SemcalWarning, UsageError
+from semcal.pipeline.grade import EntailmentGrader, as_grader, grade_row, grade_together
+from semcal.pipeline.judge import JUDGEMENT, JudgeGrader, load_judge
+from semcal.qa.grading import Grade, RuleGrader
+from tests.servers.fake_server import Refused
+from tests.servers.verdict_server import VerdictServer
+
+TABLE = {("the red planet", "- Mars"): "correct", ("Jupiter", "- Mars"): "incorrect"}
+ROWS = [
+    {"id": "1", "question": "Which planet?", "answers": ["Mars"], "prediction": "Mars."},
+    {"id": "2", "question": "Which planet?", "answers": ["Mars"], "prediction": "the red planet"},
+    {"id": "3", "question": "Which planet?", "answers": ["Mars"], "prediction": "Jupiter"},
+    {"id": "4", "question": "Which planet?", "answers": ["Mars"], "prediction": ""},
+]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[VerdictServer]:
+    """A server whose profile is known."""
+    monkeypatch.setattr(
+        entailment,
+        "stored_profile",
+        lambda client: ServerProfile(
+            client.endpoint.url, "fake", "vLLM", "1", log_probs="raw", top_log_probs=5
+        ),
+    )
+    monkeypatch.delenv(entailment.JUDGE_KEY_VARIABLE, raising=False)
+    with VerdictServer(TABLE) as running:
+        yield running
+
+
+def run(*arguments: Any) -> tuple[int, list[dict[str, Any]], str]:
+    found = CliRunner().invoke(app, [str(one) for one in arguments])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.stderr
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# ---- The grader --------------------------------------------------------------------------------------------
+
+
+def test_the_judge_is_asked_only_where_the_rules_say_wrong(server):
+    grader = load_judge(f"judge:{server.name}")
+    grades = [grader.grade(row["question"], [row["prediction"]], row["answers"]) for row in ROWS]
+    assert grades == [
+        Grade(True, "equality"),
+        Grade(True, "judge"),
+        Grade(False, "none"),
+        Grade(False, "empty"),
+    ]
+    assert server.asked == [("the red planet", "- Mars"), ("Jupiter", "- Mars")]
+
+
+def test_one_right_prediction_is_enough_and_references_are_shown_together():
+    judge = FakeEquivalence(entailments=[("red one", "- Mars\n- planet Mars")])
+    references = ["Mars", " planet\n Mars ", ""]
+    assert JudgeGrader(judge).grade("Which?", ["Venus", "red\none"], references) == Grade(True, "judge")
+    assert JudgeGrader(judge).grade("Which?", ["Venus"], references) == Grade(False, "none")
+    assert judge.asked[:2] == [(("Which?", one, "- Mars\n- planet Mars")) for one in ("Venus", "red one")]
+
+
+def test_an_empty_reference_or_prediction_is_not_put_to_the_judge():
+    judge = FakeEquivalence(entailments=[("", "- "), ("Ada", "- ")])
+    assert JudgeGrader(judge).grade("Who?", ["Ada"], [" "]) == Grade(False, "none")
+    assert JudgeGrader(judge).grade("Who?", [" "], ["Ada"]) == Grade(False, "empty")
+    assert judge.asked == []
+
+
+def test_the_prompt_holds_question_references_and_answer():
+    (turn,) = JUDGEMENT.chat(("Which planet?", "the red planet", "- Mars\n- planet Mars"))
+    assert turn.content.endswith(
+        "Question: Which planet?\nReference answers:\n- Mars\n- planet Mars\nAnswer: the red planet\n\n"
+        "Reply with one word: correct or incorrect."
+    )
+
+
+def test_unreadable_judgements_are_wrong_counted_and_warned_about(server):
+    server.odd[("the red planet", "- Mars")] = "Well."
+    grader = load_judge(f"judge:{server.name}")
+    with pytest.warns(SemcalWarning, match=r"1 of 1 replies .* count as not correct \(1 so far\)"):
+        assert grader.grade("Which planet?", ["the red planet"], ["Mars"]) == Grade(False, "none")
+    assert len(server.requests) == 2
+
+
+def test_a_name_without_a_server_is_refused():
+    with pytest.raises(UsageError, match=r"'judge:atlas' names no server; expected judge:openai:URL#MODEL"):
+        as_grader("judge:atlas", ExactMatch())
+
+
+# ---- Many at once ------------------------------------------------------------------------------------------
+
+
+class Batches:
+    """A grader that notes how many answers it gets at once."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        raise AssertionError("one by one")
+
+    def grade_all(self, asked: Sequence[Any]) -> list[Grade]:
+        self.sizes.append(len(asked))
+        return [RuleGrader().grade(*one) for one in asked]
+
+
+CLUSTERED = [
+    {
+        "id": str(k),
+        "question": "Which planet?",
+        "answers": ["Mars"],
+        "samples": ["Mars", "Venus", f"Io {k}"],
+        "clusters": [[0], [1], [2]],
+        "top_cluster": {"E-SC": k % 3, "L-SC": None},
+    }
+    for k in range(6)
+]
+
+
+def test_rows_are_graded_at_once_and_alike():
+    grader = Batches()
+    together = grade_together(grader, lambda one: [grade_row(row, grader=one) for row in CLUSTERED])
+    assert together == [grade_row(row, grader=RuleGrader()) for row in CLUSTERED]
+    assert grader.sizes == [2 + 6]  # Mars and Venus are the same question six times
+
+
+def test_grading_by_entailment_asks_the_same_pairs_as_one_by_one():
+    items = [
+        ("Which?", ("Venus", "red one"), ("Mars", "Ares", "")),
+        ("Who?", ("Ada",), ("Ada", "Bo")),
+        ("?", ("",), ("a",)),
+    ]
+    groups = [{"red 1", "ares"}]
+    one, many = FakeEquivalence(groups), FakeEquivalence(groups)
+    expected = [EntailmentGrader(one).grade(*item) for item in items]
+    assert EntailmentGrader(many).grade_all(items) == expected
+    assert [grade.rule for grade in expected] == ["nli", "nli", "none"]
+    assert sorted(many.asked) == sorted(one.asked)
+
+
+# ---- Commands and Python -----------------------------------------------------------------------------------
+
+
+def test_grade_asks_the_judge_and_says_so_in_the_rule(server, tmp_path):
+    code, found, _ = run("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
+    assert code == 0
+    assert [(row["correct"], row["rule"]) for row in found] == [
+        *((True, "equality"), (True, "judge"), (False, "none"), (False, "empty"))
+    ]
+
+
+def test_judgements_are_kept_in_the_file_of_verdicts(server, tmp_path):
+    rows = write(tmp_path / "rows", ROWS)
+    for _ in range(2):
+        run("grade", rows, "--grader", f"judge:{server.name}", "--cache", tmp_path / "verdicts")
+    assert len(server.asked) == 2
+    server.table.clear()
+    entails = semcal.load_equivalence(server.name, cache=tmp_path / "verdicts").entails
+    assert entails([("Which planet?", "the red planet", "- Mars")]) == [False]  # which is another task
+    assert len(server.asked) == 3
+
+
+def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(server, tmp_path):
+    server.odd[("Jupiter", "- Mars")] = Refused(400, "too long")
+    code, found, said = run("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
+    assert code == 1
+    assert [row["id"] for row in found] == ["1", "2", "4"]
+    assert "line 3 (id '3')" in said
+    assert "too long" in said
+    assert server.requests.count(server.requests[0]) == 1
+
+
+def test_an_audit_of_the_judge(server, tmp_path):
+    rows = [{**row, "question": f"Which planet {row['id']}?", "human": row["id"] in "12"} for row in ROWS]
+    file = write(tmp_path / "rows", rows)
+    _, (rules,), _ = run("grade", "--audit", file)
+    _, (judge,), _ = run("grade", "--audit", file, "--grader", f"judge:{server.name}")
+    assert (rules["agreement"], judge["agreement"]) == (0.75, 1.0)
+    assert judge["grader"] == f"judge:{server.name}"
+    assert judge["interval"]["kappa"][0] < 1.0
+
+
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_score_and_calibrate_take_the_judge(server, tmp_path):
+    texts = ("Mars", "the red planet", "Jupiter")
+    rows = [
+        {"id": str(k), "question": f"Which planet {k}?", "answers": ["Mars"], "samples": [texts[k % 3]] * 4}
+        for k in range(60)
+    ]
+    judge = f"judge:{server.name}"
+    graded = semcal.score(rows, grader=judge)
+    assert [row["correct"]["E-SC"] for row in graded.rows] == [k % 3 < 2 for k in range(60)]
+    assert len(server.asked) == 40
+    in_python = semcal.calibrate(samples=rows, grader=judge, progress=False)
+    assert in_python.report.base["accuracy"] == pytest.approx(2 / 3)
+    file = write(tmp_path / "rows", rows)
+    run("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
+    by_command = semcal.Calibration.from_pretrained(tmp_path / "cal")
+    assert by_command.report.base["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_cluster_asks_a_server(server, tmp_path):
+    server.table |= {("mars", "red planet"): "entailment", ("red planet", "mars"): "entailment"}
+    rows = [{"id": "1", "question": "Which planet?", "samples": ["Mars", "The red planet", "Venus", "Mars."]}]
+    code, found, said = run("cluster", write(tmp_path / "rows", rows), "--equivalence", server.name)
+    assert code == 0
+    assert found[0]["clusters"] == [[0, 1, 3], [2]]
+    assert "NLI calls of fake" in said
+
+
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_a_calibration_keeps_the_servers_address(server, tmp_path):
+    rows = [
+        {"id": str(k), "question": f"Which {k}?", "answers": ["Mars"], "samples": ["Mars", "Venus"]}
+        for k in range(60)
+    ]
+    found = semcal.calibrate(samples=rows, equivalence=server.name, progress=False)
+    assert found.equivalence == server.name
+    asked = len(server.asked)
+    again = semcal.score(rows[:1], calibration=found)
+    assert again[0].text == "Mars"
+    assert len(server.asked) > asked
+
+
+def test_options_of_servers_reach_the_judge_and_are_refused_without_one(server, tmp_path):
+    rows = write(tmp_path / "rows", ROWS)
+    code, _, said = run("grade", rows, "--grader", f"judge:{server.name}", "--max-tokens-total", 100)
+    assert code == 1
+    assert "stopped before --max-tokens-total 100 is passed" in said
+    assert server.asked == []
+    code, _, said = run("grade", rows, "--grader", f"judge:{server.name}", "--concurrency", 1)
+    assert code == 0
+    assert server.largest == 1
+    assert "grade: 2 requests" in said
+    assert run("grade", rows, "--concurrency", 1)[0] == 2
+    assert run("cluster", rows, "--equivalence", "exact", "--price-in", 1)[0] == 2

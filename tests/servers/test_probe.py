@@ -1,0 +1,314 @@
+"""What the probe finds out about made-up servers, and what it keeps of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semcal.engine.servers import probe as probing
+from semcal.engine.servers.client import ServerClient
+from semcal.engine.servers.probe import probe, stored_profile
+from semcal.engine.servers.profile import NEUTRAL, ServerProfile, cache_folder
+from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.errors import SemcalWarning, ServerError
+from tests.servers import fake_model
+from tests.servers.fake_server import FakeServer
+
+LLAMA = {
+    "server": "llama.cpp",
+    "slots": 4,
+    "scaled_on_request": True,
+    "max_top_logprobs": -1,
+    "zero_drops_them": True,
+    "prompt_scores": None,
+    "chosen_ids": False,
+    "usage_of_one": True,
+}
+OPENAI = {
+    "server": "OpenAI",
+    "unknown_refused": True,
+    "max_temperature": 2,
+    "completions": False,
+    "ids_in": False,
+    "ids_out": False,
+    "prompt_scores": None,
+    "chosen_ids": False,
+    "continues": False,
+}
+
+
+@contextmanager
+def client_of(server: FakeServer, model: str | None = None, **settings: Any) -> Iterator[ServerClient]:
+    with ServerClient(Endpoint(server.url, model), ServerSettings(**settings), first_wait=0.01) as client:
+        yield client
+
+
+def probed(**quirks: Any) -> ServerProfile:
+    with FakeServer(**quirks) as server, client_of(server) as client:
+        return probe(client)
+
+
+def test_vllm_as_it_starts_is_told_from_its_answers() -> None:
+    found = probed(drawn_takes_a_place=True)
+    assert (found.server, found.version, found.model, found.max_length) == ("vLLM", "0.0.1", "fake", 1024)
+    assert (found.max_n, found.choices_differ, found.seed) == (10, True, True)
+    assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", False, True)
+    assert (found.top_log_probs, found.whole_vocabulary) == (20, False)
+    assert (found.scores_prompt, found.continues, found.end_included) == ("prompt_logprobs", True, True)
+    assert (found.token_ids_in, found.token_ids_out) == (True, True)
+    assert (found.truncated_to, found.max_temperature) == (None, None)
+    assert found.neutral == NEUTRAL
+
+
+def test_vllm_that_processes_log_probabilities_and_lists_all_tokens_is_seen() -> None:
+    found = probed(log_probs="scaled", max_top_logprobs=-1)
+    assert (found.log_probs, found.whole_vocabulary) == ("scaled", True)
+    assert found.vocabulary == found.top_log_probs == len(fake_model.VOCABULARY)
+
+
+def test_llama_cpp_is_told_from_its_answers() -> None:
+    found = probed(**LLAMA)
+    assert (found.server, found.version, found.max_n, found.choices_differ) == ("llama.cpp", "0.0.1", 4, True)
+    assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", True, False)
+    assert found.vocabulary == found.top_log_probs == len(fake_model.VOCABULARY)
+    assert (found.whole_vocabulary, found.scores_prompt, found.token_ids_in) == (True, None, True)
+    assert found.truncated_to is None
+    assert found.truncation_tested == ("top-k", "top-p", "min-p")
+
+
+def test_openai_is_asked_only_for_what_it_knows() -> None:
+    with FakeServer(**OPENAI) as server, client_of(server) as client:
+        found = probe(client)
+        refused = [body for _, body in server.requests if {"top_k", "min_p"} & set(body)]
+    assert (found.server, found.max_temperature, found.max_n) == ("OpenAI", 2.0, 10)
+    assert found.neutral == {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    assert len(refused) == 2  # both values of top_k, once
+    assert (found.token_ids_in, found.continues, found.scores_prompt) == (False, False, None)
+    assert (found.log_probs, found.top_log_probs) == ("raw", 20)
+
+
+def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
+    found = probed(
+        n_ignored=True,
+        seed_ignored=True,
+        log_probs=None,
+        end_has_entry=False,
+        completions=False,
+        prompt_scores=None,
+        chosen_ids=False,
+        continues=False,
+        ids_out=False,
+    )
+    least = ServerProfile(found.url, found.model, found.server, found.version, found.max_length)
+    told = {"neutral", "truncation_tested"}
+    assert {name for name in vars(least) if getattr(found, name) != getattr(least, name)} <= told
+    assert found.truncation_tested == ("top-k",)
+
+
+@pytest.mark.parametrize(
+    ("quirks", "name", "value"),
+    [
+        ({"seed_ignored": True}, "seed", False),
+        ({"choices_alike": True}, "choices_differ", False),
+        ({"n_ignored": True}, "max_n", 1),
+        ({"slots": 7}, "max_n", 7),
+        ({"end_has_entry": False}, "end_included", False),
+        ({"continues": False}, "continues", False),
+        ({"ids_in": False}, "token_ids_in", False),
+        ({"prompt_scores": "echo"}, "scores_prompt", "echo"),
+        ({"prompt_scores": None}, "scores_prompt", None),
+        ({"max_temperature": 1.5}, "max_temperature", 1.5),
+        ({"max_temperature": 1.0}, "max_temperature", 1.0),
+        ({"max_temperature": 5.0}, "max_temperature", 5.0),
+        ({"max_top_logprobs": 5}, "top_log_probs", 5),
+        ({"max_top_logprobs": 0}, "top_log_probs", 0),
+    ],
+)
+def test_each_thing_that_a_server_does_not_do_is_seen(
+    quirks: dict[str, Any], name: str, value: object
+) -> None:
+    assert getattr(probed(**quirks), name) == value
+
+
+@pytest.mark.parametrize("log_probs", ["raw", "scaled", None])
+def test_a_server_that_truncates_all_the_same_is_seen(log_probs: str | None) -> None:
+    found = probed(truncates="always", log_probs=log_probs)
+    assert found.truncated_to is not None
+
+
+@pytest.mark.parametrize("reasons", ["field", "inline"])
+def test_a_model_that_always_begins_with_the_same_thought_is_not_said_to_be_truncated(reasons: str) -> None:
+    found = probed(reasons=reasons, ids_in=False)
+    assert found.truncated_to is None
+    assert found.truncation_tested == ()
+    assert found.log_probs is None
+
+
+def test_a_server_that_ignores_the_temperature_is_seen() -> None:
+    class Greedy(ServerClient):
+        def send_all(self, requests: Any, parse: Any, **how: Any) -> Any:
+            greedy = [replace(one, body={**one.body, "temperature": 0}) for one in requests]
+            return super().send_all(greedy, parse, **how)
+
+    with FakeServer(log_probs=None) as server, Greedy(Endpoint(server.url), ServerSettings()) as client:
+        assert probe(client).truncated_to == "1 token: 5 answers at T = 100 were the same"
+
+
+def test_log_probabilities_of_what_truncation_leaves_are_told_from_those_at_t() -> None:
+    found = probed(truncates="always", log_probs="masked")
+    assert found.log_probs == "masked"
+    assert found.truncated_to is not None
+    assert found.truncated_to.endswith("tokens (all others have probability 0)")
+
+
+def test_a_server_that_truncates_by_default_is_not_said_to_once_every_request_states_otherwise() -> None:
+    assert probed(truncates="unless stated", **LLAMA).truncated_to is None
+
+
+def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -> None:
+    with FakeServer(models=("first", "second")) as server:
+        with client_of(server) as client:
+            assert probe(client).model == "first"
+        with client_of(server, "second") as client:
+            assert probe(client).model == "second"
+        unlisted = pytest.warns(SemcalWarning, match=r"the model third; it lists first, second")
+        refused = pytest.raises(ServerError, match=r"refuses the plainest question.*does not exist")
+        with client_of(server, "third") as client, unlisted, refused:
+            probe(client)
+
+
+def test_a_server_without_models_needs_a_name() -> None:
+    nameless = pytest.raises(ServerError, match=r"lists no models; name one: http://127.0.0.1:\d+/v1#NAME")
+    with FakeServer(models=()) as server, client_of(server) as client, nameless:
+        probe(client)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first findings are enough where it does not matter what is stored."""
+    monkeypatch.setattr(probing, "_FINDERS", probing._FINDERS[:5])
+
+
+def stored(
+    server: FakeServer, folder: Path, *, fresh: bool = False, key: str | None = None
+) -> tuple[Any, int]:
+    """The profile, and how many requests that generate something it took."""
+    before = len(server.requests)
+    with client_of(server, profiles=folder, api_key=key) as client:
+        found = stored_profile(client, fresh=fresh)
+    return found, len(server.requests) - before
+
+
+def test_a_profile_is_kept_until_the_version_changes_or_fresh_is_asked_for(tmp_path: Path) -> None:
+    with FakeServer(**LLAMA) as server:
+        first, asked = stored(server, tmp_path)
+        assert asked > 40
+        assert stored(server, tmp_path) == (first, 0)
+        assert stored(server, tmp_path, fresh=True) == (first, asked)
+        server.quirks.version = "0.0.2"
+        later, again = stored(server, tmp_path)
+        assert (later.version, again) == ("0.0.2", asked)
+        assert stored(server, tmp_path) == (later, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [("raw", "scaled"), ("scaled", "raw")])
+def test_vllm_started_anew_with_the_other_log_probabilities_is_seen_though_its_version_is_the_same(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    with FakeServer(log_probs=before) as server:
+        first, asked = stored(server, tmp_path)
+        again, few = stored(server, tmp_path)
+        assert (again, first.log_probs) == (first, before)
+        assert few < 10 < asked
+        server.quirks.log_probs = after
+        later, _ = stored(server, tmp_path)
+        assert later.log_probs == after
+        assert stored(server, tmp_path)[0] == later
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_profile_of_another_version_of_the_probe_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeServer(**LLAMA) as server:
+        _, asked = stored(server, tmp_path)
+        monkeypatch.setattr("semcal.engine.servers.probe.PROBE", 2)
+        assert stored(server, tmp_path)[1] == asked
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-20],
+        lambda _: "",
+        lambda _: "[]",
+        lambda text: text.replace('"max_n":4', '"max_n":9'),
+        lambda text: text.replace('"probe":1', '"probe":"1"'),
+        lambda text: json.dumps({**json.loads(text), "checksum": "0"}),
+        lambda _: "\x00" * 50,
+    ],
+)
+def test_a_damaged_file_is_asked_again(damage: Any, tmp_path: Path) -> None:
+    with FakeServer(**LLAMA) as server:
+        first, asked = stored(server, tmp_path)
+        (path,) = tmp_path.iterdir()
+        whole = path.read_text()
+        assert damage(whole) != whole
+        path.write_text(damage(whole))
+        assert stored(server, tmp_path) == (first, asked)
+        assert path.read_text() == whole
+
+
+@pytest.mark.usefixtures("quick")
+def test_no_key_is_stored(tmp_path: Path) -> None:
+    with FakeServer(**LLAMA, key="sk-very-secret") as server:
+        found, _ = stored(server, tmp_path, key="sk-very-secret")
+    (path,) = tmp_path.iterdir()
+    assert "secret" not in path.read_text() + repr(found)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_folder_that_cannot_be_written_to_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with FakeServer(**LLAMA) as server, pytest.warns(SemcalWarning, match="could not be stored"):
+        found, _ = stored(server, tmp_path / "file" / "below")
+    assert found.server == "llama.cpp"
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_models_of_one_server_have_a_profile_each(tmp_path: Path) -> None:
+    with FakeServer(**LLAMA, models=("a", "b")) as server:
+        for model in ("a", "b"):
+            with client_of(server, model, profiles=tmp_path) as client:
+                assert stored_profile(client).model == model
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "expected"),
+    [
+        ({"SEMCAL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "linux", "/a/servers"),
+        ({"XDG_CACHE_HOME": "/b"}, "darwin", "/b/semcal/servers"),
+        ({"LOCALAPPDATA": "/c"}, "win32", "/c/semcal/servers"),
+    ],
+)
+def test_profiles_are_kept_in_the_cache_of_the_user(
+    environment: dict[str, str], platform: str, expected: str
+) -> None:
+    assert cache_folder(environment, platform) == Path(expected)
+    assert cache_folder({}, "linux") == Path("~/.cache/semcal/servers").expanduser()
+    assert cache_folder({}, "darwin") == Path("~/Library/Caches/semcal/servers").expanduser()
+
+
+def test_a_server_that_is_busy_for_good_is_an_error_and_no_profile(tmp_path: Path) -> None:
+    busy = pytest.raises(ServerError, match=r"Too many requests")
+    with FakeServer(busy=100) as server, client_of(server, retries=1, profiles=tmp_path) as client, busy:
+        stored_profile(client)
+    assert list(tmp_path.iterdir()) == []

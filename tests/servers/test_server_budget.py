@@ -1,0 +1,157 @@
+"""What is spent is counted as servers report it, and no request is sent that might pass a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semcal.engine.servers.budget import Usage, tokens_of_reply
+from semcal.engine.servers.client import ServerClient, ServerRequest
+from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.errors import BudgetError
+from tests.servers.fake_server import FakeServer
+
+URL = Endpoint("http://server/v1")
+
+
+def choice(entries: int, kind: str = "content") -> dict[str, Any]:
+    return {"logprobs": {kind: [{}] * entries}}
+
+
+@pytest.mark.parametrize(
+    ("reply", "tokens"),
+    [
+        ({"usage": {"prompt_tokens": 7, "completion_tokens": 9}, "choices": [{}]}, (7, 9)),
+        # one server counts one choice of n: the entries of all are more
+        ({"usage": {"prompt_tokens": 7, "completion_tokens": 5}, "choices": [choice(5), choice(4)]}, (7, 9)),
+        # one server gives half a character no entry, others none for what is thought: usage is more
+        ({"usage": {"prompt_tokens": 7, "completion_tokens": 6}, "choices": [choice(5)]}, (7, 6)),
+        ({"choices": [choice(5), choice(4, "tokens")]}, (100, 9)),
+        ({"choices": [{}, {}]}, (100, 200)),
+        ({"usage": {"prompt_tokens": "7", "completion_tokens": -1}, "choices": [{}]}, (100, 200)),
+        ({"usage": {"prompt_tokens": True, "completion_tokens": None}, "choices": 3}, (100, 200)),
+        ({"usage": [], "choices": [None, {"logprobs": 3}, {"logprobs": {"content": "x"}}]}, (100, 200)),
+        ([{"score": 0.5}], (100, 200)),
+    ],
+)
+def test_tokens_are_those_with_log_probabilities_or_those_of_usage_or_the_most(
+    reply: Any, tokens: tuple[int, int]
+) -> None:
+    assert tokens_of_reply(reply, (100, 200)) == tokens
+
+
+def test_an_echoed_prompt_is_no_part_of_what_was_generated() -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 1}
+    reply = {"usage": usage, "choices": [choice(8, "tokens"), choice(9, "tokens")]}
+    assert tokens_of_reply(reply, (100, 200), echo=True) == (7, 3)
+
+
+def request(number: int, worst: tuple[int, int]) -> ServerRequest:
+    return ServerRequest("/chat/completions", {"number": number}, *worst)
+
+
+def answering(tokens: dict[int, tuple[int, int]], sent: list[int]) -> httpx.MockTransport:
+    """A server whose answer to request i takes `tokens[i]`; `sent` gets the numbers of what arrives."""
+
+    async def answer(asked: httpx.Request) -> httpx.Response:
+        import json
+
+        number = json.loads(asked.content)["number"]
+        sent.append(number)
+        await asyncio.sleep(0)
+        usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens[number]))
+        return httpx.Response(200, json={"usage": usage, "choices": []})
+
+    return httpx.MockTransport(answer)
+
+
+@settings(max_examples=25)
+@given(
+    worst=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12),
+    share=st.floats(0, 1),
+    limit=st.integers(1, 400),
+    concurrency=st.integers(1, 6),
+)
+def test_a_limit_is_never_passed_and_stops_nothing_that_fits(
+    worst: list[tuple[int, int]], share: float, limit: int, concurrency: int
+) -> None:
+    tokens = {i: (int(share * one[0]), int(share * one[1])) for i, one in enumerate(worst)}
+    sent: list[int] = []
+    asked = ServerSettings(max_tokens_total=limit, concurrency=concurrency)
+    with ServerClient(URL, asked, transport=answering(tokens, sent)) as client:
+        try:
+            client.send_all([request(i, one) for i, one in enumerate(worst)], dict)
+        except BudgetError:  # some request does not fit beside what is spent
+            assert client.usage.tokens_in + client.usage.tokens_out + max(map(sum, worst)) > limit
+        else:
+            assert sorted(sent) == list(range(len(worst)))
+            assert (client.usage.tokens_in, client.usage.tokens_out) == tuple(map(sum, zip(*tokens.values())))
+        assert client.usage.tokens_in + client.usage.tokens_out <= limit
+
+
+def test_a_request_waits_while_only_what_others_may_take_stands_in_its_way() -> None:
+    tokens = dict.fromkeys(range(10), (1, 1))
+    asked = ServerSettings(max_tokens_total=60, concurrency=10)
+    with ServerClient(URL, asked, transport=answering(tokens, [])) as client:
+        found = client.send_all([request(i, (20, 20)) for i in range(10)], dict)
+    assert len(found) == 10
+    assert (client.usage.tokens_in, client.usage.tokens_out) == (10, 10)
+
+
+def test_the_cost_is_that_of_prompt_and_completion_tokens_at_their_prices() -> None:
+    tokens = {0: (1_000_000, 500_000), 1: (200_000, 100_000)}
+    asked = ServerSettings(price_in=2.0, price_out=8.0, max_cost=8.0, concurrency=1)
+    with ServerClient(URL, asked, transport=answering(tokens, [])) as client:
+        client.send_all([request(i, one) for i, one in tokens.items()], dict)
+        assert client.usage.cost == pytest.approx(2.0 + 4.0 + 0.4 + 0.8)
+        with pytest.raises(BudgetError, match=r"--max-cost 8 is passed: 7.2 spent.* 0.82 more.*is kept"):
+            client.send_all([request(0, (10_000, 100_000))], dict)
+        client.send_all([request(1, (0, 100_000))], dict)  # 0.8 still fits, exactly
+
+
+def test_without_prices_the_cost_is_unknown() -> None:
+    with ServerClient(URL, ServerSettings(), transport=answering({0: (1, 1)}, [])) as client:
+        client.send_all([request(0, (1, 1))], dict)
+    assert client.usage.cost is None
+    assert "cost" not in client.usage.text()
+
+
+def test_the_answer_that_was_lost_counts_as_long_as_it_may_be() -> None:
+    replies = iter([httpx.ReadError("gone"), httpx.Response(500), httpx.Response(200, text="<html>")])
+
+    def answer(asked: httpx.Request) -> httpx.Response:
+        found = next(replies, None) or httpx.Response(
+            200, json={"usage": {"prompt_tokens": 5}, "choices": []}
+        )
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    transport = httpx.MockTransport(answer)
+    with ServerClient(URL, ServerSettings(), transport=transport, first_wait=0) as client:
+        client.send_all([request(0, (30, 40))], dict)
+    usage = client.usage
+    assert (usage.requests, usage.retries) == (1, 3)
+    assert (usage.tokens_in, usage.tokens_out, usage.tokens_lost) == (30 + 30 + 5, 40 + 40 + 40, 140)
+
+
+def test_all_choices_are_counted_whatever_usage_says() -> None:
+    messages = [{"role": "user", "content": "Who?"}]
+    body = {"messages": messages, "n": 8, "max_tokens": 10, "logprobs": True, "seed": 1}
+    with FakeServer() as right, FakeServer(usage_of_one=True) as wrong:
+        found = []
+        for server in (right, wrong):
+            with ServerClient(Endpoint(server.url), ServerSettings()) as client:
+                client.send_all([ServerRequest("/chat/completions", body, 50, 80)], dict)
+                found.append((client.usage.tokens_in, client.usage.tokens_out))
+    assert found[0] == found[1]
+
+
+def test_usage_says_in_one_line_what_was_done_at_what_rate() -> None:
+    assert Usage().text() == "0 requests, 0 tokens in, 0 out"
+    assert Usage(50, 0, 10, 20, 0, 0.5, 2.0).text() == "50 requests (25/s), 10 tokens in, 20 out, cost 0.5"

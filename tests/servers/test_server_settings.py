@@ -1,0 +1,147 @@
+"""Where a server is and how it is asked: what makes no sense is refused by name, and no key is ever shown."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
+from semcal.errors import UsageError
+
+SECRET = "sk-very-secret"
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "model"),
+    [
+        ("openai:http://127.0.0.1:8000/v1#small", "http://127.0.0.1:8000/v1", "small"),
+        ("http://127.0.0.1:8000/v1#small", "http://127.0.0.1:8000/v1", "small"),
+        ("openai:http://127.0.0.1:8000/v1/", "http://127.0.0.1:8000/v1", None),
+        ("openai:https://host/v1#org/model-7b", "https://host/v1", "org/model-7b"),
+        ("openai:https://host#", "https://host", None),
+        ("openai:http://[::1]:8000/v1", "http://[::1]:8000/v1", None),
+    ],
+)
+def test_a_name_is_a_url_and_a_model(name: str, url: str, model: str | None) -> None:
+    found = Endpoint.parse(name)
+    assert (found.url, found.model) == (url, model)
+    assert Endpoint.parse(f"openai:{found.url}#{found.model or ''}") == found
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("openai:localhost:8000/v1", "does not begin with http://"),
+        ("openai:ftp://host/v1", "does not begin with http://"),
+        ("openai:", "does not begin with http://"),
+        ("openai:http://", "names no host"),
+        ("openai:http:///v1", "names no host"),
+        ("openai:http://:8000/v1", "names no host"),
+        ("openai:http://host:80x/v1", "makes no sense"),
+        ("openai:http://host:99999/v1", "makes no sense"),
+        ("openai:http://[::1/v1", "makes no sense"),
+        ("openai:http://my host/v1", "holds a space"),
+        ("openai:http://host/v1/chat/completions", "give what is before it: http://host/v1"),
+        ("openai:http://host/v1/models#m", "give what is before it: http://host/v1"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_with_an_example(name: str, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Endpoint.parse(name)
+    assert says in str(error.value)
+    assert "http://127.0.0.1:8000/v1" in str(error.value) or "give what is before" in says
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"http://user:{SECRET}@host/v1",
+        f"openai:https://{SECRET}@host/v1#m",
+        f"{SECRET}@host/v1",
+        f"http://host/v1?key={SECRET}",
+        f"host/v1?key={SECRET}",
+    ],
+)
+def test_a_url_with_a_secret_is_refused_without_showing_it(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Endpoint.parse(name)
+    assert SECRET not in "".join(traceback.format_exception(error.value))
+    assert "--api-key-file" in str(error.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_endpoint_or_a_usage_error(text: str) -> None:
+    for name in (text, "http://" + text, "openai:https://h/" + text):
+        try:
+            found = Endpoint.parse(name)
+        except UsageError:
+            continue
+        assert Endpoint.parse(f"openai:{found.url}#{found.model or ''}") == found
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"concurrency": 0}, "--concurrency"),
+        ({"concurrency": 1.5}, "--concurrency"),
+        ({"concurrency": True}, "--concurrency"),
+        ({"retries": -1}, "--retries"),
+        ({"timeout": 0}, "--timeout"),
+        ({"timeout": float("nan")}, "--timeout"),
+        ({"timeout": float("inf")}, "--timeout"),
+        ({"max_tokens_total": 0}, "--max-tokens-total"),
+        ({"max_cost": -1, "price_in": 1, "price_out": 1}, "--max-cost"),
+        ({"price_in": -0.1, "price_out": 1}, "--price-in"),
+        ({"price_in": 1, "price_out": "two"}, "--price-out"),
+        ({"max_cost": 1}, "--price-in and --price-out"),
+        ({"max_cost": 1, "price_in": 1}, "--price-out"),
+        ({"price_out": 1}, "--price-in"),
+        ({"api_key": "two words"}, "API key"),
+        ({"api_key": "ümlaut"}, "API key"),
+        ({"api_key": "line\nbreak"}, "API key"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_its_option(given: dict[str, Any], option: str) -> None:
+    with pytest.raises(UsageError, match=option) as error:
+        ServerSettings(**given)
+    assert given.get("api_key", SECRET) not in str(error.value)
+
+
+def test_the_least_that_makes_sense_is_taken() -> None:
+    ServerSettings(concurrency=1, retries=0, timeout=0.01, max_tokens_total=1, price_in=0, price_out=0.0)
+    ServerSettings(max_cost=1e-6, price_in=0, price_out=2)
+
+
+def test_the_key_does_not_stand_in_the_repr() -> None:
+    assert SECRET not in repr(ServerSettings(api_key=SECRET))
+
+
+def test_the_key_is_the_first_line_of_the_file_else_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"  {SECRET} \r\nsomething else\n")
+    environment = {"SEMCAL_API_KEY": " other\n"}
+    assert read_api_key(file, environment) == SECRET
+    assert read_api_key(None, environment) == "other"
+    assert read_api_key(None, {"SEMCAL_API_KEY": " "}) is None
+    assert read_api_key(None, {}) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"  \nsecond", b"\xff\xfe\x00", b"two words\n"])
+def test_a_key_file_without_a_key_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match="--api-key-file") as error:
+        read_api_key(file, {})
+    assert "two words" not in str(error.value)
+
+
+def test_a_key_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_api_key(tmp_path / "none", {})
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_api_key(tmp_path, {})
