@@ -34,6 +34,7 @@ max_temperature       more is a 400 (OpenAI: 2)
 unknown_refused       a field that OpenAI does not know (top_k, min_p, ...) is a 400
 reasons               "field" (reasoning_content) or "inline" (<think>...</think>): 43 tokens of thought first
 completions           True; whether there is /completions
+refused               prompts that hold one of these texts are a 400
 busy, retry_after     the first `busy` tries of every request are a 429 with this Retry-After header
 key                   Authorization: Bearer KEY, or else 401
 delay                 seconds before each answer
@@ -92,6 +93,7 @@ class Quirks:
     unknown_refused: bool = False
     reasons: str | None = None
     completions: bool = True
+    refused: Sequence[str] = ()
     busy: int = 0
     retry_after: str | None = None
     key: str | None = None
@@ -206,6 +208,8 @@ class FakeModel:
             raise Refused(400, f"n_cmpl cannot be greater than the number of slots ({quirks.slots})")
         if quirks.max_temperature is not None and temperature > quirks.max_temperature:
             raise Refused(400, f"temperature must be at most {quirks.max_temperature}, got {temperature}")
+        if any(text in prompt for text in quirks.refused):
+            raise Refused(400, "this prompt is not answered")
         if quirks.unknown_refused and set(body) - KNOWN:
             raise Refused(400, f"Unrecognized request argument supplied: {min(set(body) - KNOWN)}")
         if body.get("model") not in (None, *quirks.models):
