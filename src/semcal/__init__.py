@@ -14,6 +14,7 @@ from semcal.registry import attribute
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.engine.loading import load_equivalence, load_model
+    from semcal.engine.servers.sampler import load_server
     from semcal.pipeline.answer import Answer
     from semcal.pipeline.ask import SemanticUQ, ask_many
     from semcal.pipeline.calibrate import calibrate
@@ -42,6 +43,7 @@ _ADDRESSES = {
     "fit": "pipeline.fitting",
     "load_equivalence": "engine.loading",
     "load_model": "engine.loading",
+    "load_server": "engine.servers.sampler",
     "metrics": "",
     "recalibration": "",
     "score": "pipeline.score",
@@ -63,6 +65,7 @@ __all__ = [
     "fit",
     "load_equivalence",
     "load_model",
+    "load_server",
     "metrics",
     "recalibration",
     "score",

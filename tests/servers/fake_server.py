@@ -31,6 +31,7 @@ usage_of_one          usage counts one choice of n (llama.cpp)
 no_usage              replies have no usage
 truncates             "never", "unless stated" (top-k 40, top-p 0.95, min-p 0.05 where absent), "always"
 max_temperature       more is a 400 (OpenAI: 2)
+longest               a prompt of more tokens is a 400
 unknown_refused       a field that OpenAI does not know (top_k, min_p, ...) is a 400
 reasons               "field" (reasoning_content) or "inline" (<think>...</think>): 43 tokens of thought first
 completions           True; whether there is /completions
@@ -90,6 +91,7 @@ class Quirks:
     no_usage: bool = False
     truncates: str = "never"
     max_temperature: float | None = None
+    longest: int | None = None
     unknown_refused: bool = False
     reasons: str | None = None
     completions: bool = True
@@ -210,6 +212,8 @@ class FakeModel:
             raise Refused(400, f"temperature must be at most {quirks.max_temperature}, got {temperature}")
         if any(text in prompt for text in quirks.refused):
             raise Refused(400, "this prompt is not answered")
+        if quirks.longest is not None and len(prompt) > quirks.longest:
+            raise Refused(400, f"the prompt is too long: at most {quirks.longest} tokens are taken")
         if quirks.unknown_refused and set(body) - KNOWN:
             raise Refused(400, f"Unrecognized request argument supplied: {min(set(body) - KNOWN)}")
         if body.get("model") not in (None, *quirks.models):

@@ -253,6 +253,22 @@ def test_a_server_that_refuses_the_key_ends_the_command_and_the_key_is_never_sho
     assert "(the key)" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        httpx.Response(400, json={"error": f"bad {SECRET}"}),
+        httpx.Response(400, text="x" * 195 + SECRET),
+        httpx.Response(200, text=f"<html>{SECRET}</html>"),
+        httpx.Response(200, json={"error": {"message": SECRET}}),
+    ],
+)
+def test_the_key_is_never_part_of_a_reason(reply: httpx.Response) -> None:
+    with mocked(lambda _: reply, api_key=SECRET, retries=0) as client:
+        (failed,) = client.send_all([asks()], dict)
+    assert isinstance(failed, RequestFailed)
+    assert "sk-" not in failed.reason
+
+
 def test_a_server_that_needs_a_key_says_how_to_give_it() -> None:
     says = "needs an API key: give it by SEMCAL_API_KEY or --api-key-file"
     keyed = ServerSettings(api_key=SECRET)

@@ -17,7 +17,7 @@ QUESTION = "What is the capital of Alvania?"
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 10}
 
 
-CLIENT = httpx.Client(trust_env=False, verify=False)
+CLIENT = httpx.Client(trust_env=False, verify=False, timeout=60)
 
 
 def chat(server: FakeServer, **more: Any) -> dict[str, Any]:

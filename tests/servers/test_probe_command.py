@@ -59,7 +59,8 @@ def test_the_table_says_what_llama_cpp_does_and_what_follows(monkeypatch: pytest
     assert shown["log-probabilities of draws"] == "raw: at T = 1, whatever T is; at T on request"
     assert shown["alternatives of a token"] == "all 302"
     assert shown["truncation of draws"] == "none by top-k, top-p, min-p"
-    assert shown["measures"] == "all at every T"
+    assert shown["measures"] == "all at every T; of answers that are cut with --tokenizer DIR"
+    assert shown["fits"].startswith("semcal fit --tokenizer DIR by ")
 
 
 def test_the_table_says_what_openai_lacks_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +68,7 @@ def test_the_table_says_what_openai_lacks_and_what_helps(monkeypatch: pytest.Mon
     assert shown["temperature"] == "at most 2"
     assert shown["measures"].startswith("all at T = 1, E-SC at others: OpenAI at http://127.0.0.1:")
     assert "semcal export" in shown["measures"]
+    assert shown["fits"].startswith("semcal fit --method TS-grid, semcal calibrate: OpenAI at http://127.")
     assert shown["every request states"] == "top_p 1, presence_penalty 0, frequency_penalty 0"
 
 

@@ -30,7 +30,7 @@ SECRET = "sk-very-secret"
 def test_a_name_is_a_url_and_a_model(name: str, url: str, model: str | None) -> None:
     found = Endpoint.parse(name)
     assert (found.url, found.model) == (url, model)
-    assert Endpoint.parse(found.name) == found
+    assert Endpoint.parse(f"openai:{found.url}#{found.model or ''}") == found
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_any_text_is_an_endpoint_or_a_usage_error(text: str) -> None:
             found = Endpoint.parse(name)
         except UsageError:
             continue
-        assert Endpoint.parse(found.name) == found
+        assert Endpoint.parse(f"openai:{found.url}#{found.model or ''}") == found
 
 
 @pytest.mark.parametrize(

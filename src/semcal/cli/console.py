@@ -27,6 +27,7 @@ __all__ = [
     "info",
     "kept_message",
     "loading",
+    "note_in_progress",
     "open_unfinished",
     "output_file",
     "progress",
@@ -62,6 +63,7 @@ class _Running:
 
 
 _running: list[_Running] = []
+_notes: list[Callable[[], str]] = []
 
 
 def set_quiet(quiet: bool) -> None:
@@ -126,12 +128,27 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: around.show(around.done + done)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
-        with bar(label, total) if alone else nullcontext(_lines(label, total)) as show:
+        with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
             _running.append(_Running(label, show))
             try:
                 yield _running[-1].update
             finally:
                 _running.pop()
+
+
+@contextmanager
+def note_in_progress(note: Callable[[], str]) -> Iterator[None]:
+    """Let progress show a further text, such as what was spent, while the block runs."""
+    _notes.append(note)
+    try:
+        yield
+    finally:
+        _notes.remove(note)
+
+
+def _noted(label: str) -> str:
+    """A label with the notes."""
+    return "; ".join([label, *(note() for note in _notes)])
 
 
 @contextmanager
@@ -167,7 +184,7 @@ def _lines(label: str, total: int | None) -> Callable[[int], None]:
         if now - last >= INTERVAL:
             last = now
             of = f" of {total}" if total else ""
-            warn(f"{label}: {done}{of} ({now - start:.0f} s)")
+            warn(_noted(f"{label}: {done}{of} ({now - start:.0f} s)"))
 
     return update
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from semcal.cli.console import debug
 from semcal.cli.rows import Item
+from semcal.engine.equivalence import names_a_server
+from semcal.errors import UsageError
 from semcal.pipeline.store import UnfinishedWork
 
 if TYPE_CHECKING:
@@ -40,8 +42,12 @@ def choose_workers(
 ) -> WorkerPlan:
     """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
     from semcal.cli.options import weights_of
-    from semcal.pipeline.machine import plan_workers, uses_cpu
+    from semcal.pipeline.machine import WorkerPlan, cores, plan_workers, uses_cpu
 
+    if names_a_server(model) or names_a_server(equivalence):
+        if asked is not None:
+            raise UsageError("one process asks a server; leave --workers out, and use --concurrency")
+        return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=model, equivalence=equivalence)
     plan = plan_workers(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
     surely = at_once or plan.asked or plan.n_workers == 1

@@ -6,11 +6,12 @@ Used as `from semcal.cli import options as opt`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semcal.cli.console import loading, set_quiet, set_verbose
+from semcal.engine.equivalence import names_a_server
 from semcal.errors import RowError, UsageError, shown
 from semcal.registry import check_name
 
@@ -149,7 +150,11 @@ WorkersOption = Annotated[
 ]
 ModelOption = Annotated[
     str,
-    typer.Option("--model", metavar="DIR", help="Hugging Face directory or id; atlas is the embedded model."),
+    typer.Option(
+        "--model",
+        metavar="DIR",
+        help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
+    ),
 ]
 EquivalenceOption = Annotated[
     str | None,
@@ -231,10 +236,22 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 
 
 def open_model(
-    name: str, *, device: str | None = None, dtype: str | None = None, memory: str | None = None
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory: str | None = None,
+    settings: ServerSettings | None = None,
 ) -> Sampler:
-    """Load a language model."""
+    """Load a language model, or connect to one behind a server."""
     with loading():
+        if names_a_server(name):
+            for option, value in (("--dtype", dtype), ("--memory", memory)):
+                if value is not None:
+                    raise UsageError(f"{option} is for a model that runs here; leave it out")
+            from semcal.engine.servers.sampler import load_server
+
+            return load_server(name, settings)
         from semcal.engine.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
@@ -263,22 +280,22 @@ def open_models(
     memory: str | None = None,
     nli_device: str | None = None,
     cache: Path | None = None,
+    settings: ServerSettings | None = None,
 ) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
+    own: Any = {"device": device, "dtype": dtype, "memory": memory, "settings": settings}
+    nli: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
     with loading():
         from semcal.pipeline.worker_state import WorkerState
 
         return WorkerState(
-            None if model is None else open_model(model, device=device, dtype=dtype, memory=memory),
-            None
-            if equivalence is None
-            else open_equivalence(equivalence, device=nli_device or device, cache=cache),
+            None if model is None else open_model(model, **own),
+            None if equivalence is None else open_equivalence(equivalence, **nli),
         )
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
-    from semcal.engine.equivalence import names_a_server
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
     from semcal.pipeline.machine import on_disk
 

@@ -71,6 +71,8 @@ def load_model(
     >>> load_model("atlas", device="cpu").name
     'language_model'
     """
+    if names_a_server(path_or_id):
+        raise UsageError(f"{shown(path_or_id)} is a server, which semcal.load_server connects to")
     from transformers import AutoModelForCausalLM
 
     from semcal.engine.causal_lm import CausalLanguageModel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.arrays import as_option
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import Equivalence, names_a_server
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
@@ -52,7 +52,11 @@ LISTS = {
 
 
 def as_model(given: Any) -> Sampler:
-    """Return a language model: as it is, or loaded from its directory, id or name ("atlas")."""
+    """Return a language model: as it is, or loaded from its directory, id or name ("atlas"), or a server."""
+    if names_a_server(given):
+        from semcal.engine.servers.sampler import load_server
+
+        return load_server(given)
     if isinstance(given, str | Path):
         return load_model(given)
     if isinstance(given, type) or not (hasattr(given, "encode") and hasattr(given, "sample_runs")):

@@ -37,15 +37,18 @@ def shown_progress(given: ShowProgress, label: str, total: int) -> Iterator[Call
 
 
 @contextmanager
-def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr until the block ends; yields what takes the number of finished items."""
+def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr until the block ends; yields what takes the number of finished items.
+
+    `noted` makes the text before the bar of the label.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(label, total=total)
-        yield lambda done: bars.update(task, completed=done)
+        yield lambda done: bars.update(task, completed=done, description=noted(label))
 
 
 def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:

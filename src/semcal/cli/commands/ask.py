@@ -17,6 +17,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import NLICost, info
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.rows import Work, checked, open_questions, run_rows
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import RowError, UsageError
 from semcal.qa.questions import Question
 from semcal.records import dumps, writing
@@ -57,6 +58,7 @@ DecideOption = Annotated[
 LinkageOption = Annotated[str | None, typer.Option(help="components (by default) or greedy.")]
 
 
+@takes_server_options
 def command(
     question: QuestionArgument,
     context: ContextOption = None,
@@ -88,6 +90,7 @@ def command(
     memory: opt.MemoryOption = None,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Answer a question, or abstain, with the probability that the answer is right.
 
@@ -110,8 +113,9 @@ def command(
     questions, blocks = peeked(_read(single, question, columns), BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
+    how["settings"] = server_settings(server, model, equivalence)
     load = partial(opt.open_models, model, equivalence or "exact", **how)
-    with open_executor(plan, load) as (executor, state):
+    with open_executor(plan, load) as (executor, state), spending(state().model, "ask"):
         models, cost, counts = state(), NLICost(), Counter[str]()
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
@@ -228,9 +232,14 @@ def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> list[dict
 
 
 def _write_one(work: Work[Question], question: Question, out: Path | None, render: Any) -> int:
-    ((_, records),) = work([[question]], lambda _: None)
+    from semcal.pipeline.failures import failures_of
+
+    ((_, rows),) = work([[question]], lambda _: None)
+    records = rows()
+    for error in failures_of(records).values():
+        raise error
     with writing(out) as handle:
-        handle.writelines(render(record) + "\n" for record in records())
+        handle.writelines(render(record) + "\n" for record in records)
     return 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +15,15 @@ from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, open_unfinished, successive_progress, warn
 from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import InputError, UsageError
 from semcal.qa.questions import data_hash
 from semcal.records import dumps
 
 if TYPE_CHECKING:
+    from semcal.engine.equivalence import Equivalence
     from semcal.pipeline.calibrated import Calibration
+    from semcal.qa.grading import Grader
 
 __all__ = ["command", "output_of"]
 
@@ -41,7 +45,8 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="DIR",
-        help="What answers the questions: Hugging Face directory or id; atlas is the embedded model.",
+        help="What answers the questions: Hugging Face directory or id, or openai:URL#NAME of a server; "
+        "atlas is the embedded model.",
     ),
 ]
 FolderOption = Annotated[
@@ -68,6 +73,7 @@ TemperaturesOption = Annotated[
 ]
 
 
+@takes_server_options
 def command(
     file: LabelledArgument,
     out: FolderOption,
@@ -96,6 +102,7 @@ def command(
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Learn the probability that an answer is right, and with --risk a threshold to abstain below.
 
@@ -106,10 +113,15 @@ def command(
     --calibration. Interrupted sampling resumes with the same command.
     """
     _check(locals())
+    settings = server_settings(server, model, equivalence, grader.removeprefix("judge:"))
     how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage, "grader": grader}
     with BadRows() as bad:
         if model is None:
-            found = _from_samples(file, columns, limit, bad, equivalence, device, cache, how, dry_run=dry_run)
+            where: Any = {"cache": cache, "settings": settings}
+            judge = partial(opt.open_equivalence, equivalence, device=device, **where)
+            marks = partial(opt.open_grader, grader, **where)
+            rows = _read_samples(file, columns, limit, bad, equivalence)
+            found = _from_samples(rows, judge, marks, how, dry_run=dry_run)
         else:
             found = _from_model(locals(), bad, how)
         if found is None:
@@ -137,22 +149,12 @@ def _check(options: Mapping[str, Any]) -> None:
                 raise UsageError(f"--{option} is for a model that is asked; give --model, or leave it out")
 
 
-def _from_samples(
-    file: str,
-    columns: Sequence[str] | None,
-    limit: int | None,
-    bad: BadRows,
-    equivalence: str | None,
-    device: str | None,
-    cache: Path | None,
-    how: Mapping[str, Any],
-    *,
-    dry_run: bool,
-) -> Calibration | None:
+def _read_samples(
+    file: str, columns: Sequence[str] | None, limit: int | None, bad: BadRows, equivalence: str | None
+) -> Sequence[Mapping[str, Any]]:
     from itertools import islice
 
-    from semcal.pipeline.calibrate import calibrate_samples, check_labelled_samples
-    from semcal.pipeline.grade import as_grader
+    from semcal.pipeline.calibrate import check_labelled_samples
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
     rows = [row.data for row in good_items(islice(read, limit), bad)]
@@ -161,17 +163,30 @@ def _from_samples(
             f"no row of {file} can be used: stored samples need id, question, samples and answers; to have a "
             "model answer labelled questions, give it with --model"
         )
-    if dry_run:
-        warn(f"would calibrate on the samples of {len(rows)} questions")
-        return None
     if equivalence is None and any("clusters" in row for row in rows):
         raise UsageError(
             f"the rows of {file} are clustered already; say by what with --equivalence (exact, or the NLI "
             "model), since later samples must be grouped alike"
         )
-    judge = opt.open_equivalence(equivalence, device=device, cache=cache)
-    marks = as_grader(opt.open_grader(how["grader"], cache=cache), judge)
-    return calibrate_samples(rows, equivalence=judge, **{**how, "grader": marks})
+    return rows
+
+
+def _from_samples(
+    rows: Sequence[Mapping[str, Any]],
+    open_judge: Callable[[], Equivalence],
+    open_marks: Callable[[], Grader | str],
+    how: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> Calibration | None:
+    from semcal.pipeline.calibrate import calibrate_samples
+    from semcal.pipeline.grade import as_grader
+
+    if dry_run:
+        warn(f"would calibrate on the samples of {len(rows)} questions")
+        return None
+    judge = open_judge()
+    return calibrate_samples(rows, equivalence=judge, **{**how, "grader": as_grader(open_marks(), judge)})
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
@@ -181,7 +196,10 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
 
     file, m, out = options["file"], options["m"], options["out"]
     questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
-    model = opt.open_model(options["model"], device=options["device"], dtype=options["dtype"])
+    settings = options["settings"]
+    model = opt.open_model(
+        options["model"], device=options["device"], dtype=options["dtype"], settings=settings
+    )
     recalibrator, asking = opt.open_recalibrator(
         model, options["recalibrator"], None, options["few_shot"], force=options["force"]
     )
@@ -195,10 +213,12 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     key = {**sampling, "seed": how["seed"], "linkage": how["linkage"], "model": model.revision}
     key |= {"prompt": asking.hash(model), "data": data_hash(questions), "equivalence": options["equivalence"]}
     kept = open_unfinished(out, {**key, "recalibrator": options["recalibrator"]}, fresh=options["fresh"])
+    by_id = {question.id: question for question in questions}
     where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
-    with successive_progress() as begin:
+    where["settings"] = settings
+    with spending(model, "calibrate"), successive_progress() as begin:
         equivalence = opt.open_equivalence(options["equivalence"], **where)
-        marks = opt.open_grader(how["grader"], cache=options["cache"])
+        marks = opt.open_grader(how["grader"], cache=options["cache"], settings=settings)
         kept.begin()
         found = calibrate(
             model,
@@ -210,6 +230,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
             versions=versions(),
             progress=begin("calibrate", len(questions)),
             keep=Store(kept.folder),
+            on_bad_question=lambda error: bad.report(by_id[error.question_id].error(error.reason)),
             **{**how, "grader": marks},
             **sampling,
         )

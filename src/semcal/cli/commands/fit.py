@@ -16,6 +16,7 @@ from semcal.cli.console import Output, open_unfinished, unfinished, warn
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
 from semcal.cli.rows import BadRows, listed, read_labelled
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties
@@ -90,6 +91,7 @@ PlotOption = Annotated[
 ]
 
 
+@takes_server_options
 def command(
     file: LabelledArgument,
     model: opt.ModelOption,
@@ -124,6 +126,7 @@ def command(
     fresh: opt.FreshOption = False,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Fit a recalibrator to labelled questions and write it to a directory.
 
@@ -137,15 +140,18 @@ def command(
     sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     with BadRows() as bad:
         read = _read(file, validation, few_shot, columns, limit, bad)
-        language_model = opt.open_model(model, device=device, dtype=dtype)
+        settings = server_settings(server, model, equivalence)
+        language_model = opt.open_model(model, device=device, dtype=dtype, settings=settings)
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
         if work.over_server:
             options.check_server(language_model.name, features=features, plot=plot)
         if dry_run:
             return work.plan(options, sampling)
         kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
-        where: Any = {"device": nli_device or device, "cache": cache}
-        result = work.run(options, partial(opt.open_equivalence, equivalence, **where), sampling, kept, plot)
+        where: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
+        judge = partial(opt.open_equivalence, equivalence, **where)
+        with spending(language_model, "fit"):
+            result = work.run(options, judge, sampling, kept, plot)
         remove_older_results(out, options)
         kept.finish()
         typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))

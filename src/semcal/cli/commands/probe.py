@@ -12,6 +12,7 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import info
+from semcal.errors import ServerError
 from semcal.records import dumps
 
 if TYPE_CHECKING:
@@ -100,24 +101,19 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     yield "end of turn", "has a log-probability" if profile.end_included else "no log-probability was seen"
     cached = {True: "yes", False: "no", None: "unknown"}
     yield "prompts are cached", cached[profile.prefix_cached]
-    seen = (
-        f"none by {', '.join(profile.truncation_tested)}"
-        if profile.truncation_tested
-        else "could not be tested"
-    )
+    tested = ", ".join(profile.truncation_tested)
+    seen = f"none by {tested}" if tested else "could not be tested"
     yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else seen
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
-    yield (
-        "every request states",
-        stated or "nothing that switches truncation off: the server refuses all fields",
-    )
+    yield "every request states", stated or "nothing: the server refuses what switches truncation off"
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     """What follows for semcal, with the remedy for what is missing."""
     from semcal.engine.servers.likelihoods import reading_at, why_unknown
+    from semcal.engine.servers.partitions import choose_route
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
@@ -127,5 +123,12 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
     measures = "all at every T" if at_others else "all at T = 1, E-SC at others" if at_one else "E-SC"
+    if at_one and profile.token_ids_in:
+        measures += "; of answers that are cut with --tokenizer DIR"
     reason = "" if at_others else f": {why_unknown(profile, 2.0 if at_one else 1.0)}"
     yield "measures", measures + reason
+    samples = "semcal fit --method TS-grid, semcal calibrate"
+    try:
+        yield "fits", f"semcal fit --tokenizer DIR by {choose_route(profile)}, {samples}"
+    except ServerError as error:
+        yield "fits", f"{samples}: {error}"

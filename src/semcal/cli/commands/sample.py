@@ -11,6 +11,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import Output, info, open_unfinished, unfinished, warn
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import RowError
 from semcal.qa.questions import Question
 
@@ -25,6 +26,7 @@ __all__ = ["command", "output_of"]
 BLOCK = 64
 
 
+@takes_server_options
 def command(
     file: opt.RowsArgument,
     model: opt.ModelOption,
@@ -48,6 +50,7 @@ def command(
     memory: opt.MemoryOption = None,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Sample answers to questions, with their likelihoods.
 
@@ -56,13 +59,14 @@ def command(
     (length-normalised, natural logarithm). Interrupted with --out, it resumes with the same command and gives
     identical results.
     """
+    settings = server_settings(server, model)
     read = open_questions(file, columns, label="sample")
     if dry_run:
         return _plan(read, m, limit)
     questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
-    load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory)
-    with open_executor(plan, load) as (executor, state):
+    load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory, settings=settings)
+    with open_executor(plan, load) as (executor, state), spending(state().model, "sample"):
         language_model = state().model
         from semcal.pipeline.sample import SampleJob, SamplePass, check_question
 

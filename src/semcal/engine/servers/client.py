@@ -115,9 +115,9 @@ class ServerClient:
         """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
-        number of requests that are done, `each` the index of a request and what stands for it in the list, as
-        soon as it is there. All are called in the client's own thread. ServerError if the
-        server cannot be reached or refuses the key; BudgetError before the budget is passed.
+        number of requests that are done, `each` the index of a request and what stands for it in the list,
+        as soon as it is there. All are called in the client's own thread. ServerError if the server cannot be
+        reached or refuses the key; BudgetError before the budget is passed.
         """
         return self._call(lambda running: self._send_all(running, requests, parse, progress, each))
 
@@ -267,7 +267,8 @@ class ServerClient:
         except (httpx.HTTPError, OSError) as error:
             return fault_of_error(error, limit)
         self._heard += 1
-        return fault_of_reply(reply, api_key=self.settings.api_key) or _read(reply, request.expects)
+        key = self.settings.api_key
+        return fault_of_reply(reply, api_key=key) or _read(reply, request.expects, api_key=key)
 
     def _failed(self, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
         """What a fault for good means: for this request, or by ServerError for all.
@@ -302,16 +303,17 @@ _ANYTHING = ServerRequest("", {}, expects=object)
 _JSON = {"content-type": "application/json"}
 
 
-def _read(reply: httpx.Response, expects: type) -> Any:
+def _read(reply: httpx.Response, expects: type, *, api_key: str | None) -> Any:
     """The JSON of a reply with a status of success, or a Fault."""
     status = reply.status_code
     try:
         found = json.loads(reply.content)
     except (ValueError, RecursionError):
-        said = server_message(reply.content, width=80)
+        said = server_message(reply.content, api_key=api_key, width=80)
         return Fault(f"the reply is damaged: no JSON, but {said!r}", status, lost=True)
     if isinstance(found, dict) and found.get("error") and "choices" not in found:
-        return Fault(f"HTTP {status} with an error: {server_message(reply.content)}", status)
+        said = server_message(reply.content, api_key=api_key)
+        return Fault(f"HTTP {status} with an error: {said}", status)
     if not isinstance(found, expects):
         return Fault(f"the reply is damaged: a JSON {type(found).__name__}", status, lost=True)
     return found

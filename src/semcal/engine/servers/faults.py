@@ -7,12 +7,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import httpx
 
 __all__ = ["LONGEST_WAIT", "Fault", "fault_of_error", "fault_of_reply", "server_message"]
@@ -46,7 +45,8 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_line(str(error)) or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
-        return Fault(f"no reply within {timeout:g} s", lost=True)
+        remedy = "a longer --timeout or a lower --concurrency may help"
+        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
     return Fault(f"the connection broke: {_line(str(error)) or type(error).__name__}", lost=True)
 
 
@@ -115,17 +115,14 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
     """Seconds, from retry-after-ms or Retry-After (a number, or a date beside the server's own clock)."""
     if (wait := _seconds(headers.get("retry-after-ms"))) is not None:
         return wait / 1000
-    asked = headers.get("retry-after")
-    if (wait := _seconds(asked)) is not None:
+    if (wait := _seconds(headers.get("retry-after"))) is not None:
         return wait
-    then, now = _date(asked), _date(headers.get("date"))
-    if then is None:
+    try:
+        then = parsedate_to_datetime(headers.get("retry-after", ""))
+        now = parsedate_to_datetime(headers.get("date") or format_datetime(datetime.now(UTC)))
+        return max((then - now).total_seconds(), 0.0)
+    except (TypeError, ValueError):  # no dates, or one without a zone
         return None
-    if now is None:
-        from datetime import datetime
-
-        now = datetime.now(then.tzinfo)
-    return max((then - now).total_seconds(), 0.0)
 
 
 def _seconds(text: str | None) -> float | None:
@@ -134,13 +131,3 @@ def _seconds(text: str | None) -> float | None:
     except ValueError:
         return None
     return wait if wait >= 0 and math.isfinite(wait) else None
-
-
-def _date(text: str | None) -> datetime | None:
-    from datetime import UTC
-
-    try:
-        found = parsedate_to_datetime(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

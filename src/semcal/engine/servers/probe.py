@@ -125,9 +125,7 @@ def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfil
         try:
             write_profile(path, found, PROBE)
         except OSError as error:
-            reason = (
-                f"what the server does could not be stored in {path} ({error.strerror}), and is asked again"
-            )
+            reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
             warnings.warn(reason, SemcalWarning, stacklevel=2)
     return found
 
@@ -172,9 +170,8 @@ def _temperatures(asking: _Asking) -> dict[str, Any]:
 
 def _token_ids_in(asking: _Asking) -> dict[str, Any]:
     reply = asking.reply(Prompt("probe", IDS), Asked(1.0, 1, log_probs=False))
-    return {
-        "token_ids_in": _inside(reply, "usage", "prompt_tokens") in (len(IDS), len(IDS) + 1)
-    }  # a BOS may be added
+    counted = _inside(reply, "usage", "prompt_tokens")
+    return {"token_ids_in": counted in (len(IDS), len(IDS) + 1)}  # a BOS may be added
 
 
 def _vocabulary(asking: _Asking) -> dict[str, Any]:

@@ -7,25 +7,38 @@ token a request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TypeAlias
 
-from semcal.engine.language_model import Prompt
+from semcal.engine.chat import ChatFormat
+from semcal.engine.language_model import Cut, Draws, Generation, Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient
 from semcal.engine.servers.likelihoods import Reading, log_prob_at
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
+from semcal.errors import QuestionError
 
-__all__ = ["Missing", "ask_missing", "known_and_missing"]
+__all__ = ["Drawn", "DrawnOf", "Way", "rescored"]
 
 #: Alternatives that are asked for before all of them are.
 _SOME = 200
 
 
 @dataclass(frozen=True)
-class Missing:
+class Way:
+    """How some draws are asked for, and how their log-probabilities are had."""
+
+    asked: float  # the temperature of requests: 0 is greedy
+    temperature: float  # of likelihoods
+    reading: Reading | None
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class _Missing:
     """A token behind a beginning, whose log-probability at a temperature is to be asked for."""
 
     beginning: tuple[int, ...]  # the prompt, and the answer so far
@@ -34,34 +47,99 @@ class Missing:
     reading: Reading
 
 
-def known_and_missing(
-    prompt: Prompt,
-    completed: Sequence[int],
-    drawn: Sequence[int],
-    entries: Sequence[TokenEntry],
-    *,
-    temperature: float,
-    reading: Reading,
-    vocabulary: int | None,
-) -> list[float | Missing]:
-    """The log-probability of each token of `completed` where that is known from a draw, else what to ask."""
-    same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(completed, drawn))))
-    found: list[float | Missing] = []
-    for place, token_id in enumerate(completed):
+@dataclass(frozen=True)
+class Drawn:
+    """A draw on its way: `rescored` may still lack tokens."""
+
+    generation: Generation
+    entries: tuple[TokenEntry, ...]
+    rescored: tuple[float | _Missing, ...] | None = None
+
+
+DrawnOf: TypeAlias = "dict[tuple[int, Way], list[Drawn] | QuestionError]"
+"""The draws to a prompt, by its place, in a way; or why there are none."""
+
+
+def rescored(
+    client: ServerClient,
+    profile: ServerProfile,
+    chat: ChatFormat | None,
+    prompts: Sequence[Prompt],
+    found: DrawnOf,
+    cut: Cut | None,
+) -> dict[tuple[int, Way], Draws]:
+    """The draws; those that are cut with the log-probabilities of what remains, () where one is unknown.
+
+    Without the form of the chats, and so the tokens of what remains, that is all of them.
+    """
+    begun: DrawnOf = {}
+    for (i, way), draws in found.items():
+        if isinstance(draws, list) and cut is not None:
+            draws = [_begun(prompts[i], one, way, cut(one.generation), chat, profile) for one in draws]
+        begun[i, way] = draws
+    missing = {
+        token
+        for draws in begun.values()
+        if isinstance(draws, list)
+        for one in draws
+        for token in one.rescored or ()
+        if isinstance(token, _Missing)
+    }
+    asked = _ask(client, profile, sorted(missing, key=lambda one: one.beginning))
+    return {key: _finished(prompts[key[0]], draws, asked) for key, draws in begun.items()}
+
+
+def _begun(
+    prompt: Prompt, one: Drawn, way: Way, end: int | None, chat: ChatFormat | None, profile: ServerProfile
+) -> Drawn:
+    """A draw that is cut, with what is known of its tokens from drawing, and what else to ask."""
+    if end is None:
+        return one
+    generation, entries = one.generation, one.entries
+    if chat is None or way.reading is None or not generation.token_log_probs:
+        return replace(one, rescored=())
+    completed = chat.complete(generation, end)
+    pairs = zip(completed, generation.token_ids)
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    found: list[float | _Missing] = list(generation.token_log_probs[:same])
+    for place in range(same, len(completed)):
         known = None
-        if place <= same and place < len(entries):
-            own = None if place < same else token_id
-            known = log_prob_at(entries[place], temperature, reading, token_id=own, vocabulary=vocabulary)
+        if place == same < len(entries):  # drawn there was another token
+            how = {"token_id": completed[place], "vocabulary": profile.vocabulary}
+            known = log_prob_at(entries[place], way.temperature, way.reading, **how)
         beginning = (*prompt.token_ids, *completed[:place])
-        found.append(Missing(beginning, token_id, temperature, reading) if known is None else known)
+        asked = _Missing(beginning, completed[place], way.temperature, way.reading)
+        found.append(asked if known is None else known)
+    return replace(one, rescored=tuple(found))
+
+
+def _finished(
+    prompt: Prompt,
+    draws: list[Drawn] | QuestionError,
+    asked: Mapping[_Missing, float | RequestFailed | None],
+) -> Draws:
+    """The draws with what was asked for; one token that is not known makes the likelihood unknown."""
+    if isinstance(draws, QuestionError):
+        return draws
+    found = []
+    for one in draws:
+        if one.rescored is None:
+            found.append(one.generation)
+            continue
+        values = [asked[value] if isinstance(value, _Missing) else value for value in one.rescored]
+        for value in values:
+            if isinstance(value, RequestFailed):
+                return QuestionError(prompt.question_id, value.reason)
+        known = tuple(value for value in values if isinstance(value, float))
+        found.append(replace(one.generation, rescored=known if len(known) == len(values) else ()))
     return found
 
 
-def ask_missing(
-    client: ServerClient, profile: ServerProfile, wanted: Iterable[Missing]
-) -> dict[Missing, float | RequestFailed | None]:
+def _ask(
+    client: ServerClient, profile: ServerProfile, wanted: Iterable[_Missing]
+) -> dict[_Missing, float | RequestFailed | None]:
     """Ask for log-probabilities, each once; None where the server does not list the token."""
-    found: dict[Missing, float | RequestFailed | None] = dict.fromkeys(wanted)
+    found: dict[_Missing, float | RequestFailed | None] = dict.fromkeys(wanted)
     for whole in (False, True) if profile.whole_vocabulary and profile.vocabulary else (False,):
         left = [one for one, value in found.items() if value is None]
         requests = [
@@ -78,7 +156,7 @@ def ask_missing(
     return found
 
 
-def _asked(profile: ServerProfile, one: Missing, *, whole: bool) -> Asked:
+def _asked(profile: ServerProfile, one: _Missing, *, whole: bool) -> Asked:
     """The cheapest request that gives it; `whole` where another did not."""
     asked = Asked(one.temperature, 1, at_temperature=one.reading == "on request")
     if whole or one.reading == "of all":

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from semcal.engine.chat import ChatFormat, chat_format
 from semcal.engine.drawing import Truncation, check_at_least_one, uniforms
 from semcal.engine.language_model import Cut, Draws, Generation, Progress, Prompt, with_states
 from semcal.engine.servers.client import RequestFailed, ServerClient
-from semcal.engine.servers.likelihoods import Reading, log_prob_at, reading_at, why_unknown
+from semcal.engine.servers.likelihoods import log_prob_at, reading_at, why_unknown
 from semcal.engine.servers.probe import stored_profile
 from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.replies import Choice, TokenEntry, parse_choices
+from semcal.engine.servers.replies import Choice, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
-from semcal.engine.servers.rescoring import Missing, ask_missing, known_and_missing
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.engine.servers.rescoring import Drawn, DrawnOf, Way, rescored
+from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.engine.servers.thinking import ThinkingCount
 from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError
 from semcal.qa.questions import Turn
@@ -29,28 +29,6 @@ __all__ = ["ServerModel", "load_server"]
 
 #: What recalibrators other than a temperature need of a model.
 _NEEDS = {"ATS": "ATS reads hidden states", "Platt": "Platt scales the logit of every token"}
-
-
-@dataclass(frozen=True)
-class _Way:
-    """How some draws are asked for, and how their log-probabilities are had."""
-
-    asked: float  # the temperature of requests: 0 is greedy
-    temperature: float  # of likelihoods
-    reading: Reading | None
-    seed: int | None
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """A draw on its way: `rescored` may still lack tokens."""
-
-    generation: Generation
-    entries: tuple[TokenEntry, ...]
-    rescored: tuple[float | Missing, ...] | None = None
-
-
-_Of: TypeAlias = "dict[tuple[int, _Way], list[_Drawn] | QuestionError]"
 
 
 class ServerModel:
@@ -188,7 +166,7 @@ class ServerModel:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=3)
         found = self._draw(prompts, list(ways), range(first, first + m), max_new_tokens, progress)
-        drawn = self._rescored(prompts, found, cut)
+        drawn = rescored(self.client, self.profile, self.format, prompts, found, cut)
         return [[[_m(drawn[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
 
     def greedy(
@@ -217,9 +195,9 @@ class ServerModel:
                 "which is recorded"
             )
 
-    def _way(self, recalibrator: AnyRecalibrator, seed: int) -> _Way:
+    def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
         if isinstance(recalibrator, Greedy):
-            return _Way(0.0, 1.0, None, None)
+            return Way(0.0, 1.0, None, None)
         if recalibrator.method in _NEEDS:
             with_states(self, _NEEDS[recalibrator.method])
         temperature = single_temperature(recalibrator)
@@ -228,16 +206,16 @@ class ServerModel:
             raise UsageError(
                 f"T = {temperature:g} is above {most:g}, the highest that {self.profile.url} takes"
             )
-        return _Way(temperature, temperature, reading_at(self.profile, temperature), seed)
+        return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
 
     def _draw(
         self,
         prompts: Sequence[Prompt],
-        ways: Sequence[_Way],
+        ways: Sequence[Way],
         numbers: range,
         max_new_tokens: int,
         progress: Progress | None,
-    ) -> _Of:
+    ) -> DrawnOf:
         """Ask for all draws at once, and gather them by prompt and way."""
         places, requests = [], []
         for i, prompt in enumerate(prompts):
@@ -248,7 +226,7 @@ class ServerModel:
         told = len(requests) / max(1, len(prompts))
         shown = None if progress is None else lambda done: progress(int(done / told))
         replies = self.client.send_all(requests, parse_choices, progress=shown)
-        found: _Of = {(i, way): [] for i in range(len(prompts)) for way in ways}
+        found: DrawnOf = {(i, way): [] for i in range(len(prompts)) for way in ways}
         thought: list[bool] = []
         for (i, way, n), reply in zip(places, replies):
             so_far = found[i, way]
@@ -264,7 +242,7 @@ class ServerModel:
         self.thinking.add(thought, max_new_tokens)
         return found
 
-    def _asked(self, prompt: Prompt, way: _Way, numbers: range) -> list[Asked]:
+    def _asked(self, prompt: Prompt, way: Way, numbers: range) -> list[Asked]:
         """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
         if way.seed is None:
             return [Asked(way.asked, 0, log_probs=False)]
@@ -285,7 +263,7 @@ class ServerModel:
             for start in range(0, len(numbers), most)
         ]
 
-    def _read(self, choice: Choice, way: _Way) -> _Drawn:
+    def _read(self, choice: Choice, way: Way) -> Drawn:
         """The draw of a choice: with a tokenizer up to the end of turn, its text that of its tokens."""
         entries, text, finished = choice.entries or (), choice.text, choice.finished
         own = tuple(entry.token_id for entry in entries if entry.token_id is not None)
@@ -305,64 +283,7 @@ class ServerModel:
         known = whole and (ended or not finished) and None not in found
         log_probs = tuple(one for one in found if one is not None) if known else ()
         told = ids if whole or choice.token_ids else ()
-        return _Drawn(Generation(text, told, log_probs, finished), entries)
-
-    def _rescored(self, prompts: Sequence[Prompt], found: _Of, cut: Cut | None) -> Mapping[Any, Draws]:
-        """The draws; those that are cut with the log-probabilities of what remains of them."""
-        begun: _Of = {}
-        for (i, way), draws in found.items():
-            if isinstance(draws, list) and cut is not None:
-                draws = [self._begun(prompts[i], one, way, cut) for one in draws]
-            begun[i, way] = draws
-        missing = {
-            token
-            for draws in begun.values()
-            if isinstance(draws, list)
-            for one in draws
-            for token in one.rescored or ()
-            if isinstance(token, Missing)
-        }
-        asked = ask_missing(self.client, self.profile, sorted(missing, key=lambda one: one.beginning))
-        return {key: _finished(prompts[key[0]], draws, asked) for key, draws in begun.items()}
-
-    def _begun(self, prompt: Prompt, one: _Drawn, way: _Way, cut: Cut) -> _Drawn:
-        end = cut(one.generation)
-        if end is None:
-            return one
-        if self.format is None or way.reading is None or not one.generation.token_log_probs:
-            return replace(one, rescored=())
-        rescored = known_and_missing(
-            prompt,
-            self.format.complete(one.generation, end),
-            one.generation.token_ids,
-            one.entries,
-            temperature=way.temperature,
-            reading=way.reading,
-            vocabulary=self.profile.vocabulary,
-        )
-        return replace(one, rescored=tuple(rescored))
-
-
-def _finished(
-    prompt: Prompt,
-    draws: list[_Drawn] | QuestionError,
-    asked: Mapping[Missing, float | RequestFailed | None],
-) -> Draws:
-    """The draws with what was asked for; one that is not known makes the likelihood of its draw unknown."""
-    if isinstance(draws, QuestionError):
-        return draws
-    found = []
-    for one in draws:
-        if one.rescored is None:
-            found.append(one.generation)
-            continue
-        values = [asked[value] if isinstance(value, Missing) else value for value in one.rescored]
-        for value in values:
-            if isinstance(value, RequestFailed):
-                return QuestionError(prompt.question_id, value.reason)
-        known = tuple(value for value in values if isinstance(value, float))
-        found.append(replace(one.generation, rescored=known if len(known) == len(values) else ()))
-    return found
+        return Drawn(Generation(text, told, log_probs, finished), entries)
 
 
 def _m(draws: Draws, m: int) -> Draws:
@@ -383,7 +304,8 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
         openai:URL#MODEL, such as "openai:http://127.0.0.1:8000/v1#qwen"; the first model that the server
         lists without #MODEL.
     settings : ServerSettings, optional
-        How it is asked. `options` are fields of it: `tokenizer`, `api_key`, `concurrency`, `max_cost`, …
+        How it is asked; the API key is SEMCAL_API_KEY by default. `options` are fields of it: `tokenizer`,
+        `concurrency`, `max_tokens_total`, …
 
     Returns
     -------
@@ -402,7 +324,7 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
     >>> model = load_server("openai:http://127.0.0.1:8000/v1#qwen", concurrency=32)  # doctest: +SKIP
     >>> semcal.ask_many(["Who wrote it?"], model)  # doctest: +SKIP
     """
-    settings = replace(settings or ServerSettings(), **options)
+    settings = replace(settings or ServerSettings(api_key=read_api_key()), **options)
     client = ServerClient(Endpoint.parse(name), settings)
     chat = None if settings.tokenizer is None else _chat_of(settings.tokenizer)
     return ServerModel(client, stored_profile(client), chat=chat)

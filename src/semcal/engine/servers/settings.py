@@ -68,11 +68,6 @@ class Endpoint:
         """
         return "{0.scheme}://{0.netloc}".format(urlsplit(self.url))
 
-    @property
-    def name(self) -> str:
-        """What --model takes."""
-        return f"{PREFIX}{self.url}" + (f"#{self.model}" if self.model else "")
-
 
 def _check_host(url: str) -> None:
     try:

@@ -1,0 +1,211 @@
+"""Commands that ask a server: rows, records, bad rows, budgets, and resuming after a kill."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.invoking import semcal, write
+from tests.servers import fake_model
+from tests.servers.fake_server import FakeServer
+
+ASKED = [{"id": f"q{i}", "question": text} for i, text in enumerate(fake_model.ANSWERS)]
+LABELLED = [
+    {
+        **row,
+        "id": f"{row['id']}-{k}",
+        "answers": [next(iter(fake_model.ANSWERS[row["question"]]))] if k % 2 else ["-"],
+    }
+    for k in range(4)
+    for row in ASKED
+]
+
+pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Profiles of servers are kept apart for each test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SEMCAL_API_KEY", raising=False)
+
+
+def drawn(server: FakeServer) -> list[dict[str, Any]]:
+    """The requests that are no probe's: those that ask our questions."""
+    return [body for _, body in server.requests if "Question: " in json.dumps(body)]
+
+
+def test_samples_of_a_server_are_rows_as_of_any_model(tmp_path: Path) -> None:
+    with FakeServer(log_probs="scaled") as server:
+        code, rows, said = semcal(
+            "sample", write(tmp_path / "q.jsonl", ASKED), "--model", server.name, "--m", 6, "--seed", 3
+        )
+    assert code == 0, said
+    assert [row["id"] for row in rows] == [row["id"] for row in ASKED]
+    for row in rows:
+        assert len(row["samples"]) == len(row["log_likelihoods"]) == 6
+        assert set(row["samples"]) <= set(fake_model.ANSWERS[row["question"]]) | {"", *row["samples"]}
+        assert row["prompt_token_ids"] is None
+    assert re.search(r"sample: \d+ requests .* tokens in, \d+ out", said)
+
+
+def test_the_whole_pipe_works_on_samples_of_a_server(tmp_path: Path) -> None:
+    with FakeServer() as server:
+        code, rows, said = semcal(
+            "ask", write(tmp_path / "q.jsonl", ASKED), "--model", server.name, "--m", 8, "--json"
+        )
+        assert code == 0, said
+        for row in rows:
+            assert row["answer"] in fake_model.ANSWERS[row["question"]]
+            assert 0 < row["confidence"] <= 1
+        code, (one,), _ = semcal("ask", ASKED[1]["question"], "--model", server.name, "--json")
+        assert (code, one["answer"]) == (0, "Ana Brod")
+
+
+def test_a_calibration_of_a_server_is_applied_to_it_and_to_no_other(tmp_path: Path) -> None:
+    out = tmp_path / "calibration"
+    file = write(tmp_path / "labelled.jsonl", LABELLED)
+    with FakeServer() as server:
+        code, (report,), said = semcal("calibrate", file, "--model", server.name, "--out", out, "--m", 4)
+        assert code == 0, said
+        assert report["n"] == len(LABELLED)
+        question = ASKED[0]["question"]
+        code, (one,), said = semcal("ask", question, "--model", server.name, "--calibration", out)
+        assert (code, one["measure"]) == (0, "Calibrated"), said
+    with FakeServer(version="9.9") as other:
+        code, rows, said = semcal("ask", question, "--model", other.name, "--calibration", out)
+        assert (code, rows) == (2, [])
+        assert "9.9" in said
+
+
+def test_options_of_servers_are_refused_beside_a_model_that_runs_here(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", ASKED)
+    for option, value in (("--concurrency", "4"), ("--allow-truncation", None), ("--max-cost", "2")):
+        given = [option] if value is None else [option, value]
+        code, _, said = semcal("sample", file, "--model", "atlas", *given)
+        assert (code, f"{option} is for a model behind a server" in said) == (2, True), said
+
+
+def test_options_of_models_that_run_here_are_refused_beside_a_server(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", ASKED)
+    for option, value in (("--workers", "2"), ("--dtype", "float32"), ("--memory", "1GB")):
+        code, _, said = semcal("sample", file, "--model", "openai:http://127.0.0.1:9/v1#x", option, value)
+        assert (code, option in said) == (2, True), said
+
+
+def test_a_recalibrator_that_is_no_temperature_is_refused_with_why(tmp_path: Path) -> None:
+    from semcal.errors import UsageError
+    from semcal.recalibration import Platt
+    from tests.servers.fake_chat import model_of
+
+    with (
+        FakeServer() as server,
+        pytest.raises(UsageError, match="Platt scales the logit of every token, and"),
+    ):
+        model_of(server).sample([], recalibrators=[Platt(9)])
+
+
+def test_a_question_that_the_server_refuses_is_a_bad_row_and_never_asked_twice(tmp_path: Path) -> None:
+    odd = [*ASKED[:2], {"id": "odd", "question": "x" * 9000}, *ASKED[2:]]
+    with FakeServer(log_probs="scaled", longest=8000) as server:
+        code, rows, said = semcal(
+            "sample", write(tmp_path / "q.jsonl", odd), "--model", server.name, "--m", 2
+        )
+        assert code == 1
+        assert [row["id"] for row in rows] == [row["id"] for row in ASKED]
+        assert re.search(r"line 3 \(id 'odd'\): .*too long", said)
+        assert "1 bad row was left out" in said
+        assert sum("xxx" in json.dumps(body) for body in drawn(server)) <= 2
+        code, rows, said = semcal("ask", write(tmp_path / "q2.jsonl", odd), "--model", server.name)
+        assert (code, len(rows)) == (1, len(ASKED)), said
+        code, rows, said = semcal("ask", "x" * 9000, "--model", server.name)
+        assert (code, rows) == (1, [])
+        assert "too long" in said
+
+
+def test_a_budget_ends_the_command_before_it_is_passed_and_keeps_what_is_finished(tmp_path: Path) -> None:
+    file, out = write(tmp_path / "q.jsonl", LABELLED * 1), tmp_path / "rows.jsonl"
+    with FakeServer() as server:
+        name = server.name
+        assert semcal("sample", file, "--model", name, "--limit", 1)[0] == 0  # probes
+        code, _, said = semcal("sample", file, "--model", name, "--out", out, "--max-tokens-total", 3000)
+        assert code == 1
+        assert "--max-tokens-total 3000" in said
+        assert not out.exists()
+        spent = re.search(r"(\d+) tokens in, (\d+) out", said)
+        assert spent is not None
+        assert int(spent[1]) + int(spent[2]) <= 3000
+
+
+def test_thinking_is_counted_and_named_when_the_token_limit_ends_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", ASKED[:2])
+    with FakeServer(reasons="field") as server:
+        # what the fake server thinks is certain, which looks like truncation
+        given = ("sample", file, "--model", server.name, "--m", 3, "--allow-truncation")
+        code, rows, said = semcal(*given)
+        assert (code, [row["samples"] for row in rows]) == (0, [["", "", ""]] * 2)
+        assert re.search("warning: 6 of 6 answers were still being thought about.*--max-new-tokens", said)
+        assert "6 answers came after thinking, which is left out, 6 of them cut off" in said
+        code, rows, said = semcal(*given, "--max-new-tokens", 80)
+        assert "6 answers came after thinking, which is left out\n" in said
+        assert all(set(row["samples"]) <= set(fake_model.ANSWERS[row["question"]]) for row in rows)
+        assert all(row["log_likelihoods"] is None for row in rows)
+
+
+def test_a_server_that_truncates_is_refused_or_recorded(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", ASKED[:2])
+    with FakeServer(truncates="always") as server:
+        code, _, said = semcal("sample", file, "--model", server.name)
+        assert (code, "--allow-truncation" in said) == (1, True), said
+        code, rows, said = semcal("sample", file, "--model", server.name, "--allow-truncation")
+        assert code == 0, said
+        assert all(row["truncated_to"] for row in rows)
+
+
+def test_raw_log_probabilities_elsewhere_than_at_one_are_null_with_a_remedy(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", ASKED[:2])
+    with FakeServer() as server:
+        code, rows, said = semcal("sample", file, "--model", server.name, "--temperature", 0.7)
+    assert code == 0
+    assert all(row["log_likelihoods"] is None for row in rows)
+    assert said.count("--logprobs-mode processed_logprobs") == 1
+
+
+def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_finished_block_again(
+    tmp_path: Path,
+) -> None:
+    many = [{"id": f"{k}-{i}", "question": row["question"]} for k in range(22) for i, row in enumerate(ASKED)]
+    file = write(tmp_path / "q.jsonl", many)  # blocks of 64, 64 and 4
+    with FakeServer(log_probs="scaled") as server:
+        arguments = ["sample", file, "--model", server.name, "--m", "6", "--seed", "4"]
+        assert semcal(*arguments, "--out", tmp_path / "whole.jsonl")[0] == 0
+        whole = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
+        server.requests.clear()
+        server.quirks.delay = 0.01
+        out = tmp_path / "rows.jsonl"
+        command = [sys.executable, "-m", "semcal", *map(str, arguments), "--out", str(out), "--quiet"]
+        running = subprocess.Popen(command)
+        try:
+            while len(server.requests) < 64 + 20:  # a request a question
+                assert running.poll() is None, "it has ended before it could be killed"
+                time.sleep(0.01)
+        finally:
+            running.kill()
+            running.wait()
+        assert not out.exists()
+        server.quirks.delay = 0
+        code, _, said = semcal(*arguments, "--out", out)
+        assert (code, "resuming" in said) == (0, True), said
+        sent = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert sent.keys() == whole.keys()
+    again = [body for body, count in sent.items() if count > whole[body]]
+    assert 0 < len(again) <= 64  # of the block in hand
