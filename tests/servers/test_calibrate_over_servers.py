@@ -23,6 +23,11 @@ from tests.servers.fake_server import FakeServer
 QUESTIONS = [f"Who built mill {i}?" for i in range(60)]
 
 
+@pytest.fixture(autouse=True)
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))
+
+
 def labelled() -> list[dict[str, Any]]:
     """Questions that the fake server answers by their hash; right are the likeliest of its answers."""
     right = [max(known, key=lambda text: known[text]) for known in fake_model.ANSWERS.values()]
@@ -95,7 +100,7 @@ def test_the_command_leaves_out_questions_that_fail_by_name_and_ask_uses_what_it
         file = write(tmp_path / "q.jsonl", rows)
         code, (found,), err = command("calibrate", file, *asked, "--risk", 0.5, "--out", tmp_path / "c")
         assert code == 1
-        assert "lines 8-9 (ids 'q7', 'q8')" in err
+        assert "lines 8-9 (2 rows, ids 'q7', 'q8'): HTTP 400" in err
         assert "2 bad rows were left out" in err
         assert found["n"] + found["apart"] == 58
         made = Calibration.from_pretrained(tmp_path / "c")
