@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,16 +13,33 @@ from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence, ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.engine.loading import load_equivalence
+from semcal.engine.servers.settings import ServerSettings
 from semcal.engine.verdicts import CachedEquivalence
+from tests.servers.verdict_server import VerdictServer
 
-IMPLEMENTATIONS = ("exact", "fake", "cached fake", *tiny_nli.FAMILIES, "cached bert")
+SERVERS = ("prompted", "cached prompted", "service", "cached service")
+IMPLEMENTATIONS = ("exact", "fake", "cached fake", *tiny_nli.FAMILIES, "cached bert", *SERVERS)
 FORMS = ["mira talso", "talso", "1620", "old red sull", "new", ""]
 QUESTIONS = ["Who painted the lighthouse of Orvane?", " which river runs through belmar", ""]
 TRIPLES = [(question, a, b) for question in QUESTIONS for a in FORMS for b in FORMS]
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[VerdictServer]:
+    pairs = (("mira talso", "talso"), ("talso", "mira talso"), ("old red sull", "new"))
+    same = {(form, form): "entailment" for form in FORMS}
+    with VerdictServer(same | dict.fromkeys(pairs, "entailment")) as running:
+        yield running
+
+
 @pytest.fixture(params=IMPLEMENTATIONS)
 def equivalence(request: Any, tmp_path: Any) -> Equivalence:
+    if request.param.endswith(("prompted", "service")):
+        running = request.getfixturevalue("server")
+        name = running.name if request.param.endswith("prompted") else running.host
+        kept = tmp_path / "verdicts.sqlite" if request.param.startswith("cached") else None
+        settings = ServerSettings(profiles=tmp_path.parent / "profiles")
+        return load_equivalence(name, cache=kept, settings=settings)
     if request.param == "exact":
         return ExactMatch()
     fake = FakeEquivalence([{"mira talso", "talso"}], entailments=[("old red sull", "new")])

@@ -16,7 +16,7 @@ import semcal
 from semcal.engine.equivalence import ExactMatch, Triple
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import Generation, Prompt
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 
 pytestmark = pytest.mark.filterwarnings("ignore:the calibration was made from stored samples")
@@ -173,3 +173,21 @@ def test_an_answer_that_was_decided_early_says_what_is_known():
     with pytest.raises(InputError, match="ask without decide"):
         found.metrics()
     assert repr(found) == "Results(4 answers, none graded)"
+
+
+class Failing(FakeLanguageModel):
+    """Fails at one question after the first round."""
+
+    def sample_runs(self, prompts: Any, *, first: int = 0, m: int = 10, **options: Any) -> Any:
+        ((found,),) = super().sample_runs(prompts, first=first, m=m, **options)
+        name = "Who wrote it?"
+        fails = [first > 0 and prompt.question_id == name for prompt in prompts]
+        return [[[QuestionError(name, "HTTP 500") if fail else one for fail, one in zip(fails, found)]]]
+
+
+def test_a_question_that_fails_is_left_out_and_the_others_are_decided():
+    uq = semcal.SemanticUQ(Failing(TABLE), abstain_below=0.9, decide=True)
+    with pytest.warns(SemcalWarning, match="1 of 4 questions"):
+        found = uq.ask_many(list(TABLE))
+    assert [one.id for one in found] == [name for name in TABLE if name != "Who wrote it?"]
+    assert list(found.failures) == ["Who wrote it?"]

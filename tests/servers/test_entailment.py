@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import signal
+import subprocess
+import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +23,7 @@ from semcal.engine.servers.entailment import ENTAILMENT, load_verdicts, read_lab
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
+from semcal.pipeline.judge import JUDGEMENT
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer, reply_of
 
@@ -80,9 +87,17 @@ def test_without_log_probabilities_none_are_asked_for(profiles):
     assert not any("logprobs" in body for _, body in server.requests)
 
 
-def test_the_prompt_is_the_one_of_the_documentation():
-    ((turn),) = ENTAILMENT.chat((" Largest city? ", "nyc", "new {york}"))
-    assert turn.content.startswith("Two answers to the same question are given.")
+def test_the_documentation_has_the_prompts():
+    for task, page, names in (
+        (ENTAILMENT, "equivalence", {"first": "{premise}", "second": "{hypothesis}"}),
+        (JUDGEMENT, "grading", {"first": "{answer}", "second": "{references, one a line}"}),
+    ):
+        text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert f"```text\n{task.prompt.format(question='{question}', **names)}\n```" in text
+
+
+def test_the_prompt_holds_the_question_and_both_answers():
+    (turn,) = ENTAILMENT.chat((" Largest city? ", "nyc", "new {york}"))
     assert "Question: Largest city?\nAnswer A: nyc\nAnswer B: new {york}\n" in turn.content
 
 
@@ -261,6 +276,32 @@ def test_a_run_that_is_stopped_and_resumed_asks_nothing_twice(stop, tmp_path):
     assert len(server.asked) == len(set(server.asked)) == 100
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_killed_and_run_again_asks_only_what_was_in_hand_twice(how, tmp_path):
+    rows, pairs = tmp_path / "rows", 180
+    names = ["".join("qwrtpsdfgh"[int(digit)] for digit in str(k)) for k in range(pairs)]
+    samples = [
+        {"id": name, "question": "Who?", "samples": [f"tall {name}", f"{name} hill"]} for name in names
+    ]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in samples))
+    with VerdictServer(delay=0.02, batch=1) as server:
+        command = (sys.executable, "-m", "semcal", "cluster", rows, "--equivalence", server.host)
+        kept = ("--cache", tmp_path / "verdicts", "--out", tmp_path / "out")
+        with subprocess.Popen([*command, *kept], stderr=subprocess.PIPE) as process:
+            while len(server.asked) < 90 and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(how)
+            _, said = process.communicate()
+        assert process.returncode in (-9, 130), said
+        before = len(server.asked)
+        assert before < pairs
+        subprocess.run([*command, *kept], check=True, capture_output=True)
+    # under way at the same time, and after SIGKILL also those that were not written yet
+    in_hand = 16 + (32 if how == signal.SIGKILL else 0)
+    assert len(set(server.asked)) == pairs
+    assert pairs <= len(server.asked) <= pairs + in_hand
+
+
 def test_a_pair_that_fails_for_good_is_an_input_error_and_the_others_are_not_asked_again():
     odd = {("nyc", "soho"): Refused(400, "too long")}
     with VerdictServer(TABLE, odd=odd) as server:
@@ -276,10 +317,9 @@ def test_a_pair_that_fails_for_good_is_an_input_error_and_the_others_are_not_ask
 # ---- A cross-encoder service -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefix", ["", "http:"])
-def test_a_cross_encoder_service_gets_pairs_in_batches_of_its_size(prefix):
+def test_a_cross_encoder_service_gets_pairs_in_batches_of_its_size():
     with VerdictServer(TABLE, batch=3) as server:
-        equivalence = load_equivalence(f"{prefix}{server.host}/", settings=FAST)
+        equivalence = load_equivalence(f"{server.host}/predict", settings=FAST)
         asked = [*TABLE, ("nyc", "soho"), ("soho", "boston"), ("boston", "soho")]
         assert equivalence.entails(triples(*asked)) == [True, True, True, False, False, False, False]
     assert [len(body["inputs"]) for _, body in server.requests] == [3, 3, 1]
@@ -310,7 +350,8 @@ def test_a_service_without_a_label_entailment_is_refused_with_those_it_has(label
 
 
 def test_a_tie_is_no_entailment_and_scores_that_are_none_are_asked_again():
-    tie = [{"label": "ENTAILMENT", "score": 0.4}, {"label": "NEUTRAL", "score": 0.4}]
+    shares = {"ENTAILMENT": 0.4, "NEUTRAL": 0.4, "CONTRADICTION": 0.2}
+    tie = [{"label": label, "score": share} for label, share in shares.items()]
     odd: dict[tuple[str, str], Any] = {("a", "b"): tie, ("c", "d"): [{"label": "ENTAILMENT", "score": None}]}
     with VerdictServer(odd=odd, batch=1) as server:
         equivalence = load_equivalence(server.host, settings=FAST)

@@ -242,3 +242,17 @@ def test_a_calibration_keeps_the_servers_address(server, tmp_path):
     again = semcal.score(rows[:1], calibration=found)
     assert again[0].text == "Mars"
     assert len(server.asked) > asked
+
+
+def test_options_of_servers_reach_the_judge_and_are_refused_without_one(server, tmp_path):
+    rows = write(tmp_path / "rows", ROWS)
+    code, _, said = run("grade", rows, "--grader", f"judge:{server.name}", "--max-tokens-total", 100)
+    assert code == 1
+    assert "stopped before --max-tokens-total 100 is passed" in said
+    assert server.asked == []
+    code, _, said = run("grade", rows, "--grader", f"judge:{server.name}", "--concurrency", 1)
+    assert code == 0
+    assert server.largest == 1
+    assert "grade: 2 requests" in said
+    assert run("grade", rows, "--concurrency", 1)[0] == 2
+    assert run("cluster", rows, "--equivalence", "exact", "--price-in", 1)[0] == 2

@@ -17,9 +17,9 @@ from typing import Any
 from tests.servers.fake_server import FakeServer, Json, Refused
 
 Pair = tuple[str, str]
-_ENTAILMENT = re.compile(r"Answer A: (.*)\nAnswer B: (.*)\n")
+_ENTAILMENT = re.compile(r"Answer A: (.*?)\nAnswer B: (.*)\n\nReply", re.DOTALL)
 _JUDGEMENT = re.compile(r"Reference answers:\n((?:- .*\n)+)Answer: (.*)\n")
-_SIDE = re.compile(r"Question: (.*)\nAnswer: (.*)")
+_SIDE = re.compile(r"Question: (.*?)\nAnswer: (.*)", re.DOTALL)
 
 
 class VerdictServer(FakeServer):

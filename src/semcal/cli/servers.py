@@ -89,8 +89,11 @@ def server_settings(given: ServerOptions, *names: str | None) -> ServerSettings 
 
 @contextmanager
 def spending(model: object, label: str) -> Iterator[None]:
-    """Show in progress what is spent on a model behind a server, and say it at the end."""
-    client = getattr(model, "client", None)
+    """Show in progress what a model, equivalence or grader spends on a server, and say it at the end."""
+    inner = model
+    for part in ("judge", "equivalence", "inner"):
+        inner = getattr(inner, part, inner)
+    client = getattr(inner, "client", None)
     if client is None:
         yield
         return

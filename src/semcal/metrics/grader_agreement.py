@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +27,6 @@ SHARES = {
     **dict(zip(CELLS, np.eye(4, dtype=int).tolist())),
 }
 LEVEL, RESAMPLES = 0.95, 1000
-_NO_INTERVAL: Any = {**dict.fromkeys(("low", "high", "standard_error", "bias"), np.nan), "resamples": 0}
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,8 @@ def agreement(
     figures = {"agreement": figures.pop("agreement"), "kappa": kappa, **figures}
     if units == 1:
         warn_undefined("all answers are of one group, so that there are no intervals (NaN)")
-        figures = {name: replace(one, **_NO_INTERVAL) for name, one in figures.items()}
+        nan = float("nan")
+        figures = {key: Interval(one.estimate, nan, nan, nan, nan, LEVEL, 0) for key, one in figures.items()}
     return Agreement(
         n,
         None if clusters is None else units,

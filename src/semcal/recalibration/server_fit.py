@@ -91,7 +91,7 @@ def fit_by_losses(
     for number in range(1, MOST_WINDOWS + 1):
         centre = min(max(centre, low + HALF), high - HALF)
         nll = np.stack([gold.by_question(evaluate(math.exp(centre + HALF * x))) for x in NODES])
-        kept = _kept(nll)
+        kept = _kept(nll, gold)
         series = chebfit(NODES, nll[:, kept], len(NODES) - 1)
         x, before = _vertex(series.sum(1)), _vertex(series.sum(1)[:-1])
         at_bound = abs(x) == 1 and any(math.isclose(centre + HALF * x, end) for end in (low, high))
@@ -156,7 +156,7 @@ def fit_by_draws(
         mean, variance = drawn.mean(1), drawn.var(1, ddof=1)
         terms = np.stack([mean[gold.position] - gold.log_probs, variance[gold.position]])
         here = gold.by_question(terms)
-        kept = _kept(here)
+        kept = _kept(here, gold)
         slope, curvature = (float(values[kept].sum()) for values in here)
         if curvature == 0:
             raise FitError(f"all tokens drawn at T = {1 / beta:.3g} were the likeliest; give more questions")
@@ -179,13 +179,13 @@ def fit_by_moments(law: Moments, gold: GoldTokens, temperature: float) -> Server
     """Return the errors of a temperature where A and its derivatives are known, or estimated."""
     beta, (value, mean, variance) = 1 / temperature, law(1 / temperature)
     here = gold.by_question(np.stack([value - beta * gold.log_probs, mean - gold.log_probs, variance]))
-    kept = _kept(here)
+    kept = _kept(here, gold)
     return _server_fit(beta, here[:, kept], gold, kept, 0.0, steps=0, at_bound=False)
 
 
-def _kept(by_question: Array) -> NDArray[np.bool_]:
+def _kept(by_question: Array, gold: GoldTokens) -> NDArray[np.bool_]:
     """The questions (Q,) of which all is known; FitError if they are too few."""
-    kept = np.isfinite(by_question).all(0)
+    kept = np.isfinite(by_question).all(0) & np.isfinite(gold.by_question(gold.log_probs))
     check_enough(int(kept.sum()), of="that the server answered for")
     return np.asarray(kept)
 

@@ -16,6 +16,8 @@ from semcal.cli.commands.metrics import show_metrics
 from semcal.cli.console import NLICost, info, progress, warn
 from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
 from semcal.cli.rows import BadRows, block_results, in_this_process, listed, open_rows, run_rows
+from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
+from semcal.engine.equivalence import names_a_server
 from semcal.errors import shown
 from semcal.records import Row, dumps, writing
 
@@ -42,6 +44,7 @@ AuditOption = Annotated[
 RougeOption = Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")]
 
 
+@takes_server_options
 def cluster(
     file: opt.RowsArgument,
     equivalence: opt.EquivalenceOption = "exact",
@@ -57,6 +60,7 @@ def cluster(
     workers: opt.WorkersOption = None,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Group the sampled answers of each question by meaning.
 
@@ -80,8 +84,13 @@ def cluster(
     def job_of(block: Sequence[Row]) -> ClusterJob:
         return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
 
-    load = partial(opt.open_models, None, equivalence, device=device, cache=cache)
-    with open_executor(plan, load) as (executor, state):
+    settings = server_settings(server, equivalence)
+    load = partial(opt.open_models, None, equivalence, device=device, cache=cache, settings=settings)
+    asks = names_a_server(equivalence)
+    with (
+        open_executor(plan, load) as (executor, state),
+        spending(state().equivalence if asks else None, "cluster"),
+    ):
         work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
         equivalence_name = state().equivalence.name
@@ -143,6 +152,7 @@ def measure(
     return code
 
 
+@takes_server_options
 def grade(
     file: opt.RowsArgument,
     grader: opt.GraderOption = "rules",
@@ -159,6 +169,7 @@ def grade(
     device: opt.DeviceOption = None,
     quiet: opt.QuietOption = False,
     verbose: opt.VerboseOption = False,
+    server: ServerOptions = NO_SERVER,
 ) -> int:
     """Say whether answers are right, and by which rule.
 
@@ -170,12 +181,13 @@ def grade(
     """
     from semcal.pipeline.grade import as_grader, check_gradable, grade_row, grade_together
 
-    given = opt.open_grader(grader, rouge=rouge, cache=cache)
     nli = equivalence if grader == "nli" else None
-    chosen = as_grader(given, opt.open_equivalence(nli, device=device, cache=cache))
-
+    how: Any = {"cache": cache, "settings": server_settings(server, nli, grader.removeprefix("judge:"))}
+    judge = opt.open_equivalence(nli, device=device, **how)
+    chosen = as_grader(opt.open_grader(grader, rouge=rouge, **how), judge)
     if audit:
-        return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
+        with spending(chosen, "grade"):
+            return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
         return grade_together(
@@ -183,7 +195,8 @@ def grade(
         )
 
     rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
-    return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)
+    with spending(chosen, "grade"):
+        return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)
 
 
 def _audit(

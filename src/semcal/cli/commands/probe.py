@@ -23,7 +23,7 @@ __all__ = ["command"]
 #: How servers stop to cut draws that every request asks for in full.
 UNCUT = {
     "vLLM": "start vLLM with --generation-config vllm",
-    "Ollama": "put PARAMETER top_k 0, top_p 1 and min_p 0 into the Modelfile",
+    "Ollama": "put PARAMETER top_k 1000000, top_p 1 and min_p 0 into the Modelfile",
 }
 #: An answer's samples, unless --m says otherwise.
 DRAWS = 10

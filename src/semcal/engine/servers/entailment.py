@@ -40,7 +40,6 @@ __all__ = [
     "PromptedVerdicts",
     "ServerVerdicts",
     "Task",
-    "check_labels",
     "load_verdicts",
     "read_label",
     "settings_of_judge",
@@ -247,6 +246,9 @@ def _by_log_probs(given: Any, labels: Sequence[str]) -> str | None:
     return best if shares[best] > shares[second] + unlisted else None
 
 
+_YES = ENTAILMENT.labels[0]
+
+
 class CrossEncoderService(ServerVerdicts):
     """Verdicts of a cross-encoder behind text-embeddings-inference, or what speaks like it.
 
@@ -254,38 +256,31 @@ class CrossEncoderService(ServerVerdicts):
     for each label. Pairs read as in `semcal.engine.nli`; a long one loses the beginning of its question.
     """
 
-    def __init__(self, client: ServerClient, info: Mapping[str, Any]) -> None:
+    def __init__(self, client: ServerClient) -> None:
         super().__init__(client)
-        url, self.name = client.endpoint.url, str(info["model_id"])
-        kinds = info.get("model_type")
-        for kind, about in kinds.items() if isinstance(kinds, Mapping) else ():
-            labels = about.get("id2label") if isinstance(about, Mapping) else None
-            if isinstance(labels, Mapping):
-                check_labels([str(label) for label in labels.values()], f"{self.name} at {url}")
-            elif kind != "classifier":
-                raise ServerError(f"{url} serves {self.name}, which is for {kind} and tells no entailment")
+        self.address = url = client.endpoint.url
+        info = client.get("/info")
+        try:
+            self.name, kinds = str(info["model_id"]), info["model_type"].values()
+            labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
+        except (TypeError, KeyError, AttributeError):
+            raise ServerError(
+                f"{url}/info names no model_id and model_type, as text-embeddings-inference does; a language "
+                f"model is given as {PREFIX}{url}"
+            ) from None
+        self._labels = sorted(label.strip().casefold() for label in labels)
+        if self._labels.count(_YES) != 1 or len(labels) < 2:
+            raise ServerError(
+                f"{url}: {self.name} does not say which of its labels is entailment: they are "
+                f"{', '.join(map(shown, labels)) or 'none'}; serve a model that names it in its id2label"
+            )
         batch = info.get("max_client_batch_size")
         self._batch = batch if type(batch) is int and batch > 0 else 1
-        version = ", ".join(
-            str(info[key]) for key in ("model_sha", "model_dtype", "version") if info.get(key)
-        )
-        self.address = url
-        self.revision = f"{url}; {version or 'unknown version'}"
-
-    @classmethod
-    def connect(cls, client: ServerClient) -> CrossEncoderService:
-        """Ask the service what it is; ServerError if it is none of the kind, or has no label entailment."""
-        info = client.get("/info")
-        if not isinstance(info, Mapping) or not isinstance(info.get("model_id"), str):
-            raise ServerError(
-                f"{client.endpoint.url}/info names no model_id, as text-embeddings-inference does; "
-                f"a language model is given as {PREFIX}{client.endpoint.url}"
-            )
-        return cls(client, info)
+        about = [str(info[key]) for key in ("model_sha", "model_dtype", "version") if info.get(key)]
+        self.revision = f"{url}; {', '.join(about) or 'unknown version'}"
 
     def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
         batches = [triples[start : start + self._batch] for start in range(0, len(triples), self._batch)]
-
         failed: dict[Triple, RequestFailed] = {}
 
         def decided(index: int, found: list[bool] | RequestFailed) -> None:
@@ -308,13 +303,12 @@ class CrossEncoderService(ServerVerdicts):
 
     def _entails(self, given: Any) -> bool:
         try:
-            scores = {str(one["label"]).strip().casefold(): float(one["score"]) for one in given}
-        except (TypeError, KeyError, ValueError):
-            raise ValueError(f"no list of labels with scores, but {shown(given)}") from None
-        check_labels(list(scores), f"{self.name} at {self.client.endpoint.url}")
-        if not all(map(math.isfinite, scores.values())):
-            raise ValueError(f"a score is not finite: {shown(scores)}")
-        own = scores.pop(ENTAILMENT.labels[0])
+            scores = {one["label"].strip().casefold(): float(one["score"]) for one in given}
+        except (TypeError, KeyError, ValueError, AttributeError):
+            scores = {}
+        if sorted(scores) != self._labels or not all(map(math.isfinite, scores.values())):
+            raise ValueError(f"no finite score for each label, but {shown(given)}")
+        own = scores.pop(_YES)
         return own > max(scores.values())
 
 
@@ -322,15 +316,6 @@ def _predict(triples: Sequence[Triple]) -> ServerRequest:
     pairs = [[side_of(question, answer) for answer in both] for question, *both in triples]
     body = {"inputs": pairs, "raw_scores": False, "truncate": True, "truncation_direction": "Left"}
     return ServerRequest("/predict", body, expects=list)
-
-
-def check_labels(labels: Sequence[str], what: str) -> None:
-    """Raise ServerError unless one of several labels is entailment, in upper or lower case."""
-    if [label.strip().casefold() for label in labels].count("entailment") != 1 or len(labels) < 2:
-        raise ServerError(
-            f"{what} does not say which of its labels is entailment: they are "
-            f"{', '.join(map(shown, labels))}; serve a model whose config.json names them in id2label"
-        )
 
 
 def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
@@ -350,12 +335,7 @@ def load_verdicts(
 
     ServerError if it cannot be reached or does not do what is needed; UsageError if it is no such name.
     """
-    client = ServerClient(Endpoint.parse(_bare(name)), settings_of_judge(settings))
+    client = ServerClient(Endpoint.parse(name.removesuffix("/predict")), settings_of_judge(settings))
     if name.startswith(PREFIX):
         return PromptedVerdicts(client, stored_profile(client), task)
-    return CrossEncoderService.connect(client)
-
-
-def _bare(name: str) -> str:
-    """Also http:http://HOST, by analogy with openai:http://HOST, and the URL with its route."""
-    return (name[5:] if name.startswith("http:http") else name).rstrip("/").removesuffix("/predict")
+    return CrossEncoderService(client)

@@ -73,14 +73,15 @@ def _models(client: ServerClient) -> list[dict[str, Any]]:
 def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
     """The server, and what the address that tells its version says."""
     of_openai = owner in ("openai", "system", "openai-internal")
-    server = OWNERS.get(owner, "LiteLLM" if of_openai else "TGI")
-    path, key = VERSIONS.get(server, ("", ""))
-    try:
-        told = _object(client.get(path)) if path else {}
-    except ServerError:
-        told = {}
-    if owner in OWNERS or key in told:
-        return server, told
+    named = [OWNERS[owner]] if owner in OWNERS else []
+    for server in named or (["LiteLLM"] if of_openai else ["TGI", "Ollama"]):
+        path, key = VERSIONS.get(server, ("", ""))
+        try:
+            told = _object(client.get(path)) if path else {}
+        except ServerError:
+            told = {}
+        if named or key in told:
+            return server, told
     return "OpenAI" if of_openai else "unknown", {}
 
 

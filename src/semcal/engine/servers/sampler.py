@@ -29,6 +29,8 @@ __all__ = ["ServerModel", "load_server"]
 
 #: What recalibrators other than a temperature need of a model.
 _NEEDS = {"ATS": "ATS reads hidden states", "Platt": "Platt scales the logit of every token"}
+#: Servers that draw at this T where a lower one is asked for, and do not say so.
+_RAISED_TO = {"vLLM": 0.01}
 
 
 class ServerModel:
@@ -205,6 +207,11 @@ class ServerModel:
         if most is not None and temperature > most:
             raise UsageError(
                 f"T = {temperature:g} is above {most:g}, the highest that {self.profile.url} takes"
+            )
+        if temperature < (least := _RAISED_TO.get(self.profile.server, 0.0)):
+            raise UsageError(
+                f"T = {temperature:g} is below {least:g}, to which {self.profile.server} raises it silently; "
+                f"give {least:g} or more"
             )
         return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
 

@@ -1,0 +1,135 @@
+"""The embedded model behind servers and in plain transformers: log-probabilities, frequencies, and fitted T.
+
+    SEMCAL_SERVERS="openai:http://127.0.0.1:8000/v1 openai:..." python -m benchmarks.agreement
+
+The servers hold the embedded model in float32: `python -m tools.vllm_server serve FOLDER`, or
+`tools.llama_server`. 200 questions, ten answers each, prompts as token ids. Each drawn token's
+log-probability is compared with that of plain transformers after the same tokens. Its place in their
+distribution, tokens sorted by probability, must be uniform: chi-square over 20 bins of all drawn tokens (a
+token takes an interval, in which it is placed at random). Where log-probabilities at T are computed from
+the whole vocabulary, a reply is megabytes: 20 questions, two answers. T is fitted to 200 labelled questions
+by each route that the server allows, and here exactly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from scipy import stats
+from transformers import AutoModelForCausalLM
+
+from semcal.demo.paths import language_model_dir
+from semcal.demo.questions import load_set
+from semcal.engine import Prompt, load_model
+from semcal.engine.servers.likelihoods import reading_at
+from semcal.engine.servers.partitions import Route
+from semcal.engine.servers.sampler import ServerModel, load_server
+from semcal.errors import SemcalError
+from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
+from semcal.pipeline.fitting import fit_exactly
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.server_fitting import fit_over_server
+from semcal.recalibration import Temperature
+
+QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20
+FEW, FEW_DRAWS = 20, 2
+TEMPERATURES = (1.0, 0.5, 1.4)
+DATA = "atlas-rare"
+
+
+def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+    """Raw log-probabilities (N, V) that predict the N tokens of each answer, by plain transformers."""
+    longest, start = max(map(len, answers)), len(prompt.token_ids)
+    rows = [prompt.token_ids + ids + (0,) * (longest - len(ids)) for ids in answers]
+    logits = net(torch.tensor(rows)).logits[:, start - 1 : -1].double()
+    return [one[: len(ids)].log_softmax(-1) for one, ids in zip(logits, answers, strict=True)]
+
+
+def drawn(model: ServerModel, net: Any, prompts: Sequence[Prompt], temperature: float) -> dict[str, Any]:
+    """One row: answers drawn at a temperature."""
+    reading = reading_at(model.profile, temperature)
+    asked, m = (prompts[:FEW], FEW_DRAWS) if reading == "of all" else (prompts, M)
+    how: Any = {"recalibrators": [Temperature(temperature)], "m": m, "max_new_tokens": MOST_TOKENS}
+    (found,) = model.sample(asked, **how)
+    generator, apart, places, known, total = np.random.default_rng(0), 0.0, [], 0, 0
+    for prompt, draws in zip(asked, found, strict=True):
+        if isinstance(draws, SemcalError):
+            raise draws
+        total += len(draws)
+        raw = log_probs(net, prompt, [one.token_ids for one in draws])
+        for one, of_one in zip(draws, raw, strict=True):
+            at = (of_one / temperature).log_softmax(-1).numpy()
+            own = at[np.arange(len(at)), one.token_ids][:, None]
+            above = np.where(at > own, np.exp(at), 0).sum(axis=1)
+            places.append(above + generator.random(len(at)) * np.exp(own[:, 0]))
+            if one.token_log_probs:
+                known += 1
+                apart = max(apart, float(np.abs(own[:, 0] - one.token_log_probs).max()))
+    seen = np.histogram(np.concatenate(places), bins=BINS, range=(0, 1))[0]
+    p = float(stats.chisquare(seen).pvalue)
+    return {
+        "what": f"draws at T = {temperature:g}: likelihoods known, tokens, chi-square p",
+        "over HTTP": f"{known} of {total}, {seen.sum()}, {p:.2f}",
+        "here": "",
+        "apart": apart if known else None,
+        "to reach": "<= 0.001",
+    }
+
+
+def fitted(
+    model: ServerModel, labelled: CalibrationSet, here: tuple[float, float]
+) -> Iterator[dict[str, Any]]:
+    """A row for each route to T."""
+    exact, error = here
+    for route in get_args(Route):
+        try:
+            over = fit_over_server(model, labelled, route=route)
+            said: Any = f"{over.recalibrator.temperature_:.5f} ± {over.report['standard_error']:.4f}"
+            apart: Any = abs(over.recalibrator.temperature_ - exact)
+            reach = f"<= {3 * over.report['route_error']:.4f}" if route == "draws" else "<= 0.001"
+        except SemcalError as refused:
+            said, apart, reach = f"refused: {refused}", None, ""
+        yield {
+            "what": f"T by {route}",
+            "over HTTP": said,
+            "here": f"{exact:.5f} ± {error:.4f}",
+            "apart": apart,
+            "to reach": reach,
+        }
+
+
+def results() -> list[dict[str, Any]]:
+    names = os.environ.get("SEMCAL_SERVERS", "").split()
+    if not names:
+        raise SystemExit("set SEMCAL_SERVERS to servers of the embedded model, openai:URL each")
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    return list(_rows(names))
+
+
+def _rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    model = load_model("atlas", device="cpu")
+    net = AutoModelForCausalLM.from_pretrained(language_model_dir(), dtype=torch.float32).eval()
+    asking = PromptConfig(())
+    data = load_set(DATA)
+    labelled = CalibrationSet.of(model, data.calibration_train[:QUESTIONS], asking=asking)
+    here, report = fit_exactly(model, calibration_features(model, labelled, asking=asking))
+    prompts = [prompt for _, prompt, _ in asking.read(model, data.test[:QUESTIONS])[0]]
+    for name in names:
+        server = load_server(name, tokenizer=str(language_model_dir()))
+        said = {"server": f"{server.profile.server} {server.profile.version}, {server.profile.log_probs}"}
+        for temperature in TEMPERATURES:
+            yield {**said, **drawn(server, net, prompts, temperature)}
+        for row in fitted(server, labelled, (here.temperature_, report["standard_error"])):
+            yield {**said, **row}
+        server.client.close()
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import table
+
+    print(table(results()))

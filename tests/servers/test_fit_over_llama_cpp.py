@@ -1,0 +1,139 @@
+"""T fitted over llama.cpp's server, against the exact fit to the same questions with the model itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semcal.demo.paths import language_model_dir
+from semcal.demo.questions import load_set
+from semcal.engine.language_model import LanguageModel
+from semcal.engine.loading import load_model
+from semcal.engine.servers.sampler import ServerModel, load_server
+from semcal.engine.servers.settings import ServerSettings
+from semcal.errors import FitError, UsageError
+from semcal.pipeline.fitting import Fit, fit, recalibrator_and_prompt
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.server_fitting import OverServer, fit_over_server, plan_over_server
+from semcal.qa.questions import Question
+
+pytestmark = pytest.mark.servers
+
+QUESTIONS = load_set("atlas-trivia").calibration_train[:30]
+
+
+@pytest.fixture(scope="module")
+def local() -> LanguageModel:
+    return load_model("atlas", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def exact(local: LanguageModel) -> Fit:
+    return fit(local, QUESTIONS, progress=False)
+
+
+@pytest.fixture(scope="module")
+def server(llama_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerModel]:
+    settings = ServerSettings(
+        str(language_model_dir()), profiles=tmp_path_factory.mktemp("profiles"), concurrency=4
+    )
+    model = load_server(f"openai:{llama_server}", settings)
+    with model.client:
+        yield model
+
+
+def over(server: ServerModel, questions: tuple[Question, ...] = QUESTIONS, **how: Any) -> OverServer:
+    options = {"asking": PromptConfig(), "data": "atlas", "versions": {}, "progress": False, **how}
+    return fit_over_server(server, questions, **options)
+
+
+def same(found: OverServer, exact: Fit, *, within: float = 1e-3) -> None:
+    assert found.recalibrator.temperature_ == pytest.approx(exact.temperature, abs=within)
+    assert found.report["n_tokens"] == exact.report["n_tokens"]
+    for name in ("loss_before", "loss_after", "standard_error", "interval"):
+        assert found.report[name] == pytest.approx(exact.report[name], abs=2e-3)
+
+
+def test_one_token_raw_and_at_the_temperature_gives_the_exact_temperature(
+    server: ServerModel, exact: Fit, tmp_path: Path
+) -> None:
+    before = server.client.usage.requests
+    found = over(server, keep=tmp_path)
+    same(found, exact)
+    assert found.report["route"] == "one token"
+    assert found.report["route_error"] < 2e-4
+    low, high = found.report["top_k"]["interval"]
+    assert low < exact.temperature < high
+    assert found.report["top_k"]["estimate"] == pytest.approx(exact.temperature, abs=0.02)
+    asked = server.client.usage.requests - before
+    again = over(server, keep=tmp_path)
+    assert again.report == found.report
+    assert server.client.usage.requests - before == asked  # nothing is asked twice
+
+
+def test_the_whole_vocabulary_gives_the_exact_temperature_of_both_losses(
+    server: ServerModel, local: LanguageModel
+) -> None:
+    few = QUESTIONS[:8]
+    nll = over(server, few, route="whole vocabulary")
+    same(nll, fit(local, few, progress=False))
+    smoothed = over(server, few, loss="SS", alpha=0.25)
+    assert smoothed.report["route"] == "whole vocabulary"
+    of_local = fit(local, few, loss="SS", alpha=0.25, progress=False)
+    assert smoothed.recalibrator.temperature_ == pytest.approx(of_local.temperature, rel=1e-3)
+
+
+def test_draws_give_the_temperature_within_their_error(server: ServerModel, exact: Fit) -> None:
+    found = over(server, route="draws", seed=5)
+    error = found.report["route_error"]
+    assert 0 < error < 0.05
+    assert abs(found.recalibrator.temperature_ - exact.temperature) < 3 * error
+    assert found.report["loss_after"] == pytest.approx(exact.report["loss_after"], abs=5e-3)
+
+
+def test_the_likeliest_tokens_alone_do_not_settle_the_temperature_unless_labels_are_few(
+    server: ServerModel, local: LanguageModel
+) -> None:
+    with pytest.raises(FitError, match=r"leave T anywhere between 1\.\d+ and 1\.\d+ .*power-law tails"):
+        over(server, route="top-k")
+    few = QUESTIONS[:12]  # whose own error is larger than what is open
+    found = over(server, few, route="top-k")
+    low, high = found.report["top_k"]["interval"]
+    assert low < fit(local, few, progress=False).temperature < high
+    assert high - low < 2 * found.report["standard_error"]
+
+
+def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_path: Path) -> None:
+    found = fit(server, QUESTIONS[:6], progress=False)
+    path = found.save_pretrained(tmp_path)
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written["method"] == "TS"
+    of_server = written["provenance"]["server"]
+    assert of_server["route"] == "one token"
+    assert of_server["standard_error"] == pytest.approx(found.report["standard_error"])
+    recalibrator, asking = recalibrator_and_prompt(server, tmp_path, None)
+    assert recalibrator.temperature_ == pytest.approx(found.temperature)
+    assert asking == PromptConfig()
+    without = ServerModel(server.client, server.profile)
+    with pytest.raises(UsageError, match=r"token ids.*messages"):
+        recalibrator_and_prompt(without, tmp_path, None)
+    with pytest.raises(UsageError, match="--tokenizer"):
+        fit(without, QUESTIONS[:6], progress=False)
+    with pytest.raises(UsageError, match=r"ATS.*hidden states"):
+        fit(server, QUESTIONS[:6], method="ATS", progress=False)
+
+
+def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
+    from semcal.pipeline.calibration_set import CalibrationSet
+
+    labelled = CalibrationSet.of(server, QUESTIONS[:5], asking=PromptConfig())
+    before = server.client.usage.requests
+    plan = plan_over_server(server, labelled)
+    assert server.client.usage.requests == before
+    over(server, QUESTIONS[:5], route="top-k")
+    first = server.client.usage.requests - before
+    assert f"raw and at T: {first} requests" in plan

@@ -1,0 +1,217 @@
+"""What a fit of T asks servers of each kind about reference answers, and what it makes of the replies."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from semcal.engine.servers.client import ServerClient
+from semcal.engine.servers.partitions import GoldQuestion, PartitionRequests, choose_route
+from semcal.engine.servers.profile import ServerProfile
+from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.errors import ServerError
+from tests.servers import fake_model
+from tests.servers.fake_chat import profile_of
+from tests.servers.fake_server import FakeServer
+
+pytest.importorskip("httpx")
+
+GOLD = {
+    "Who wrote The Salt Year?": ("Ana Brod", "Ivo Lind"),
+    "How many lakes are in Torvik?": ("seven", "about ten", "7"),
+    "What colour is the flag of Torvik?": ("green and blue",),
+}
+
+
+def gold() -> list[GoldQuestion]:
+    return [
+        GoldQuestion(
+            f"q{number}",
+            tuple(fake_model.encode(fake_model.render([{"role": "user", "content": text}]))),
+            tuple((*fake_model.encode(answer), fake_model.END) for answer in answers),
+        )
+        for number, (text, answers) in enumerate(GOLD.items())
+    ]
+
+
+def truth(question: GoldQuestion) -> list[np.ndarray]:
+    """Raw log-probabilities of the vocabulary at each position."""
+    texts = [fake_model.decode(question.prompt + beginning) for beginning in question.beginnings]
+    return [fake_model.next_log_probs(text) for text in texts]
+
+
+@contextmanager
+def asking(
+    profile: dict[str, Any] | None = None, **quirks: Any
+) -> Iterator[tuple[PartitionRequests, FakeServer]]:
+    with FakeServer(**quirks) as server:
+        client = ServerClient(Endpoint(server.url, "fake"), ServerSettings(retries=1), first_wait=0.01)
+        with client:
+            yield PartitionRequests(client, profile_of(server, **(profile or {}))), server
+
+
+def test_positions_that_answers_share_are_asked_once() -> None:
+    one = GoldQuestion("q", (1, 2), ((7, 8, 0), (7, 9, 0), (5, 0)))
+    assert one.beginnings == ((), (7,), (7, 8), (7, 9), (5,))
+    assert one.tokens == ((0, 7), (1, 8), (2, 0), (0, 7), (1, 9), (3, 0), (0, 5), (4, 0))
+
+
+@pytest.mark.parametrize("way", ["prompt_logprobs", "echo"])
+def test_a_server_that_scores_prompts_gives_the_answers_tokens(way: str) -> None:
+    with asking({"scores_prompt": way}, prompt_scores=way) as (requests, server):
+        rows = requests.raw(gold())
+        assert len(server.requests) == 6  # one an answer
+    for question, row in zip(gold(), rows):
+        at = truth(question)
+        assert row["log_probs"] == pytest.approx([at[p][token] for p, token in question.tokens], abs=1e-6)
+        for (position, token), top in zip(question.tokens, row["top"]):
+            best = sorted((v for i, v in enumerate(at[position]) if i != token), reverse=True)
+            if way == "prompt_logprobs":  # by echo, tokens that share a text are one
+                assert sorted(top, reverse=True)[:10] == pytest.approx(best[:10], abs=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.9])
+@pytest.mark.parametrize(
+    "quirks",
+    [
+        {"log_probs": "scaled"},
+        {"log_probs": "scaled", "drawn_takes_a_place": True},
+        {"scaled_on_request": True, "server": "llama.cpp"},
+    ],
+)
+def test_one_token_gives_the_loss_at_any_temperature(temperature: float, quirks: dict[str, Any]) -> None:
+    profile = {name: quirks[name] for name in ("log_probs", "scaled_on_request") if name in quirks}
+    with asking({"scores_prompt": "prompt_logprobs", **profile}, **quirks) as (requests, _):
+        rows = requests.losses(gold(), requests.raw(gold()), temperature)
+    for question, row in zip(gold(), rows):
+        at = [fake_model.at_temperature(one, temperature) for one in truth(question)]
+        assert row["nll"] == pytest.approx([-at[p][token] for p, token in question.tokens], abs=1e-5)
+
+
+def test_draws_are_those_of_the_temperature_with_raw_log_probabilities() -> None:
+    (one,) = gold()[:1]
+    with asking({"max_n": 8}) as (requests, server):
+        (row,) = requests.draws([one], 2.0, n=160, seed=3)
+        again = requests.draws([one], 2.0, n=160, seed=3)
+        other = requests.draws([one], 2.0, n=160, seed=4)
+        assert len(server.requests) == 3 * 20 * len(one.beginnings)
+    assert [row] == again != other
+    for raw, drawn in zip(truth(one), row["draws"]):
+        p = np.exp(fake_model.at_temperature(raw, 2.0))
+        mean = float((p * np.where(p > 0, raw, 0)).sum())
+        spread = math.sqrt(float((p * (np.where(p > 0, raw, 0) - mean) ** 2).sum()) / 160)
+        assert len(drawn) == 160
+        assert float(np.mean(drawn)) == pytest.approx(mean, abs=4 * spread)
+
+
+@pytest.mark.parametrize("kind", ["llama.cpp", "vLLM"])
+def test_the_whole_vocabulary_comes_by_token_id(kind: str) -> None:
+    size = len(fake_model.VOCABULARY)
+    with asking({"whole_vocabulary": True, "top_log_probs": size}, max_top_logprobs=-1, server=kind) as (
+        requests,
+        _,
+    ):
+        rows = requests.whole(gold())
+    for question, row in zip(gold(), rows):
+        for raw, packed in zip(truth(question), row["log_probs"]):
+            found = np.frombuffer(base64.b64decode(packed), dtype=np.float32)
+            assert np.exp(found) == pytest.approx(np.exp(raw), abs=1e-6)
+
+
+def test_a_vocabulary_that_is_not_whole_fails_the_question() -> None:
+    with asking({"vocabulary": 2}, server="llama.cpp") as (requests, _):
+        assert "no id below 2" in requests.whole(gold()[:1])[0]["failed"]
+
+
+def test_probabilities_that_do_not_add_up_are_no_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(fake_model.VOCABULARY)
+    odd = np.full(size, -math.log(size) - 0.01)
+    monkeypatch.setattr(fake_model, "step", lambda *_, **__: (odd, odd, odd, np.cumsum(np.exp(odd))))
+    with asking({"vocabulary": size}, max_top_logprobs=-1, server="llama.cpp") as (requests, _):
+        (row,) = requests.whole(gold()[:1])
+    assert row == {"failed": "the probabilities of the whole vocabulary add up to 0.9900"}
+
+
+def test_a_refused_request_fails_its_question_alone_and_says_why() -> None:
+    with asking({"scores_prompt": "prompt_logprobs"}, log_probs="scaled", max_temperature=2.0) as (
+        requests,
+        _,
+    ):
+        raw = requests.raw(gold())
+        rows = requests.losses(gold(), raw, 3.0)
+    assert all("temperature must be at most 2.0" in row["failed"] for row in rows)
+
+
+def test_a_server_that_does_not_score_prompts_after_all_is_found_out() -> None:
+    with asking({"scores_prompt": "prompt_logprobs"}, prompt_scores=None) as (requests, _):
+        assert "the scores of a prompt" in requests.raw(gold())[0]["failed"]
+    with asking({"forced_raw": True}, server="llama.cpp") as (requests, _):  # which ignores logit_bias
+        assert "was forced by logit_bias" in requests.raw(gold())[0]["failed"]
+
+
+def test_a_draw_without_its_log_probability_fails_the_question() -> None:
+    with asking(log_probs=None) as (requests, _):
+        (row,) = requests.draws(gold()[:1], 1.0, n=2, seed=0)
+    assert row == {"failed": "a token drawn at T = 1 lacks its log-probability"}
+
+
+FULL = ServerProfile(
+    "http://127.0.0.1:1/v1",
+    "m",
+    "S",
+    vocabulary=100,
+    log_probs="raw",
+    scaled_on_request=True,
+    top_log_probs=20,
+    whole_vocabulary=True,
+    scores_prompt="prompt_logprobs",
+    token_ids_in=True,
+    end_included=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "route"),
+    [
+        ({}, "one token"),
+        ({"scaled_on_request": False, "log_probs": "scaled"}, "one token"),
+        ({"scores_prompt": None, "forced_raw": True}, "one token"),
+        ({"scaled_on_request": False}, "whole vocabulary"),
+        ({"scores_prompt": None}, "whole vocabulary"),
+        ({"truncated_to": "top-k 40"}, "whole vocabulary"),
+        ({"scaled_on_request": False, "whole_vocabulary": False}, "draws"),
+        ({"scaled_on_request": False, "whole_vocabulary": False, "scores_prompt": "echo"}, "draws"),
+        ({"scaled_on_request": False, "whole_vocabulary": False, "end_included": False}, "top-k"),
+        ({"whole_vocabulary": False, "truncated_to": "top-k 40"}, "top-k"),
+    ],
+)
+def test_the_route_is_the_best_that_the_server_allows(lacks: dict[str, Any], route: str) -> None:
+    assert choose_route(replace(FULL, **lacks)) == route
+
+
+def test_what_a_server_lacks_is_said() -> None:
+    with pytest.raises(ServerError, match=r"S at .* takes no prompts of token ids"):
+        choose_route(replace(FULL, token_ids_in=False))
+    with pytest.raises(ServerError, match=r"no log-probability of a given token.*TS-grid"):
+        choose_route(replace(FULL, scores_prompt=None, whole_vocabulary=False))
+    with pytest.raises(
+        ServerError, match="does not allow a fit by draws, but by one token, whole vocabulary, top-k"
+    ):
+        choose_route(replace(FULL, end_included=False), "draws")
+
+
+def test_requests_are_counted_before_any_is_sent() -> None:
+    with asking({"scores_prompt": "prompt_logprobs", "max_n": 4}) as (requests, server):
+        positions = sum(len(question.beginnings) for question in gold())
+        assert requests.counts(gold(), "one token", n=10) == (6, positions)
+        assert requests.counts(gold(), "draws", n=10) == (6, 3 * positions)
+        assert requests.counts(gold(), "whole vocabulary", n=10) == (positions, 0)
+        assert requests.counts(gold(), "top-k", n=10) == (6, 0)
+        assert not server.requests
