@@ -17,7 +17,7 @@ from semcal.report.figures import INK, METHOD_COLOURS, QUIET, RULE, STYLE
 
 FOLDER = Path(__file__).parents[1] / "docs"
 #: Ten answers to one question, by meaning: how often each was drawn, and its wordings.
-MEANINGS = (
+MEANINGS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("Ana Velis", 6, ("Ana Velis", "A. Velis", "Velis, Ana")),
     ("Bo Tarn", 3, ("Bo Tarn", "Tarn")),
     ("Cy Orr", 1, ("Cy Orr",)),
