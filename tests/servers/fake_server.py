@@ -35,6 +35,7 @@ longest               a prompt of more tokens is a 400
 unknown_refused       a field that OpenAI does not know (top_k, min_p, ...) is a 400
 reasons               "field" (reasoning_content) or "inline" (<think>...</think>): 43 tokens of thought first
 completions           True; whether there is /completions
+refused               prompts that hold one of these texts are a 400
 busy, retry_after     the first `busy` tries of every request are a 429 with this Retry-After header
 key                   Authorization: Bearer KEY, or else 401
 delay                 seconds before each answer
@@ -94,6 +95,7 @@ class Quirks:
     unknown_refused: bool = False
     reasons: str | None = None
     completions: bool = True
+    refused: Sequence[str] = ()
     busy: int = 0
     retry_after: str | None = None
     key: str | None = None
@@ -208,6 +210,8 @@ class FakeModel:
             raise Refused(400, f"n_cmpl cannot be greater than the number of slots ({quirks.slots})")
         if quirks.max_temperature is not None and temperature > quirks.max_temperature:
             raise Refused(400, f"temperature must be at most {quirks.max_temperature}, got {temperature}")
+        if any(text in prompt for text in quirks.refused):
+            raise Refused(400, "this prompt is not answered")
         if quirks.longest is not None and len(prompt) > quirks.longest:
             raise Refused(400, f"the prompt is too long: at most {quirks.longest} tokens are taken")
         if quirks.unknown_refused and set(body) - KNOWN:

@@ -95,8 +95,8 @@ def test_a_reply_that_hangs_is_asked_again_after_the_time_out() -> None:
     with (
         FakeServer() as server,
         FaultProxy(server.port, share=0.5, faults=("hang",)) as proxy,
-        ServerClient(Endpoint(proxy.url), ServerSettings(timeout=0.2), first_wait=0.01) as client,
+        ServerClient(Endpoint(proxy.url), ServerSettings(timeout=0.5, retries=50), first_wait=0.01) as client,
     ):
         found = client.send_all(requests, whose)
     assert [one[0] for one in found if isinstance(one, tuple)] == list(map(asked_for, requests))
-    assert client.usage.retries == proxy.faults["hang"] > 5
+    assert client.usage.retries >= proxy.faults["hang"] > 5  # a busy machine may be late as well

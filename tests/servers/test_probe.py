@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,24 @@ def test_each_thing_that_a_server_does_not_do_is_seen(
 def test_a_server_that_truncates_all_the_same_is_seen(log_probs: str | None) -> None:
     found = probed(truncates="always", log_probs=log_probs)
     assert found.truncated_to is not None
+
+
+@pytest.mark.parametrize("reasons", ["field", "inline"])
+def test_a_model_that_always_begins_with_the_same_thought_is_not_said_to_be_truncated(reasons: str) -> None:
+    found = probed(reasons=reasons, ids_in=False)
+    assert found.truncated_to is None
+    assert found.truncation_tested == ()
+    assert found.log_probs is None
+
+
+def test_a_server_that_ignores_the_temperature_is_seen() -> None:
+    class Greedy(ServerClient):
+        def send_all(self, requests: Any, parse: Any, **how: Any) -> Any:
+            greedy = [replace(one, body={**one.body, "temperature": 0}) for one in requests]
+            return super().send_all(greedy, parse, **how)
+
+    with FakeServer(log_probs=None) as server, Greedy(Endpoint(server.url), ServerSettings()) as client:
+        assert probe(client).truncated_to == "1 token: 5 answers at T = 100 were the same"
 
 
 def test_log_probabilities_of_what_truncation_leaves_are_told_from_those_at_t() -> None:

@@ -13,14 +13,7 @@ from typing import Any
 from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient
 from semcal.engine.servers.identity import identify
-from semcal.engine.servers.profile import (
-    NEUTRAL,
-    ServerProfile,
-    cache_folder,
-    file_name,
-    read_profile,
-    write_profile,
-)
+from semcal.engine.servers.profile import NEUTRAL, ServerProfile, profile_path, read_profile, write_profile
 from semcal.engine.servers.replies import Choice, TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
 from semcal.engine.servers.truncation import ROUND, Key, Known, find_truncation
@@ -118,7 +111,7 @@ def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfil
     another version of the probe, is not read.
     """
     now = identify(client)
-    path = (client.settings.profiles or cache_folder()) / file_name(now)
+    path = profile_path(client.settings.profiles, now)
     found = None if fresh else read_profile(path, now, PROBE)
     if found is None or not _still_so(_Asking(client, found)):
         found = _probe(client, now)
@@ -200,7 +193,7 @@ def _several(asking: _Asking) -> dict[str, Any]:
     for n in tried:
         choices = asking.choices(asking.open, Asked(asking.hot, 8, n=n, seed=1, log_probs=False))
         if len(choices) == n:
-            return {"max_n": n, "choices_differ": len({choice.text for choice in choices}) > 1}
+            return {"max_n": n, "choices_differ": len(set(map(_said, choices))) > 1}
     return {}
 
 
@@ -209,7 +202,7 @@ def _seed(asking: _Asking) -> dict[str, Any]:
 
     def texts(seed: int) -> list[str]:
         choices = asking.choices(asking.open, Asked(hottest, 8, seed=seed, log_probs=False))
-        return [choice.text for choice in choices]
+        return list(map(_said, choices))
 
     first, again = ([texts(seed) for seed in range(1, 6)] for _ in range(2))
     return {"seed": first == again and len({"".join(each) for each in first}) > 1}
@@ -367,13 +360,25 @@ def _truncation(asking: _Asking) -> dict[str, Any]:
         drawn = asking.client.send_all(requests, parse_choices)
         choices = [choice for one in drawn if not isinstance(one, RequestFailed) for choice in one]
         if profile.log_probs is None:
-            return [choice.text for choice in choices]
+            return list(map(_said, choices))
         entries = [choice.entries[0] for choice in choices if choice.entries]
         return [entry.text if entry.token_id is None else entry.token_id for entry in entries]
 
     limit = profile.max_temperature or HOT[-1]
     truncated, tested = find_truncation(draw, known, sorted({1.0, limit, *(t for t in HOT if t <= limit)}))
+    if "top-k" not in tested:
+        how = Asked(limit, 64, log_probs=False)
+        several = [asking.choices(prompts[1], replace(how, seed=seed)) for seed in range(1, 6)]
+        said = {_said(choice) for choices in several for choice in choices}
+        truncated = truncated or (
+            f"1 token: 5 answers at T = {limit:g} were the same" if len(said) == 1 else None
+        )
     return {"truncated_to": truncated, "truncation_tested": tested}
+
+
+def _said(choice: Choice) -> str:
+    """The answer and what the model thought before it."""
+    return f"{choice.reasoning}\n{choice.text}"
 
 
 #: In the order in which they build on each other.

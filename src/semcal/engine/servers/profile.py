@@ -13,7 +13,7 @@ from typing import Any, Literal
 from semcal.errors import StoreError
 from semcal.records import atomic_write, canonical, read_object
 
-__all__ = ["NEUTRAL", "ServerProfile", "cache_folder", "file_name", "read_profile", "write_profile"]
+__all__ = ["NEUTRAL", "ServerProfile", "cache_folder", "profile_path", "read_profile", "write_profile"]
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Mapping[str, Any] = {
@@ -76,9 +76,10 @@ def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sy
     return Path(caches).expanduser() / "semcal" / "servers"
 
 
-def file_name(profile: ServerProfile) -> str:
-    """The name of the file for a server and a model."""
-    return hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24] + ".json"
+def profile_path(folder: Path | None, profile: ServerProfile) -> Path:
+    """The file for a server and a model in a folder, or in the user's cache."""
+    name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
+    return (folder or cache_folder()) / f"{name}.json"
 
 
 def write_profile(path: Path, profile: ServerProfile, probe: int) -> None:

@@ -29,6 +29,8 @@ __all__ = ["ServerModel", "load_server"]
 
 #: What recalibrators other than a temperature need of a model.
 _NEEDS = {"ATS": "ATS reads hidden states", "Platt": "Platt scales the logit of every token"}
+#: Servers that draw at this T where a lower one is asked for, and do not say so.
+_RAISED_TO = {"vLLM": 0.01}
 
 
 class ServerModel:
@@ -206,6 +208,11 @@ class ServerModel:
             raise UsageError(
                 f"T = {temperature:g} is above {most:g}, the highest that {self.profile.url} takes"
             )
+        if temperature < (least := _RAISED_TO.get(self.profile.server, 0.0)):
+            raise UsageError(
+                f"T = {temperature:g} is below {least:g}, to which {self.profile.server} raises it silently; "
+                f"give {least:g} or more"
+            )
         return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
 
     def _draw(
@@ -246,7 +253,10 @@ class ServerModel:
         """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
         if way.seed is None:
             return [Asked(way.asked, 0, log_probs=False)]
-        most = self.profile.max_n if self.profile.choices_differ else 1
+        # After n > 1 llama.cpp (b11549) was seen to answer a later prompt from a wrong cache, and its `usage`
+        # of one answer of n cannot show that a token has lost its entry.
+        several = self.profile.choices_differ and self.profile.server != "llama.cpp"
+        most = self.profile.max_n if several else 1
         u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)[:, 0]
         known = way.reading is not None
         listed = (self.profile.vocabulary or 1) if way.reading == "of all" else 1

@@ -155,7 +155,7 @@ def _look_for_top_k(
         others = 1 - float(first.shares(temperature)[:TOP_K].sum())
         if bdtr(TOP_K, number, max(0.0, others)) > FALSE_ALARM:
             return None
-    if number < ROUND:
+    if number < ROUND or len(different) == 1:  # a token that always comes first, such as <think>
         return None
     return f"{cut}: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
 
