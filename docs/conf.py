@@ -12,6 +12,7 @@ html_theme = "furo"
 html_title = "semcal"
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"
+napoleon_use_ivar = True
 suppress_warnings = ["myst.header", "myst.xref_missing"]
 
 

@@ -466,7 +466,7 @@ def test_every_claim_states_its_rule_and_what_decided(sharp: GridScores) -> None
 
 def test_the_documentation_states_every_rule_as_it_is(sharp: GridScores) -> None:
     analyses: dict[str, Any] = {"volatility": [], "agreement": [], "selective": []}
-    page = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "claims.md").read_text(encoding="utf-8")
     for claim in judge(sharp, analyses):
         assert claim.claim in page
         assert claim.rule in page

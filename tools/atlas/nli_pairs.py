@@ -2,7 +2,7 @@
 
 Every pair answers one question of the world's wordings with freshly invented names, both sides in normal
 form, as clustering asks for them. Names fall into two shares by a hash: those of held-out pairs never occur
-in training. What counts as what stands in docs/atlas-nli.md.
+in training. What counts as what stands in NLI.md.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class GridBlocks:
     ) -> list[Lines | None]:
         """The rows of each block; None for a block of another shard that is not there, and for None.
 
-        `everyone` is for what each shard needs whole: it begins with its own share, and takes what it finds.
+        `everyone` is for what each shard needs whole: its own share first, then those of others.
         `before` is called first if there is a block to be made.
         """
         found = [None if block is None else self._find(block) for block in blocks]

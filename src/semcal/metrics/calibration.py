@@ -24,8 +24,9 @@ ABOVE_EDGE = 1e-6
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Expected calibration error over bins of equal width.
 
-    .. math:: \mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N} \,\bigl|\mathrm{acc}(B_b) -
-    \mathrm{conf}(B_b)\bigr|
+    .. math::
+
+        \mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N} \,\bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|
 
     Bin b holds the confidences in ((b-1)/M, b/M]; the first bin holds 0 as well. A value above an edge by at
     most 1e-6 belongs to the bin below it, so that float32 does not change bins.

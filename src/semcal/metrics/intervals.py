@@ -1,6 +1,6 @@
 """How sure one can be of a number: errors over runs, and intervals and tests from bootstrap resamples.
 
-The error over runs holds the questions fixed and says how much sampling answers anew would move the number.
+The error over runs is of the same questions and says how much sampling answers anew would move the number.
 The interval over questions says how much other questions would. Neither stands for the other.
 """
 

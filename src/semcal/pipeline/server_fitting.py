@@ -139,7 +139,7 @@ def fit_over_server(
         data=data,
         seed=seed,
         versions=versions,
-        server={**settings, **by, **error},
+        server={"url": model.profile.url, **by, **error},
     )
     of_groups = {} if how["groups"] is None else {"n_groups": fit.n_clusters}
     report = {**fit.report(), **of_groups, **by, "top_k": top_k, "n_tokens": fit.n_tokens}

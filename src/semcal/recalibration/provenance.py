@@ -220,7 +220,7 @@ class GradientSteps:
         return cls(schedule, len(losses), bound, block_means(losses), exact_temperature)
 
     def distance(self, temperature: float) -> float | None:
-        """Return |log T − log T of the exact solution|; None where there is no such solution."""
+        """Return how far log T is from that of the exact solution; None where there is none."""
         if self.exact_temperature is None:
             return None
         return abs(math.log(temperature / self.exact_temperature))

@@ -59,7 +59,7 @@ class Training:
 
     @property
     def distance(self) -> float | None:
-        """TS: |log T − log T of the exact solution|; None for other methods."""
+        """TS: the distance of log T from that of the exact solution; None for other methods."""
         if not isinstance(self.recalibrator, TemperatureScaling):
             return None
         return self.sgd.distance(self.recalibrator.temperature_)

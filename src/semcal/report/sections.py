@@ -162,7 +162,7 @@ SECTIONS = (
         "measures",
         "Scores by measure",
         tables=SCORED,
-        note="± is the standard error over runs, which holds the questions fixed; in brackets stands the "
+        note="± is the standard error over runs on the same questions; in brackets stands the "
         "95 % interval over questions.",
     ),
     Section(

@@ -318,7 +318,7 @@ def headline_table(results: Results) -> Table:
     return Table(
         "headline",
         "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
-        "each method, mean over measures and runs; the best in bold, ⁼ where several show the same digits"
+        "each method, mean over measures and runs; the best in bold; ⁼ marks ties at the digits shown"
         f"{noted}",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),

@@ -341,7 +341,7 @@ def demo(
     """Show what calibration gains on three question sets of the embedded world, and write a report.
 
     For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
-    from 400 labelled questions, and a temperature is fitted to 500. Ten answers to each of 500 test
+    from 400 labelled questions, and a temperature is fitted to 400. Ten answers to each of 300 test
     questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
     graded. With --limit N, N questions of each part are used. Interrupt it as you like: the same command
     goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.

@@ -253,7 +253,7 @@ class ServerModel:
         """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
         if way.seed is None:
             return [Asked(way.asked, 0, log_probs=False)]
-        most = self.profile.max_n if self.profile.choices_differ else 1
+        most = self.profile.together
         u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)[:, 0]
         known = way.reading is not None
         listed = (self.profile.vocabulary or 1) if way.reading == "of all" else 1

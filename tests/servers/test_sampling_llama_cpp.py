@@ -1,0 +1,118 @@
+"""Sampling over llama.cpp's server is sampling from the model: the same log-probabilities and frequencies."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import chi2
+
+from semcal.demo.questions import load_set
+from semcal.engine import load_model
+from semcal.engine.causal_lm import CausalLanguageModel
+from semcal.engine.language_model import Generation, Prompt
+from semcal.engine.servers.sampler import ServerModel, load_server
+from semcal.engine.servers.settings import ServerSettings
+from semcal.qa.first_answer import first_answer
+from semcal.qa.questions import chat
+from semcal.recalibration import Base, Temperature
+
+pytestmark = pytest.mark.servers
+
+
+def cut(generation: Generation) -> int | None:
+    """As `semcal.pipeline.sample` cuts."""
+    end = first_answer(generation.text).end
+    return None if generation.finished and not generation.text[end:].strip() else end
+
+
+@pytest.fixture(scope="module")
+def local() -> CausalLanguageModel:
+    return load_model("atlas", device="cpu")
+
+
+@pytest.fixture(scope="module", params=["token ids", "messages"])
+def model(request: Any, language_model_gguf: Path, tmp_path_factory: Any) -> Iterator[ServerModel]:
+    """Each on a server of its own: after n > 1 the cache of llama.cpp may give wrong answers to others."""
+    if find_spec("xllamacpp") is None:
+        pytest.skip("xllamacpp is not installed; install it with: pip install 'semcal[dev]'")
+    from tools.llama_server import llama_server
+
+    folder = tmp_path_factory.mktemp("server")
+    settings = ServerSettings(
+        tokenizer="atlas" if request.param == "token ids" else None, profiles=folder / "profiles"
+    )
+    with llama_server(language_model_gguf, log=folder / "log") as url:
+        found = load_server(f"openai:{url}#atlas", settings)
+        yield found
+        found.client.close()
+
+
+@pytest.fixture(scope="module")
+def chats() -> list[Any]:
+    return [chat(question.question) for question in load_set("atlas-rare").validation[:200]]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 1.4, 4.0])
+def test_log_probabilities_of_draws_are_those_of_the_model_within_a_thousandth(
+    model: ServerModel, local: CausalLanguageModel, chats: list[Any], temperature: float
+) -> None:
+    recalibrator = Base() if temperature == 1 else Temperature(temperature)
+    asked = [Prompt(f"q{i}", model.encode(one), one) for i, one in enumerate(chats)]
+    encoded = [Prompt(f"q{i}", local.encode(one), one) for i, one in enumerate(chats)]
+    how: Any = {"m": 1, "seed": 3, "max_new_tokens": 6, "cut": cut}
+    (found,) = model.sample(asked, recalibrators=[recalibrator], **how)
+    draws = [one for (one,) in found]
+    known = [i for i, one in enumerate(draws) if one.token_log_probs]
+    assert len(known) > (0.95 if temperature < 2 else 0.5) * len(chats)  # but for half characters
+    scored = [draws[i] for i in known]
+    drawn = local.score(
+        [encoded[i] for i in known], [[one.token_ids] for one in scored], recalibrator=recalibrator
+    )
+    for one, (log_probs,) in zip(scored, drawn, strict=True):
+        assert one.token_log_probs == pytest.approx(log_probs, abs=1e-3)
+    rest = [i for i in known if draws[i].rescored is not None]
+    if model.format is None:
+        assert all(draws[i].rescored == () for i in rest)
+        return
+    assert rest
+    completed = [[local.complete(draws[i], cut(draws[i]) or 0)] for i in rest]
+    for i, (log_probs,) in zip(
+        rest, local.score([encoded[i] for i in rest], completed, recalibrator=recalibrator)
+    ):
+        assert draws[i].rescored == pytest.approx(log_probs, abs=1e-3)
+
+
+def test_first_words_come_as_often_as_the_model_says(
+    model: ServerModel, local: CausalLanguageModel, chats: list[Any]
+) -> None:
+    m, t = 400, Temperature(1.3)
+    prompt = Prompt("q", model.encode(chats[0]), chats[0])
+    ((draws,),) = model.sample([prompt], recalibrators=[t], m=m, seed=5, max_new_tokens=1)
+    seen = Counter(one.token_ids[0] for one in draws if one.token_ids)
+    own = Prompt("q", local.encode(chats[0]))
+    tokens = [token for token, _ in seen.most_common(12)]
+    ((*scores,),) = local.score([own], [[(token,) for token in tokens]], recalibrator=t)
+    p = [math.exp(score[0]) for score in scores]
+    often = [(seen[token], m * share) for token, share in zip(tokens, p) if m * share >= 5]
+    often.append((m - sum(count for count, _ in often), m - sum(expected for _, expected in often)))
+    statistic = sum((count - expected) ** 2 / expected for count, expected in often)
+    assert statistic < chi2.isf(1e-6, len(often) - 1)
+
+
+def test_the_greedy_answers_are_those_of_the_model(
+    model: ServerModel, local: CausalLanguageModel, chats: list[Any]
+) -> None:
+    some = chats[:20]
+    asked = [Prompt(f"q{i}", model.encode(one), one) for i, one in enumerate(some)]
+    own = [Prompt(f"q{i}", local.encode(one), one) for i, one in enumerate(some)]
+    found = model.greedy(asked, recalibrator=Base())
+    assert [one.text.strip() for one in found] == [
+        one.text.strip() for one in local.greedy(own, recalibrator=Base())
+    ]
+    assert isinstance(model.revision, str)
