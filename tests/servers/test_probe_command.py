@@ -46,8 +46,8 @@ def test_json_holds_the_profile_and_what_follows(cache: Path) -> None:
         4,
         True,
     )
-    assert found["consequences"]["sampling"] == "10 answers to a question take 3 requests"
-    assert "0 requests" not in result.stderr
+    assert found["consequences"]["sampling"] == "10 answers to a question take 10 requests"
+    assert "probe: 0 requests" not in result.stderr
     assert json.loads(again.stdout) == found
     assert "probe: 2 requests" in again.stderr  # the models and the version
     assert len(list((cache / "servers").iterdir())) == 1

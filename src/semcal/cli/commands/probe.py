@@ -119,7 +119,7 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
         yield "sampling", f"refused, for draws are cut; {remedy}, or record the cut with --allow-truncation"
     else:
-        requests = ceil(DRAWS / profile.max_n) if profile.choices_differ else DRAWS
+        requests = ceil(DRAWS / profile.together)
         yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
     measures = "all at every T" if at_others else "all at T = 1, E-SC at others" if at_one else "E-SC"

@@ -151,7 +151,7 @@ class PartitionRequests:
 
     def _sizes(self, n: int) -> list[int]:
         """Draws of each request."""
-        most = self.profile.max_n if self.profile.choices_differ else 1
+        most = self.profile.together
         return [min(most, n - done) for done in range(0, n, most)]
 
     def _scoring(self, question: GoldQuestion) -> list[ServerRequest]:

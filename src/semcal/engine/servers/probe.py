@@ -350,7 +350,7 @@ def _truncation(asking: _Asking) -> dict[str, Any]:
     k = min(profile.top_log_probs, LISTED)
     tops = [_top(asking, prompt, k) if profile.log_probs else {} for prompt in prompts]
     known = [Known.of(top, whole=len(top) == profile.vocabulary) if top else None for top in tops]
-    n = profile.max_n if profile.choices_differ else 1
+    n = profile.together
 
     def draw(index: int, temperature: float, seed: int) -> list[Key]:
         seeds = range(ROUND * seed, ROUND * (seed + 1), n)

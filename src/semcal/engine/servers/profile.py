@@ -61,6 +61,15 @@ class ServerProfile:
     truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
     max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
 
+    @property
+    def together(self) -> int:
+        """How many answers to ask for in one request.
+
+        One of llama.cpp: after n > 1 its build b11549 answers others from a wrong cache now and then, and its
+        `usage`, of one answer of n, cannot show that a token has lost its entry.
+        """
+        return self.max_n if self.choices_differ and self.server != "llama.cpp" else 1
+
 
 def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
     """Where profiles are kept: below SEMCAL_CACHE, or else below the folder of the user's caches.

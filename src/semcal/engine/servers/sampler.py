@@ -253,10 +253,7 @@ class ServerModel:
         """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
         if way.seed is None:
             return [Asked(way.asked, 0, log_probs=False)]
-        # After n > 1 llama.cpp (b11549) was seen to answer a later prompt from a wrong cache, and its `usage`
-        # of one answer of n cannot show that a token has lost its entry.
-        several = self.profile.choices_differ and self.profile.server != "llama.cpp"
-        most = self.profile.max_n if several else 1
+        most = self.profile.together
         u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)[:, 0]
         known = way.reading is not None
         listed = (self.profile.vocabulary or 1) if way.reading == "of all" else 1
