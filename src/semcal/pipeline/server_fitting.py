@@ -319,5 +319,5 @@ def _from_top(
         return found
 
     interval = certified_interval(tails, target, weight) if certify else None
-    k = max(map(len, listed)) + 1
+    k = max(map(len, listed))  # of a list that the target is not on
     return moments, {"k": k, "estimate": law.temperature(target, weight), "interval": interval}
