@@ -19,7 +19,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     told: list[tuple[str, int]] = []
 
     @contextmanager
-    def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    def bar(label: str, total: int | None, note: object) -> Iterator[Callable[[int], None]]:
         yield lambda done: told.append((label, done))
         told.append((label, -1))
 

@@ -216,5 +216,5 @@ def test_a_forecast_counts_the_labelled_questions_that_are_asked_beside() -> Non
     without = forecast(read_settings(config, ["methods=[Base]"]), device="cpu")
     labelled = read_settings(config, []).calibrated.questions
     assert with_it.jobs["sample"] - without.jobs["sample"] == 3 * -(-labelled // 100)
-    assert (with_it.jobs["calibrate"], with_it.jobs["apply"]) == (3, 15)
+    assert (with_it.jobs["calibrate"], with_it.jobs["apply"]) == (3, 9)
     assert with_it.nli_calls_at_most - without.nli_calls_at_most == 3 * labelled * 10 * 9

@@ -481,7 +481,7 @@ def test_a_reply_that_comes_twice_is_never_the_answer_to_the_next_request(betwee
     """httpx's own transport takes the second copy for the next answer: found by the faults of the proxy."""
 
     def numbered(number: int) -> bytes:
-        return b'HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{"n":%d}' % number
+        return b'HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{"id":"x","n":%d}' % number
 
     replies = [numbered(0) + between + numbered(0), *map(numbered, (1, 1, 2))]
     with saying(*replies) as (url, _), ServerClient(Endpoint(url), ServerSettings(), first_wait=0) as client:
