@@ -113,7 +113,7 @@ class ServerError(SemcalError):
 
 
 class BudgetError(SemcalError):
-    """Requests stopped before more tokens or money was spent than allowed; what is finished is kept."""
+    """Requests stopped before more tokens or money was spent than allowed; finished blocks are kept."""
 
 
 class MissingExtraError(SemcalError, ImportError):

@@ -105,7 +105,7 @@ class Budget:
 def _message(limit: str, spent: str, worst: str, usage: Usage) -> str:
     return (
         f"stopped before {limit} is passed: {spent} spent, and the next request may take {worst} more "
-        f"({usage.text()}); what is finished is kept, and the same command with a higher limit goes on from "
+        f"({usage.text()}); finished blocks are kept, and the same command with a higher limit goes on from "
         "there (it counts from 0 again)"
     )
 
