@@ -125,7 +125,7 @@ def test_a_large_file_is_read_as_a_stream(tmp_path: Path) -> None:
         ("q.jsonl.zip", b"PK", "an archive: unpack it"),
         ("q.7z", b"7z", "an archive: unpack it"),
         ("q.pkl", b"\x80", r"can run any code when it is opened.*read_pickle\('q.pkl'\)"),
-        ("q.jsonl", gzip.compress(b"{}"), r"gzipped, though its name does not end in .gz"),
+        ("q.jsonl", gzip.compress(b"{}", mtime=0), r"gzipped, though its name does not end in .gz"),
         ("q.csv", b"PK\x03\x04rest", "an archive, or a spreadsheet"),
         ("q.json", b"PAR1", "rename it to q.json.parquet"),
         ("q.tsv", b"\xff\xfeq\x00", "UTF-16 text: save it as UTF-8"),

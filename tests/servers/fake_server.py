@@ -63,6 +63,7 @@ from typing import Any
 import numpy as np
 
 from tests.servers import fake_model as model
+from tests.servers.thread_server import ThreadServer
 
 Json = dict[str, Any]
 
@@ -395,21 +396,19 @@ def _finite(log_prob: float) -> float:
     return float(log_prob) if np.isfinite(log_prob) else -9999.0
 
 
-class FakeServer:
+class FakeServer(ThreadServer):
     """The server, in a thread of its own while the `with` block lasts; see the module."""
 
     def __init__(self, **quirks: Any) -> None:
+        super().__init__()
         self.quirks = Quirks(**quirks)
+        self.tls = self.quirks.tls
         self.requests: list[tuple[str, Json]] = []
         self.connections = 0
         self.largest = 0  # requests that were under way at the same time
-        self.port = 0
         self._model = FakeModel(self.quirks)
         self._tries: Counter[str] = Counter()
         self._under_way = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._ready = threading.Event()
 
     @property
     def host(self) -> str:
@@ -424,68 +423,25 @@ class FakeServer:
         """What --model takes."""
         return f"openai:{self.url}#{self.quirks.models[0]}"
 
-    def start(self) -> FakeServer:
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-
-    __enter__ = start
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._loop.close()
-
-    async def _serve(self) -> None:
-        self._stopping = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, ssl=self.quirks.tls)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stopping.wait()
-        server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                method, path, _ = head[0].split(" ")
-                headers = {
-                    name.lower(): value.strip() for name, _, value in (x.partition(":") for x in head[1:])
-                }
-                raw = await reader.readexactly(int(headers.get("content-length", 0)))
-                status, reply, more = await self._answer(method, path, headers, raw)
-                body = json.dumps(reply).encode()
-                lines = [
-                    f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}",
-                    f"content-length: {len(body)}",
-                ]
-                lines += [
-                    "content-type: application/json",
-                    *(f"{name}: {value}" for name, value in more.items()),
-                ]
-                writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            method, path, _ = head[0].split(" ")
+            headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in head[1:])}
+            raw = await reader.readexactly(int(headers.get("content-length", 0)))
+            status, reply, more = await self._answer(method, path, headers, raw)
+            body = json.dumps(reply).encode()
+            lines = [
+                f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}",
+                f"content-length: {len(body)}",
+            ]
+            lines += [
+                "content-type: application/json",
+                *(f"{name}: {value}" for name, value in more.items()),
+            ]
+            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+            await writer.drain()
 
     async def _answer(
         self, method: str, path: str, headers: Mapping[str, str], raw: bytes

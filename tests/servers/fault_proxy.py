@@ -32,10 +32,11 @@ import asyncio
 import hashlib
 import json
 import random
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+
+from tests.servers.thread_server import ThreadServer
 
 FAULTS = (
     *("refuse", "lose", "cut", "leave", "delay", "too many", "broken", "busy", "truncated", "html", "types"),
@@ -48,7 +49,7 @@ _OTHER_TYPES: list[Any] = [
 ]
 
 
-class FaultProxy:
+class FaultProxy(ThreadServer):
     """The proxy, in a thread of its own while the `with` block lasts; see the module."""
 
     def __init__(
@@ -60,56 +61,26 @@ class FaultProxy:
         faults: Sequence[str] = FAULTS,
         at_most: int = 3,
     ) -> None:
+        super().__init__()
         self.faults: Counter[str] = Counter()
-        self.port = 0
         self._upstream = upstream
         self._share = share
         self._seed = seed
         self._kinds = faults
         self._at_most = at_most
         self._tries: Counter[bytes] = Counter()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self._ready = threading.Event()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
-    def __enter__(self) -> FaultProxy:
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-
-    async def _serve(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stopping.wait()
-        server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_server = await asyncio.open_connection("127.0.0.1", self._upstream)
         try:
             while await self._exchange(reader, writer, to_server):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
         finally:
-            self._tasks.discard(task)
             to_server[1].close()
-            writer.close()
 
     async def _exchange(
         self,

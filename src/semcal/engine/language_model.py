@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
 from semcal.errors import QuestionError, UsageError
 
@@ -75,9 +75,12 @@ Cut = Callable[[Generation], int | None]
 Draws: TypeAlias = "list[Generation] | QuestionError"
 """The answers drawn to one prompt, or why there are none."""
 
+DrawnT = TypeVar("DrawnT", covariant=True)
+AnswerT = TypeVar("AnswerT", covariant=True)
 
-class Sampler(Protocol):
-    """What answers can be drawn from: a language model, or a server (`semcal.engine.servers`)."""
+
+class DrawsAnswers(Protocol[DrawnT, AnswerT]):
+    """What a language model and a server do alike: draw answers (`DrawnT` to a prompt)."""
 
     @property
     def name(self) -> str:
@@ -101,7 +104,7 @@ class Sampler(Protocol):
         truncation: Truncation | None = None,
         cut: Cut | None = None,
         progress: Progress | None = None,
-    ) -> Sequence[Sequence[Draws]]:
+    ) -> Sequence[Sequence[DrawnT]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``.
 
         Where a server failed for good, the error stands in place of a prompt's draws.
@@ -119,7 +122,7 @@ class Sampler(Protocol):
         cut: Cut | None = None,
         progress: Progress | None = None,
         first: int = 0,
-    ) -> Sequence[Sequence[Sequence[Draws]]]:
+    ) -> Sequence[Sequence[Sequence[DrawnT]]]:
         """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``.
 
         The draws before number `first` are left out; with the same random numbers, the `m` from there on are
@@ -133,7 +136,7 @@ class Sampler(Protocol):
         recalibrator: AnyRecalibrator,
         max_new_tokens: int = 10,
         progress: Progress | None = None,
-    ) -> Sequence[Generation | QuestionError]:
+    ) -> Sequence[AnswerT]:
         """Answer each prompt with the most likely token at every step."""
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
@@ -150,8 +153,12 @@ class Sampler(Protocol):
         """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
 
 
-class AnswerReader(Sampler, Protocol):
-    """What given answers can be read with: a language model, or a server with the model's tokenizer."""
+class Sampler(DrawsAnswers[Draws, "Generation | QuestionError"], Protocol):
+    """What answers can be drawn from: a language model, or a server (`semcal.engine.servers`)."""
+
+
+class ReadsAnswers(Protocol):
+    """What reads given answers."""
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once."""
@@ -162,7 +169,11 @@ class AnswerReader(Sampler, Protocol):
         """The errors of prompts with no room for their answers."""
 
 
-class LanguageModel(AnswerReader, Protocol):
+class AnswerReader(Sampler, ReadsAnswers, Protocol):
+    """What given answers can be read with: a language model, or a server with the model's tokenizer."""
+
+
+class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Protocol):
     """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
 
     @property
@@ -214,45 +225,6 @@ class LanguageModel(AnswerReader, Protocol):
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32."""
-
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        seed: int = 0,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[list[Generation]]]:
-        """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
-
-    def sample_runs(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        seeds: Sequence[int],
-        m: int = 10,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-        first: int = 0,
-    ) -> list[list[list[list[Generation]]]]:
-        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
-
-    def greedy(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrator: AnyRecalibrator,
-        max_new_tokens: int = 10,
-        progress: Progress | None = None,
-    ) -> list[Generation]:
-        """Answer each prompt with the most likely token at every step."""
 
 
 def with_states(model: Sampler, what: str) -> LanguageModel:

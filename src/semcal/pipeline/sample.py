@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator
 
 __all__ = [
-    "FAILED",
     "Draw",
     "SampleJob",
     "SamplePass",

@@ -285,8 +285,8 @@ class ServerClient:
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(
-                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; what is finished "
-                    "is kept, and the same command goes on from there"
+                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; finished "
+                    "blocks are kept, and the same command goes on from there"
                 )
         if status == 404 and "/v" not in url.removeprefix(self.endpoint.host):
             reason += f"; should the URL be {url}/v1?"

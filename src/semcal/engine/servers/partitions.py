@@ -16,12 +16,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from semcal.engine.drawing import uniforms
 from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import TokenEntry, parse_choices
-from semcal.engine.servers.requests import Asked, request_for
+from semcal.engine.servers.requests import Asked, request_for, request_seeds
 from semcal.errors import ServerError
 
 __all__ = ["GoldQuestion", "PartitionRequests", "Route", "Row", "choose_route"]
@@ -173,7 +172,7 @@ class PartitionRequests:
         positions = range(len(question.beginnings))
         if seed is None:
             return [self._at(question, i, one) for i in positions for one in asked]
-        own = (uniforms(seed, question.id, m=len(positions), steps=len(asked)) * 2**31).astype(int).tolist()
+        own = request_seeds(seed, question.id, m=len(positions), steps=len(asked))
         return [
             self._at(question, i, replace(one, seed=number))
             for i in positions
@@ -221,8 +220,7 @@ def _entry(reply: Mapping[str, Any]) -> TokenEntry:
 
 def _listed(entry: TokenEntry) -> dict[int | str, float]:
     """All tokens of an entry with their log-probabilities."""
-    drawn = {entry.text if entry.token_id is None else entry.token_id: entry.log_prob}
-    return {**drawn, **entry.top}
+    return {entry.key: entry.log_prob, **entry.top}
 
 
 def _packed(listed: Mapping[int | str, float], size: int) -> str:

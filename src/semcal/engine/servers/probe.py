@@ -228,8 +228,7 @@ def _listed(asking: _Asking, temperature: float, **asked: Any) -> dict[Key, floa
         how = Asked(temperature, 1, seed=seed, alternatives=k, **asked)
         entry = asking.first(asking.open, how)
         if entry is not None:
-            own = entry.text if entry.token_id is None else entry.token_id
-            found |= {**entry.top, own: entry.log_prob}
+            found |= {**entry.top, entry.key: entry.log_prob}
     return found
 
 
@@ -362,7 +361,7 @@ def _truncation(asking: _Asking) -> dict[str, Any]:
         if profile.log_probs is None:
             return list(map(_said, choices))
         entries = [choice.entries[0] for choice in choices if choice.entries]
-        return [entry.text if entry.token_id is None else entry.token_id for entry in entries]
+        return [entry.key for entry in entries]
 
     limit = profile.max_temperature or HOT[-1]
     truncated, tested = find_truncation(draw, known, sorted({1.0, limit, *(t for t in HOT if t <= limit)}))

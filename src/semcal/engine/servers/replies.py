@@ -34,6 +34,11 @@ class TokenEntry:
     #: The alternatives with their log-probabilities, by token id where it is known, else by text.
     top: Mapping[int | str, float] = field(default_factory=dict)
 
+    @property
+    def key(self) -> int | str:
+        """What stands for the token: its id where that is known, else its text."""
+        return self.text if self.token_id is None else self.token_id
+
 
 @dataclass(frozen=True)
 class Choice:

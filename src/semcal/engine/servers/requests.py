@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from semcal.engine.drawing import uniforms
 from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import ServerRequest
 from semcal.engine.servers.profile import ServerProfile
 
-__all__ = ["Asked", "request_for"]
+__all__ = ["Asked", "request_for", "request_seeds"]
 
 #: More than a template adds to a turn, in tokens.
 _A_TURN = 16
@@ -32,6 +33,13 @@ class Asked:
     token_ids: tuple[int, ...] = ()  # further tokens that are listed (`ServerProfile.chosen_ids`)
     at_temperature: bool = False
     forced: int | None = None
+
+
+def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
+    """Seeds of 31 bits for requests, (m, steps): from `uniforms`, with its parameters."""
+    u = uniforms(seed, question_id, m=m, steps=steps, first=first)
+    found: list[list[int]] = (u * 2**31).astype(int).tolist()
+    return found
 
 
 def request_for(profile: ServerProfile, prompt: Prompt, asked: Asked) -> ServerRequest:

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from semcal.engine.chat import ChatFormat, chat_format
-from semcal.engine.drawing import Truncation, check_at_least_one, uniforms
+from semcal.engine.drawing import Truncation, check_at_least_one
 from semcal.engine.language_model import Cut, Draws, Generation, Progress, Prompt, with_states
 from semcal.engine.servers.client import RequestFailed, ServerClient
 from semcal.engine.servers.likelihoods import log_prob_at, reading_at, why_unknown
 from semcal.engine.servers.probe import stored_profile
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import Choice, parse_choices
-from semcal.engine.servers.requests import Asked, request_for
+from semcal.engine.servers.requests import Asked, request_for, request_seeds
 from semcal.engine.servers.rescoring import Drawn, DrawnOf, Way, rescored
 from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.engine.servers.thinking import ThinkingCount
@@ -254,7 +254,7 @@ class ServerModel:
         if way.seed is None:
             return [Asked(way.asked, 0, log_probs=False)]
         most = self.profile.together
-        u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)[:, 0]
+        seeds = request_seeds(way.seed, prompt.question_id, m=len(numbers), first=numbers.start)
         known = way.reading is not None
         listed = (self.profile.vocabulary or 1) if way.reading == "of all" else 1
         return [
@@ -262,7 +262,7 @@ class ServerModel:
                 way.asked,
                 0,
                 n=min(most, len(numbers) - start),
-                seed=int(u[start] * 2**31),
+                seed=seeds[start][0],
                 log_probs=known,
                 alternatives=listed,
                 at_temperature=way.reading == "on request",
