@@ -25,6 +25,8 @@ __all__ = ["Drawn", "DrawnOf", "Way", "rescored"]
 
 #: Alternatives that are asked for before all of them are.
 _SOME = 200
+#: Times that all of them are: where the token drawn is half a character, its entry is lost (llama.cpp).
+_TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,11 @@ def _ask(
 ) -> dict[_Missing, float | RequestFailed | None]:
     """Ask for log-probabilities, each once; None where the server does not list the token."""
     found: dict[_Missing, float | RequestFailed | None] = dict.fromkeys(wanted)
-    for whole in (False, True) if profile.whole_vocabulary and profile.vocabulary else (False,):
+    again = _TRIES if profile.whole_vocabulary and profile.vocabulary else 0
+    for seed in range(1 + again):
         left = [one for one, value in found.items() if value is None]
         requests = [
-            request_for(profile, Prompt("", one.beginning), _asked(profile, one, whole=whole)) for one in left
+            request_for(profile, Prompt("", one.beginning), _asked(profile, one, seed)) for one in left
         ]
         for one, reply in zip(left, client.send_all(requests, parse_choices) if left else []):
             if isinstance(reply, RequestFailed):
@@ -156,10 +159,10 @@ def _ask(
     return found
 
 
-def _asked(profile: ServerProfile, one: _Missing, *, whole: bool) -> Asked:
-    """The cheapest request that gives it; `whole` where another did not."""
-    asked = Asked(one.temperature, 1, at_temperature=one.reading == "on request")
-    if whole or one.reading == "of all":
+def _asked(profile: ServerProfile, one: _Missing, seed: int) -> Asked:
+    """The cheapest request that gives it; after the first (seed 0) all tokens are asked for."""
+    asked = Asked(one.temperature, 1, seed=seed, at_temperature=one.reading == "on request")
+    if seed or one.reading == "of all":
         return replace(asked, alternatives=profile.vocabulary or 1)
     if one.temperature == 1 and profile.forced_raw:
         return replace(asked, forced=one.token_id)
