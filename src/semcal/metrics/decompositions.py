@@ -15,18 +15,7 @@ from semcal.metrics.calibration import equal_width_bin
 from semcal.metrics.frequencies import Floats, FrequencyTable, check_bins, probability_table
 
 if TYPE_CHECKING:
-    from semcal.metrics.plots import Axes
-
-__all__ = [
-    "BrierDecomposition",
-    "Corp",
-    "ReliabilityDiagram",
-    "brier",
-    "brier_decomposition",
-    "corp",
-    "gain",
-    "reliability_diagram",
-]
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from semcal.metrics.decompositions import ReliabilityDiagram
     from semcal.metrics.selective import SelectiveAccuracy
 
-__all__ = ["Axes", "plot_reliability", "plot_selective"]
-
 
 def plot_reliability(diagram: ReliabilityDiagram, ax: Axes | None) -> Axes:
     """Bins as dots of the size of their share, the CORP curve, and the band of calibrated confidences."""
