@@ -15,7 +15,7 @@ from semcal.metrics.calibration import equal_width_bin
 from semcal.metrics.frequencies import Floats, FrequencyTable, check_bins, probability_table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from semcal.metrics.plots import Axes
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 
 if TYPE_CHECKING:
     from semcal.metrics.decompositions import ReliabilityDiagram

@@ -15,7 +15,7 @@ from semcal.metrics.calibration import running_sum_at
 from semcal.metrics.frequencies import Floats, score_table, warn_undefined
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from semcal.metrics.plots import Axes
 
 
 @dataclass(frozen=True, eq=False)
