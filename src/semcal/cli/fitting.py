@@ -362,7 +362,10 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
     from semcal.recalibration.temperature import solver_of, temperature_of
 
     if report.get("at_bound"):
-        info(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
+        info(
+            f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; "
+            "see that the answers belong to the questions"
+        )
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

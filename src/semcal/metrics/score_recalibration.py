@@ -197,7 +197,7 @@ SCORE_RECALIBRATORS: Mapping[str, Callable[[], ScoreRecalibrator]] = MappingProx
 
 def _check_fitted(recalibrator: ScoreRecalibrator, attribute: str) -> None:
     if not hasattr(recalibrator, attribute):
-        raise FitError(f"this {type(recalibrator).__name__} has learnt nothing yet; call fit first")
+        raise FitError(f"this {type(recalibrator).__name__} is not fitted yet; call fit first")
 
 
 def _smoothed(correct: Floats) -> Floats:

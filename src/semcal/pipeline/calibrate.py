@@ -127,7 +127,7 @@ def calibrate(
     FitError
         If there are fewer than 5 labelled questions.
     UsageError
-        For an argument that makes no sense.
+        For a wrong argument.
 
     Examples
     --------

@@ -190,7 +190,7 @@ def _fit_by_steps(
     after = mean_loss_of(model, features, training.recalibrator, **loss)
     if method != "TS" and abs(before - after) < UNMOVED * before:
         warnings.warn(
-            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
+            f"{method} hardly differs from the model after {training.sgd.steps} steps, in which AdamW moves "
             f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
             SemcalWarning,
             stacklevel=2,

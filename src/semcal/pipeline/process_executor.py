@@ -281,8 +281,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
             break
         else:
             raise WorkerError(
-                f"no worker process can be started: what they part from has died {ATTEMPTS} times; if memory "
-                "is short, give --workers 1 or a smaller --memory"
+                f"no worker process can be started: the process that starts them has died {ATTEMPTS} times; "
+                "if memory is short, give --workers 1 or a smaller --memory"
             )
         with self._lock:
             pool.end()

@@ -61,7 +61,7 @@ def score(
     InputError
         If a row cannot be used, with its place and what to do.
     UsageError
-        For an argument that makes no sense, or is set by the calibration.
+        For a wrong argument, or is set by the calibration.
 
     Examples
     --------

@@ -264,7 +264,7 @@ def _single(given: str, context: str | None) -> Question | None:
     if not given.strip():
         raise UsageError("the question is empty")
     if given.endswith(DATA_SUFFIXES) and not any(map(str.isspace, given)):
-        raise UsageError(f"there is no file {given!r}; a question has more than one word")
+        raise UsageError(f"there is no file {given!r} (and a question has more than one word)")
     return Question(given, given, (), context)
 
 
