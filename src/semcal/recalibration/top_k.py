@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from semcal.recalibration.losses import T_MAX, T_MIN
 
@@ -183,4 +183,4 @@ class PowerLaw:
         low, high = -np.log(T_MAX), -np.log(T_MIN)
         if slope(low) >= 0 or slope(high) <= 0:
             return T_MAX if slope(low) >= 0 else T_MIN
-        return float(np.exp(-brentq(slope, low, high, xtol=1e-7)))
+        return float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-7)))
