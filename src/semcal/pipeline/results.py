@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.sample_features import RowsAt
     from semcal.qa.grading import Grader
 
-__all__ = ["Results"]
-
 #: Rows of answers that a notebook shows.
 SHOWN = 10
 #: Metrics that a notebook shows.
