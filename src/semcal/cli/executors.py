@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.machine import WorkerPlan
     from semcal.pipeline.worker_state import WorkerState
 
-__all__ = ["RowBlocks", "choose_workers", "open_executor", "peeked", "show_peak"]
-
 #: Stages whose jobs use the NLI model.
 NLI_STAGES = ("cluster", "nli", "plain")
 Rows = Sequence[Mapping[str, Any]]

@@ -19,14 +19,6 @@ from semcal.arrays import as_option
 from semcal.errors import FitError
 from semcal.metrics.frequencies import Floats, as_pairs, as_probabilities, probability_table
 
-__all__ = [
-    "SCORE_RECALIBRATORS",
-    "BetaCalibration",
-    "IsotonicCalibration",
-    "PlattCalibration",
-    "ScoreRecalibrator",
-]
-
 
 class ScoreRecalibrator(Protocol):
     """A map from confidences to confidences, learnt from answers of known correctness."""

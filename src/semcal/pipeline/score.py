@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.calibrated import Calibration
     from semcal.qa.grading import Grader
 
-__all__ = ["score"]
-
 
 def score(
     samples: Any,

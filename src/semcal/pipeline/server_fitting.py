@@ -37,8 +37,6 @@ from semcal.recalibration.server_fit import (
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval
 
-__all__ = ["OverServer", "fit_over_server", "plan_over_server"]
-
 #: The routes in words.
 ROUTES: dict[Route, str] = {
     "one token": "the likeliest token at each position, raw and at T",

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["command"]
-
 #: Questions of a file that are asked together.
 BLOCK = 256
 #: How the name of a file of questions ends.
