@@ -1,7 +1,7 @@
 """All exceptions and warnings of the package.
 
 SemcalError
-├── UsageError            an option or argument that makes no sense (exit code 2)
+├── UsageError            a wrong option or argument (exit code 2)
 ├── InputError            a value that cannot be used (also a ValueError)
 │   ├── RowError          one row of a file, with its line number and id
 │   └── QuestionError     one question that a model cannot be asked, with its id
@@ -49,7 +49,7 @@ class SemcalError(Exception):
 
 
 class UsageError(SemcalError):
-    """An option or argument that makes no sense."""
+    """A wrong option or argument."""
 
 
 class InputError(SemcalError, ValueError):

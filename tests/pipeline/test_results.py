@@ -127,7 +127,7 @@ def test_an_equivalence_joins_meanings_and_a_grader_may_use_it() -> None:
     assert joined.rows[0]["rule"]["E-SC"] == "nli"
 
 
-def test_plots_stand_side_by_side_or_where_they_are_put(asked, tmp_path: Path) -> None:
+def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -135,6 +135,12 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, tmp_path: Path) -
     assert [one.get_title() for one in pair] == ["E-SC, 60 questions"] * 2
     assert pair[0].figure is pair[1].figure
     pair[0].figure.savefig(tmp_path / "both.png")
+    limited = semcal.score(samples, calibration=semcal.score(samples).calibrate(risk=0.9))
+    (ax,) = limited.plot(kind="selective")
+    assert [one.get_xdata()[0] for one in ax.lines if "threshold" in one.get_label()] == [
+        limited[0].threshold
+    ]
+    assert not any("threshold" in one.get_label() for one in limited.plot("E-SC", kind="selective")[0].lines)
     own = Figure().subplots()
     assert asked.plot("L-SC", kind="selective", ax=own) == [own]
     assert asked.plot("L-SC", ax=Figure().subplots())[0].has_data()

@@ -441,6 +441,23 @@ def test_any_other_hub_data_set_is_read_by_its_address(hub):
     assert hub.asked == [("someone/something", "easy", "train")]
 
 
+def test_the_questions_of_the_embedded_world_are_a_data_set_in_four_splits(tmp_path, monkeypatch):
+    sizes = {"few_shot": 10, None: 2000, "validation": 500, "test": 500}
+    found = {split: load_questions("atlas-rare", split=split, answers_needed=True) for split in sizes}
+    assert {split: len(questions) for split, questions in found.items()} == sizes
+    assert len({one.id for questions in found.values() for one in questions}) == 3010
+    assert found[None] == load_questions("Atlas_rare", split="calibration_train")
+    with pytest.raises(UsageError, match="unknown split of atlas-rare 'train'"):
+        load_questions("atlas-rare", split="train")
+    with pytest.raises(UsageError, match="no format, subset or columns apply"):
+        load_questions("atlas-rare", subset="easy")
+    with pytest.raises(UsageError, match="did you mean 'atlas-rare'"):
+        load_questions("atlas-rar")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "atlas-rare").write_text('{"question": "Who?"}\n', encoding="utf-8")
+    assert load_questions("atlas-rare")[0].question == "Who?"
+
+
 def test_a_local_file_comes_before_the_hub(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "squad", [{"id": "mine", "question": "Who?"}])

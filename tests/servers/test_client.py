@@ -67,13 +67,14 @@ def saying(*replies: bytes, close: bool = False) -> Iterator[tuple[str, Counter[
     """A server that answers each request with the next bytes, sent in parts where there is "|"."""
     counts: Counter[str] = Counter()
     left = iter(replies)
+    threads: list[threading.Thread] = []
 
     def serve(connection: socket.socket) -> None:
         counts["connections"] += 1
         with connection, connection.makefile("rb") as lines:
             while True:
-                head = [line for line in iter(lines.readline, b"\r\n") if line]
-                if not head or not head[0].endswith(b"\n"):
+                head = list(iter(lambda: lines.readline().rstrip(), b""))
+                if not head:  # the client has gone
                     return
                 lengths = [
                     int(line.split(b":")[1]) for line in head if line.lower().startswith(b"content-length")
@@ -91,12 +92,16 @@ def saying(*replies: bytes, close: bool = False) -> Iterator[tuple[str, Counter[
                 connection, _ = listening.accept()
             except OSError:
                 return
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+            threads.append(threading.Thread(target=serve, args=(connection,), daemon=True))
+            threads[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", counts
         listening.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive(), "it would use the processor until the tests end"
 
 
 def test_answers_come_in_the_order_of_the_requests_over_a_few_connections_that_are_kept() -> None:

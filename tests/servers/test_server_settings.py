@@ -1,4 +1,4 @@
-"""Where a server is and how it is asked: what makes no sense is refused by name, and no key is ever shown."""
+"""Where a server is and how it is asked: what is none is refused by name, and no key is ever shown."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_a_name_is_a_url_and_a_model(name: str, url: str, model: str | None) -> 
         ("openai:http://", "names no host"),
         ("openai:http:///v1", "names no host"),
         ("openai:http://:8000/v1", "names no host"),
-        ("openai:http://host:80x/v1", "makes no sense"),
-        ("openai:http://host:99999/v1", "makes no sense"),
-        ("openai:http://[::1/v1", "makes no sense"),
+        ("openai:http://host:80x/v1", "is none"),
+        ("openai:http://host:99999/v1", "is none"),
+        ("openai:http://[::1/v1", "is none"),
         ("openai:http://my host/v1", "holds a space"),
         ("openai:http://host/v1/chat/completions", "give what is before it: http://host/v1"),
         ("openai:http://host/v1/models#m", "give what is before it: http://host/v1"),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.machine import WorkerPlan
     from semcal.pipeline.worker_state import WorkerState
 
-__all__ = ["RowBlocks", "choose_workers", "open_executor", "peeked", "show_peak"]
-
 #: Stages whose jobs use the NLI model.
 NLI_STAGES = ("cluster", "nli", "plain")
 Rows = Sequence[Mapping[str, Any]]
@@ -86,10 +84,11 @@ def open_executor(
 
 
 def _loaded(load: Callable[[], Anything], n_threads: int) -> Anything:
-    """The state of a process that uses so many threads."""
+    """The state of a process that uses so many threads, or fewer if PyTorch was told to (OMP_NUM_THREADS)."""
     state = load()
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(n_threads)
+        torch = sys.modules["torch"]
+        torch.set_num_threads(min(n_threads, torch.get_num_threads()))
     return state
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
 
-__all__ = ["MARGIN", "FitWork", "remove_older_results"]
-
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
 #: The tables beside the recalibrator: of all candidates, and of the learning curve.
@@ -362,7 +360,10 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
     from semcal.recalibration.temperature import solver_of, temperature_of
 
     if report.get("at_bound"):
-        info(f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; look at the data")
+        info(
+            f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; "
+            "see that the answers belong to the questions"
+        )
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

@@ -20,22 +20,6 @@ from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
 from semcal.records import Row, dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
 
-__all__ = [
-    "BadRows",
-    "Item",
-    "ProblemLog",
-    "Work",
-    "block_results",
-    "checked",
-    "good_items",
-    "in_this_process",
-    "listed",
-    "open_questions",
-    "open_rows",
-    "read_labelled",
-    "run_rows",
-]
-
 #: Runs of lines, and ids, that a message about many rows names.
 NAMED = 3
 #: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.

@@ -19,8 +19,6 @@ from semcal.errors import UsageError
 if TYPE_CHECKING:
     from semcal.engine.servers.settings import ServerSettings
 
-__all__ = ["NO_SERVER", "ServerOptions", "server_settings", "spending", "takes_server_options"]
-
 ServerOptions = Mapping[str, Any]
 """The options of servers that a command was given."""
 NO_SERVER: ServerOptions = MappingProxyType({})

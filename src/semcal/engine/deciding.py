@@ -15,8 +15,6 @@ from itertools import chain
 from semcal.engine.clustering import QuestionSearch, Verdicts, finish, grow
 from semcal.qa.values import values_differ
 
-__all__ = ["Group", "Outcome", "PartOfDraws", "Rule", "settle"]
-
 
 @dataclass(frozen=True)
 class Group:

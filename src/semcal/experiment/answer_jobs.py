@@ -26,17 +26,6 @@ from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form, text_form
 from semcal.qa.questions import Question
 
-__all__ = [
-    "AnswerBlock",
-    "ClusterAnswersJob",
-    "EntailmentJob",
-    "GradeJob",
-    "GreedyJob",
-    "GreedyPass",
-    "TextFormsJob",
-    "cut_to_counts",
-]
-
 Rows = list[dict[str, Any]]
 Lines = Sequence[str]
 

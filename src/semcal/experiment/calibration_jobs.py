@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # jobs are made by processes that need no torch
     from semcal.pipeline.sample_features import RowsAt
     from semcal.recalibration.provenance import Provenance
 
-__all__ = ["ApplyJob", "CalibrateJob"]
-
 Rows = list[dict[str, Any]]
 
 

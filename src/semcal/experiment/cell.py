@@ -25,8 +25,6 @@ from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import Question, data_hash
 
-__all__ = ["Cell", "Incomplete"]
-
 
 class Incomplete(Exception):
     """The blocks of other shards are needed to go on."""

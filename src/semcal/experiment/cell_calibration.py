@@ -12,8 +12,6 @@ from semcal.experiment.grid_candidates import known_temperatures, labelled_besid
 from semcal.experiment.paths import calibrated_path, calibration_folder, rows_path
 from semcal.pipeline.sample import SamplePass
 
-__all__ = ["calibrated_rows", "labelled_blocks"]
-
 Blocks = Sequence[AnswerBlock | None]
 
 

@@ -27,8 +27,6 @@ from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import data_hash
 
-__all__ = ["diagnose", "fit_again", "prepare", "refit"]
-
 Spec = dict[str, Any]
 
 

@@ -37,8 +37,6 @@ from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import group_ties, several
 from semcal.records import dumps
 
-__all__ = ["answer", "overhead_job", "reference_candidate"]
-
 Spec = dict[str, Any]
 Choices = Mapping[str, Mapping[str, Mapping[str, Any]]]
 #: The a of T-SC and G-SC where nothing chose one.

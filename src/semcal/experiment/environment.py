@@ -13,8 +13,6 @@ from typing import Any
 
 from semcal.pipeline.machine import Peak
 
-__all__ = ["PACKAGES", "Clock", "added", "environment", "fit_label", "higher", "versions"]
-
 PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "matplotlib")
 
 

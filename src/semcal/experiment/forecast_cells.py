@@ -26,18 +26,6 @@ from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_b
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 from semcal.pipeline.machine import cores, has_gpu, on_disk
 
-__all__ = [
-    "ASSUMED",
-    "H100",
-    "REFERENCES",
-    "CellForecast",
-    "Machine",
-    "nli_parameters",
-    "parts_here",
-    "shape_of",
-    "this_machine",
-]
-
 
 @dataclass(frozen=True)
 class Assumed:

@@ -34,8 +34,6 @@ from semcal.records import dumps, read_object, remove_leftovers, write_rows
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
 
-__all__ = ["Grid", "Outcome"]
-
 #: Packages whose versions decide the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]

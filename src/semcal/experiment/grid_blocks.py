@@ -28,8 +28,6 @@ from semcal.records import dumps
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
 
-__all__ = ["STAGES", "BlockJob", "GridBlocks", "PlannedBlock", "Shard", "block_count", "expected_blocks"]
-
 #: In the order in which each builds on those before it.
 STAGES = (
     *("check", "features", "fit", "diagnose", "sample", "greedy"),

@@ -10,18 +10,6 @@ from semcal.experiment.grid_settings import CALIBRATED, GridSettings
 from semcal.pipeline.select import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.semantics import MEASURES
 
-__all__ = [
-    "FITTED",
-    "candidates_of",
-    "fits_of",
-    "grid_temperatures",
-    "known_temperatures",
-    "labelled_beside",
-    "nothing_to_choose",
-    "only_choices",
-    "refits_of",
-]
-
 #: Methods that are fitted to calibration questions.
 FITTED = ("TS", "ATS", "Platt")
 #: Temperatures of TS-grid: 1/2 to 4.

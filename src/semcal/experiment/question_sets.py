@@ -11,18 +11,15 @@ from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
 from semcal.qa.datasets import read_questions
 from semcal.qa.questions import GROUP, Question, data_hash
+from semcal.qa.sources import ATLAS
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
-
-__all__ = ["PARTS", "Parts", "Problem", "essentials", "load_parts", "sizes_of_built_in"]
 
 PARTS = ("calibration_train", "validation", "test")
 
 #: Characters of a question with its passage; a longer one must not become an example in every prompt.
 LONGEST = 1_000_000
-_ATLAS = ("atlas-trivia", "atlas-rare", "atlas-reading")
-_SETS = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:load_set"))
-_SIZES = Registry("data set", dict.fromkeys(_ATLAS, "semcal.demo.questions:SIZES"))
+_SIZES = Registry("data set", dict.fromkeys(ATLAS.names(), "semcal.demo.questions:SIZES"))
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def load_parts(dataset: DataSet) -> Parts:
 
     InputError if the source cannot be read, or has fewer questions than are asked for.
     """
-    if dataset.source in _SETS.names():
+    if dataset.source in ATLAS.names():
         return _built_in(dataset)
     bad: list[Problem] = []
     pool = list(_good(_rows(dataset, dataset.source, dataset.split), dataset.name, bad))
@@ -135,7 +132,7 @@ def _good(rows: Iterator[Question | RowError], name: str, bad: list[Problem]) ->
 
 
 def _built_in(dataset: DataSet) -> Parts:
-    whole = _SETS.load(dataset.source)(dataset.source)
+    whole = ATLAS.load(dataset.source)(dataset.source)
     few_shot = whole.few_shot if dataset.few_shot is None else whole.few_shot[: dataset.few_shot]
     train, validation, test = (
         _first(getattr(whole, part), getattr(dataset, part), part, dataset) for part in PARTS

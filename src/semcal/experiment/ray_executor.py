@@ -20,8 +20,6 @@ from semcal.pipeline.executor import Job, JobOutcome, State, Task, ThreadedExecu
 from semcal.pipeline.machine import SUMMED, Peak
 from semcal.pipeline.process_executor import ONE_THREAD, run_recorded
 
-__all__ = ["LOCAL", "RayExecutor", "do"]
-
 #: Stands for a cluster of this machine, that ends with the run.
 LOCAL = "local"
 #: How often a task is begun whose process or node dies.

@@ -12,8 +12,6 @@ from semcal.arrays import as_option
 from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
 
-__all__ = ["ace", "ace_in_row_order", "ece", "smooth_ece"]
-
 #: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
 #: change bins.
 ABOVE_EDGE = 1e-6

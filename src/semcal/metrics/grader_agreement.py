@@ -15,8 +15,6 @@ from semcal.metrics.frequencies import Floats, Labels, as_correct, as_groups, wa
 from semcal.metrics.intervals import FEW_OF_A_CLASS, Interval, interval_of
 from semcal.metrics.resamples import draw_counts
 
-__all__ = ["Agreement", "agreement"]
-
 #: The confusion matrix; and shares of the answers, as sums of its cells.
 CELLS = ("both_right", "grader_only", "human_only", "both_wrong")
 SHARES = {

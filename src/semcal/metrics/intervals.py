@@ -19,17 +19,6 @@ from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats, warn_undefined
 from semcal.metrics.overview import metric_named
 
-__all__ = [
-    "Contrast",
-    "Interval",
-    "JointBootstrap",
-    "MeanOverRuns",
-    "PairedTest",
-    "area_interval",
-    "mean_and_standard_error",
-]
-
-
 #: With fewer questions an error of calibration, and with fewer of one class an AUROC, has a wider interval.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
 

@@ -18,19 +18,6 @@ from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.score_recalibration import BetaCalibration, IsotonicCalibration
 
-__all__ = [
-    "FOLDS",
-    "KINDS",
-    "Features",
-    "MapCandidate",
-    "MapChoice",
-    "MapScore",
-    "ProbabilityMap",
-    "choose_map",
-    "part_of",
-    "predict_out_of_fold",
-]
-
 #: Folds of a cross-validation, and how often it is repeated with other folds.
 FOLDS, REPEATS = 5, 4
 #: Logits are taken of 0.01 + 0.98 p, as in `BetaCalibration`.

@@ -18,14 +18,6 @@ from semcal.arrays import as_option
 from semcal.errors import FitError
 from semcal.metrics.frequencies import Floats, as_pairs, as_probabilities, probability_table
 
-__all__ = [
-    "SCORE_RECALIBRATORS",
-    "BetaCalibration",
-    "IsotonicCalibration",
-    "PlattCalibration",
-    "ScoreRecalibrator",
-]
-
 
 class ScoreRecalibrator(Protocol):
     """A map from confidences to confidences, learnt from answers of known correctness."""
@@ -198,7 +190,7 @@ SCORE_RECALIBRATORS: Mapping[str, Callable[[], ScoreRecalibrator]] = MappingProx
 
 def _check_fitted(recalibrator: ScoreRecalibrator, attribute: str) -> None:
     if not hasattr(recalibrator, attribute):
-        raise FitError(f"this {type(recalibrator).__name__} has learnt nothing yet; call fit first")
+        raise FitError(f"this {type(recalibrator).__name__} is not fitted yet; call fit first")
 
 
 def _smoothed(correct: Floats) -> Floats:

@@ -17,8 +17,6 @@ from semcal.metrics.frequencies import Floats, score_table, warn_undefined
 if TYPE_CHECKING:
     from semcal.metrics.plots import Axes
 
-__all__ = ["SelectiveAccuracy", "selective_accuracy"]
-
 
 @dataclass(frozen=True, eq=False)
 class SelectiveAccuracy:
@@ -32,11 +30,14 @@ class SelectiveAccuracy:
     accuracy: Floats
     by: Literal["threshold", "rejection"]
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw accuracy, by threshold with the share answered, on a matplotlib Axes, a new one by default."""
+    def plot(self, ax: Axes | None = None, *, threshold: float | None = None) -> Axes:
+        """Draw accuracy, by threshold with the share answered, on a matplotlib Axes, a new one by default.
+
+        A `threshold` that is in use is marked.
+        """
         from semcal.metrics.plots import plot_selective
 
-        return plot_selective(self, ax)
+        return plot_selective(self, ax, threshold)
 
 
 @both_names

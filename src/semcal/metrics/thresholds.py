@@ -26,8 +26,6 @@ from semcal.metrics.frequencies import (
 )
 from semcal.registry import check_name
 
-__all__ = ["RiskControlledThreshold", "risk_controlled_threshold", "threshold_sentence"]
-
 #: Thresholds tried when none are given: fixed before any label is seen.
 GRID = np.arange(101) / 100
 #: Where testing may start.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.calibrated import CalibratedAnswer
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["Answer", "Meaning", "MeasureAnswer", "answer_of"]
-
 
 @dataclass(frozen=True, repr=False)
 class Meaning:

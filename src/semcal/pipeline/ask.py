@@ -43,8 +43,6 @@ from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["AskJob", "AskedRows", "SemanticUQ", "ask_many"]
-
 #: Fewer draws than this are warned about.
 FEW = 5
 

@@ -13,8 +13,6 @@ from semcal.qa.grading import Grader
 from semcal.qa.questions import group_of, several
 from semcal.qa.splits import question_ties
 
-__all__ = ["audit", "check_auditable", "judged_rows"]
-
 
 def check_auditable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row has a prediction, answers, a human label, and an id or a question."""

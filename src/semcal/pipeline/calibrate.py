@@ -51,8 +51,6 @@ from semcal.recalibration.provenance import check_enough
 from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import Temperature, temperature_of
 
-__all__ = ["TEMPERATURES", "calibrate", "calibrate_samples", "check_labelled_samples"]
-
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)
 
@@ -127,7 +125,7 @@ def calibrate(
     FitError
         If there are fewer than 5 labelled questions.
     UsageError
-        For an argument that makes no sense.
+        For a wrong argument.
 
     Examples
     --------

@@ -40,8 +40,6 @@ from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 
-__all__ = ["calibrate_rows", "kept_apart", "set_threshold"]
-
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4
 #: Of the learning curve: shares of the labels, random subsets of each, and the fewest labels that are tried.

@@ -30,8 +30,6 @@ from semcal.recalibration.saving import (
 from semcal.recalibration.temperature import Temperature
 from semcal.records import dumps
 
-__all__ = ["CalibratedAnswer", "Calibration", "CalibrationReport", "Threshold"]
-
 #: The folder of the recalibrator under which the answer is sampled, if there is one.
 RECALIBRATOR = "recalibrator"
 

@@ -19,8 +19,6 @@ from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.provenance import Provenance, check_enough
 from semcal.recalibration.training_store import TrainingStore
 
-__all__ = ["CalibrationSet", "calibration_features", "provenance_of"]
-
 
 @dataclass(frozen=True)
 class CalibrationSet:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from semcal.qa.questions import Question
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["DecisionRule", "Drawn", "draw_and_decide"]
-
 
 @dataclass(frozen=True)
 class DecisionRule:

@@ -22,21 +22,6 @@ from typing import Any, Generic, Self, TypeVar
 
 from semcal.pipeline.machine import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
 
-__all__ = [
-    "PATIENCE",
-    "Executor",
-    "Job",
-    "JobOutcome",
-    "Progress",
-    "SerialExecutor",
-    "Task",
-    "ThreadedExecutor",
-    "TwoDeviceExecutor",
-    "as_exception",
-    "peak_memory_mb",
-    "run_job",
-]
-
 #: Seconds that a process or a thread gets to end by itself.
 PATIENCE = 5.0
 #: CPU seconds of a job from which it is worth some milliseconds to give its memory back.

@@ -8,8 +8,6 @@ from typing import Any
 
 from semcal.errors import QuestionError, SemcalWarning, shown
 
-__all__ = ["FAILED", "failures_of", "warn_of_failures"]
-
 #: Key of a row that holds no answers: why a server gave none.
 FAILED = "semcal_error"
 

@@ -36,8 +36,6 @@ from semcal.records import (
     writing,
 )
 
-__all__ = ["FeatureStore", "Manifest"]
-
 SCHEMA = 2
 #: Questions that the model reads in one piece.
 BLOCK = 256

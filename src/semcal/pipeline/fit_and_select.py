@@ -34,15 +34,6 @@ from semcal.recalibration.training import TrainingCallbacks
 from semcal.recalibration.training_store import TrainingStore
 from semcal.registry import check_name
 
-__all__ = [
-    "FittedSelection",
-    "fit_and_select",
-    "fit_candidate",
-    "fit_candidates",
-    "sample_candidates",
-    "save_choices",
-]
-
 #: Questions that are sampled together.
 BLOCK = 64
 #: What `calibration.json` keeps of the scores by which it was chosen.

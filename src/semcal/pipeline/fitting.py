@@ -32,18 +32,6 @@ from semcal.recalibration.temperature import Base, Platt, Temperature, Temperatu
 from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 
-__all__ = [
-    "METHODS",
-    "Fit",
-    "as_recalibrator",
-    "check_method",
-    "fit",
-    "fit_exactly",
-    "mean_loss_of",
-    "recalibrator_and_prompt",
-    "train_stored",
-]
-
 METHODS = ("TS", "ATS", "Platt")
 SOLVERS = ("exact", "sgd")
 #: Answer positions whose logits are held at once, and how many logits these may be.
@@ -190,7 +178,7 @@ def _fit_by_steps(
     after = mean_loss_of(model, features, training.recalibrator, **loss)
     if method != "TS" and abs(before - after) < UNMOVED * before:
         warnings.warn(
-            f"{method} is hardly other than the model after {training.sgd.steps} steps, in which AdamW moves "
+            f"{method} hardly differs from the model after {training.sgd.steps} steps, in which AdamW moves "
             f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
             SemcalWarning,
             stacklevel=2,

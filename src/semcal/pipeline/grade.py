@@ -21,16 +21,6 @@ from semcal.qa.grading import Grade, Grader, RuleGrader, members_to_grade
 from semcal.qa.normal_form import normal_form
 from semcal.registry import check_name
 
-__all__ = [
-    "BatchGrader",
-    "EntailmentGrader",
-    "as_grader",
-    "check_gradable",
-    "grade_clusters",
-    "grade_row",
-    "grade_together",
-]
-
 #: Question, predictions and references, as `Grader.grade` takes them.
 Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
 Worked = TypeVar("Worked")

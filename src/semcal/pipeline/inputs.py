@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
     from semcal.pipeline.sample_features import RowsAt
 
-__all__ = [
-    "as_equivalence",
-    "as_model",
-    "as_questions",
-    "as_sample_rows",
-    "check_stored_draws",
-    "checked_draws",
-    "checked_learning",
-    "checked_seed",
-    "checked_temperatures",
-    "listed_cells",
-    "name_of",
-    "warn_of_clusters",
-    "warn_of_rows_left_out",
-]
-
 #: Fewer draws than this have no share.
 FEWEST = 2
 #: The columns of rows of samples, and those of them whose cells hold lists.

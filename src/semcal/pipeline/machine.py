@@ -24,11 +24,6 @@ from typing import Any
 
 from semcal.errors import UsageError
 
-__all__ = [
-    *("SUMMED", "TOGETHER", "MemoryMonitor", "Peak", "WorkerPlan", "available_memory", "cores", "has_gpu"),
-    *("memory_in_use_mb", "on_disk", "plan_workers", "trim_memory", "uses_cpu"),
-]
-
 #: What a process takes beside its weights: libraries, keys and values, rows.
 OVERHEAD = 5 * 10**8
 #: Weights from which one process by itself gains from more than one thread (docs/workers.md).

@@ -12,8 +12,6 @@ from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of, temp
 from semcal.pipeline.sample_features import rows_by_temperature
 from semcal.semantics import MEASURES, SemanticConfidence, confidences
 
-__all__ = ["check_measurable", "measure_rows"]
-
 
 def check_measurable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row can be measured."""

@@ -38,8 +38,6 @@ from semcal.pipeline.executor import (
     run_job,
 )
 
-__all__ = ["ONE_THREAD", "AdaptiveExecutor", "ProcessExecutor", "run_recorded", "start_context"]
-
 #: What worker processes that hold models import before they part, so that this is done once.
 PRELOAD = (
     "semcal.engine.causal_lm",
@@ -281,8 +279,8 @@ class ProcessExecutor(ThreadedExecutor[State]):
             break
         else:
             raise WorkerError(
-                f"no worker process can be started: what they part from has died {ATTEMPTS} times; if memory "
-                "is short, give --workers 1 or a smaller --memory"
+                f"no worker process can be started: the process that starts them has died {ATTEMPTS} times; "
+                "if memory is short, give --workers 1 or a smaller --memory"
             )
         with self._lock:
             pool.end()

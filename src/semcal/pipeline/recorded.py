@@ -24,8 +24,6 @@ from semcal.qa.questions import Question
 from semcal.records import Row, read_rows, row_of
 from semcal.records.parsing import parse
 
-__all__ = ["FORMATS", "read_recorded"]
-
 Data = Mapping[str, Any]
 Rows = Iterator[Row | RowError]
 

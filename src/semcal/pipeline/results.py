@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.sample_features import RowsAt
     from semcal.qa.grading import Grader
 
-__all__ = ["Results"]
-
 #: Rows of answers that a notebook shows.
 SHOWN = 10
 #: Metrics that a notebook shows.
@@ -179,8 +177,9 @@ class Results(Sequence[Answer]):
     ) -> list[Axes]:
         """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
 
-        Of the answers' own confidence, or of a `measure`. With `kind` ("reliability" or "selective") only one
-        of the two, on `ax` if that is given (then reliability by default).
+        Of the answers' own confidence, with their threshold if they have one, or of a `measure`. With `kind`
+        ("reliability" or "selective") only one of the two, on `ax` if that is given (then reliability by
+        default).
         """
         name = measure or self[0].measure
         (scores,) = self._scores(name).values()
@@ -191,13 +190,17 @@ class Results(Sequence[Answer]):
         if ax is None:
             from matplotlib import pyplot
 
-            axes = list(pyplot.subplots(1, len(kinds), squeeze=False, figsize=(5 * len(kinds), 4.2))[1][0])
+            size = (4.6 * len(kinds), 4.2)
+            axes = list(
+                pyplot.subplots(1, len(kinds), squeeze=False, figsize=size, layout="constrained")[1][0]
+            )
         for one, where in zip(kinds, axes):
             if one == "reliability":
                 metrics.reliability_diagram(scores.confidence, scores.correct).plot(ax=where)
             else:
                 points = np.linspace(0, max(scores.confidence), 201)
-                metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points).plot(ax=where)
+                curve = metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points)
+                curve.plot(ax=where, threshold=self[0].threshold if name == self[0].measure else None)
             where.set_title(f"{name}, {len(scores.correct)} questions")
         return axes
 

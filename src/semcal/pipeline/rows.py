@@ -10,20 +10,6 @@ from semcal.errors import InputError, shown
 from semcal.records import parse_float
 from semcal.semantics.ragged import ABOVE_ZERO
 
-__all__ = [
-    "answers_of",
-    "check_distinct",
-    "clusters_of",
-    "context_of",
-    "identity",
-    "log_likelihoods_of",
-    "predictions_of",
-    "question_of",
-    "samples_of",
-    "temperatures_of",
-    "top_clusters_of",
-]
-
 Data = Mapping[str, Any]
 
 

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = [
-    "Draw",
-    "SampleJob",
-    "SamplePass",
-    "Sampled",
-    "check_question",
-    "default_max_new_tokens",
-    "sample_mixed_at",
-    "sample_questions",
-    "sample_runs",
-    "scored_without_passages",
-]
-
 
 @dataclass(frozen=True)
 class Draw:

@@ -15,17 +15,6 @@ from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import MapCandidate
 from semcal.pipeline.rows import identity, temperatures_of
 
-__all__ = [
-    "FEATURES",
-    "AnswerFeatures",
-    "RowsAt",
-    "candidates_for",
-    "features_of",
-    "representative",
-    "rows_by_temperature",
-    "top_meaning",
-]
-
 Row = Mapping[str, Any]
 RowsAt = Mapping[float | None, Sequence[Row]]
 """Temperature → rows of the same questions, clustered and measured at that temperature by themselves.

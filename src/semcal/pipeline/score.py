@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.calibrated import Calibration
     from semcal.qa.grading import Grader
 
-__all__ = ["score"]
-
 
 def score(
     samples: Any,
@@ -61,7 +59,7 @@ def score(
     InputError
         If a row cannot be used, with its place and what to do.
     UsageError
-        For an argument that makes no sense, or is set by the calibration.
+        For a wrong argument, or is set by the calibration.
 
     Examples
     --------

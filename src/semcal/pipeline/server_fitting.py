@@ -37,8 +37,6 @@ from semcal.recalibration.server_fit import (
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval
 
-__all__ = ["OverServer", "fit_over_server", "plan_over_server"]
-
 #: The routes in words.
 ROUTES: dict[Route, str] = {
     "one token": "the likeliest token at each position, raw and at T",
@@ -129,7 +127,10 @@ def fit_over_server(
             found, top_k = _by_nll(asked, chosen, _size(model), **how)
     fit, most = found.fit, model.profile.max_temperature
     if fit.certificate.at_bound and most is not None and math.isclose(fit.temperature, most):
-        raise FitError(f"T lies above {most:g}, the highest that {model.profile.url} takes; look at the data")
+        raise FitError(
+            f"T lies above {most:g}, the highest that {model.profile.url} takes; "
+            "see that the answers belong to the questions"
+        )
     error = {"standard_error": fit.standard_error, "interval": fit.report()["interval"]}
     by = {"route": chosen, "route_error": found.route_error}
     provenance = provenance_of(

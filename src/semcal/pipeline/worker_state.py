@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from semcal.engine.language_model import LanguageModel, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["RecalibratorSource", "WorkerState"]
-
 
 @dataclass(frozen=True)
 class RecalibratorSource:

@@ -18,23 +18,14 @@ from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.questions import Question, group_of
-from semcal.qa.sources import BUILT_IN, HubDataset, read_hub_rows, read_source_rows
+from semcal.qa.sources import ATLAS, BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.qa.tables import COMMON_NAMES, Notify, peek
 from semcal.records import Row
 from semcal.records.parsing import fault
 from semcal.registry import check_name
 
-__all__ = [
-    "clean_text",
-    "load_questions",
-    "parse_list",
-    "question_from_row",
-    "questions_from_rows",
-    "read_questions",
-    "references_of",
-]
-
 FIELDS = ("id", "question", "answers", "context")
+PARTS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
 #: Columns that are read, by our names, with other names for them.
@@ -198,11 +189,13 @@ def read_questions(
     source : str or Path
         A local file (JSON Lines, JSON, SQuAD's own JSON, CSV, TSV, Parquet; .gz where it is text), "-"
         for JSON Lines on standard input, or a data set on the Hugging Face hub: "triviaqa", "nq-open",
-        "squad", or any "owner/name". A file of that name comes first.
+        "squad", or any "owner/name". A file of that name comes first. Or a set of the embedded world:
+        "atlas-trivia", "atlas-rare", "atlas-reading".
     format : str, optional
         Format of the file if its ending does not say: "jsonl", "json", "csv", "tsv", "parquet".
     subset, split : str, optional
-        Which part of a data set on the hub (split "train" by default).
+        Which part of a data set on the hub (split "train" by default); of the embedded world the split
+        "few_shot", "calibration_train" (by default), "validation" or "test".
     columns : mapping of str to str
         Other names of "id", "question", "answers" or "context" in the source: our name → its. Case is
         ignored ("Question"), "query" counts as "question", and "answer" as "answers" if answers are needed
@@ -238,6 +231,12 @@ def read_questions(
     names = {*_KNOWN, *(name for others in _KNOWN.values() for name in others), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
     read: dict[str, Any] = {"answers_needed": answers_needed, "labelled": labelled, "notify": notify}
+    name = str(source).lower().replace("_", "-")
+    if name in ATLAS.names() and not Path(source).exists():
+        if format or subset or columns:
+            raise UsageError(f"{source} comes with the package: no format, subset or columns apply")
+        part = check_name(split or "calibration_train", PARTS, what=f"split of {source}")
+        return iter(getattr(ATLAS.load(name)(name), part))
     on_hub = _hub_dataset(str(source), subset)
     if on_hub is None:
         if split is not None or subset is not None:
@@ -258,7 +257,8 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    known = BUILT_IN[check_name(source.lower().replace("_", "-"), BUILT_IN, what="file or data set")]
+    name = source.lower().replace("_", "-")
+    known = BUILT_IN[check_name(name, [*BUILT_IN, *ATLAS.names()], what="file or data set")]
     return known if subset is None else replace(known, subset=subset)
 
 

@@ -20,9 +20,7 @@ from semcal.qa.tables import Notify, read_delimited, read_parquet
 from semcal.records import Row, read_rows, row_of
 from semcal.records.jsonl import check_ending, check_start
 from semcal.records.parsing import parse
-from semcal.registry import check_name
-
-__all__ = ["BUILT_IN", "FORMATS", "HubDataset", "find_format", "read_hub_rows", "read_source_rows"]
+from semcal.registry import Registry, check_name
 
 FORMATS = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -54,6 +52,12 @@ BUILT_IN = {
     "squad": HubDataset("rajpurkar/squad"),
 }
 """The paper's data sets by name."""
+
+#: The question sets of the embedded world; they come in parts.
+ATLAS = Registry(
+    "data set",
+    dict.fromkeys(("atlas-trivia", "atlas-rare", "atlas-reading"), "semcal.demo.questions:load_set"),
+)
 
 
 def find_format(path: Path) -> str:

@@ -32,16 +32,6 @@ from semcal.recalibration.log_partition_table import (
 from semcal.recalibration.losses import T_MAX, T_MIN, Certificate, LossSums, certify, check_loss, moments
 from semcal.recalibration.provenance import check_enough
 
-__all__ = [
-    "PAPER_LOSSES",
-    "LossCurve",
-    "LossSetting",
-    "TemperatureFit",
-    "clustered_error",
-    "clusters_of",
-    "fit_temperatures",
-]
-
 LossSetting = tuple[str, float | None]
 """A loss and its α: ("NLL", None) or ("SS", 0.25)."""
 

@@ -21,8 +21,6 @@ from semcal.recalibration.exact_fit import LossCurve, TemperatureFit, clustered_
 from semcal.recalibration.losses import T_MAX, T_MIN, LossSums, certify
 from semcal.recalibration.provenance import check_enough
 
-__all__ = ["GoldTokens", "Moments", "ServerFit", "fit_by_draws", "fit_by_losses", "fit_by_moments"]
-
 Array = NDArray[np.float64]
 Moments = Callable[[float], Array]
 """β → A(β), A'(β) and A''(β) of each token, (3, N)."""

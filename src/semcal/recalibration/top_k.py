@@ -18,8 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.recalibration.losses import T_MAX, T_MIN
 
-__all__ = ["PowerLaw", "TopK", "certified_interval", "mean_bounds", "tail_bounds"]
-
 Array = NDArray[np.float64]
 #: Steps of golden section and of bisection; temperatures at which a certificate is looked for.
 SECTIONS, BISECTIONS, SCANNED = 44, 60, 80

@@ -18,8 +18,6 @@ from semcal.experiment.grid_settings import Grading
 from semcal.records import parse_float
 from semcal.report.figures import INK, OTHER, QUIET, RULE, shortened, style, wrapped
 
-__all__ = ["prompt_figure", "prompts_of", "schematic_figure", "teaser_figure"]
-
 Row = Mapping[str, Any]
 
 # ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------

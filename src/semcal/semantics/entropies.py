@@ -27,15 +27,6 @@ from semcal.semantics.ragged import (
     lay_out,
 )
 
-__all__ = [
-    "components",
-    "greedy",
-    "number_of_clusters",
-    "predictive_entropy",
-    "semantic_entropy_monte_carlo",
-    "semantic_entropy_rao_blackwell",
-]
-
 
 def predictive_entropy(
     log_likelihoods: LogLikelihoods,

@@ -27,8 +27,6 @@ from semcal.semantics.ragged import (
     name_question,
 )
 
-__all__ = ["MEASURES", "SemanticConfidence", "confidence", "confidences"]
-
 #: The measures by the paper's names, in its order.
 MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC")
 

@@ -24,8 +24,6 @@ from semcal.records import Row, dumps, writing
 if TYPE_CHECKING:
     from semcal.qa.grading import Grader
 
-__all__ = ["cluster", "grade", "measure"]
-
 #: The columns that each reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
 MEASURED = ("id", "clusters", "log_likelihoods")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["command"]
-
 #: Questions of a file that are asked together.
 BLOCK = 256
 #: How the name of a file of questions ends.
@@ -264,7 +262,7 @@ def _single(given: str, context: str | None) -> Question | None:
     if not given.strip():
         raise UsageError("the question is empty")
     if given.endswith(DATA_SUFFIXES) and not any(map(str.isspace, given)):
-        raise UsageError(f"there is no file {given!r}; a question has more than one word")
+        raise UsageError(f"there is no file {given!r} (and a question has more than one word)")
     return Question(given, given, (), context)
 
 

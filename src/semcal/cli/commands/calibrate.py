@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.calibrated import Calibration
     from semcal.qa.grading import Grader
 
-__all__ = ["command", "output_of"]
-
 #: The columns that are read of stored samples.
 FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),

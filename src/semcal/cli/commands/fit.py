@@ -26,8 +26,6 @@ from semcal.records import dumps, read_object
 if TYPE_CHECKING:
     from semcal.pipeline.prompting import PromptConfig
 
-__all__ = ["check_apart", "command", "curve_in_words", "folder_output", "output_of"]
-
 LabelledArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
 ]

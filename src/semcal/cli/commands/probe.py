@@ -18,8 +18,6 @@ from semcal.records import dumps
 if TYPE_CHECKING:
     from semcal.engine.servers.profile import ServerProfile
 
-__all__ = ["command"]
-
 #: How servers stop to cut draws that every request asks for in full.
 UNCUT = {
     "vLLM": "start vLLM with --generation-config vllm",

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
 
-__all__ = ["CLASS", "command", "demo", "demo_output", "output_of"]
-
 
 class CLASS(TyperCommand):
     """`--ray` without an address, last or before another option, means a local cluster."""

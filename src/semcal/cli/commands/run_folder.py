@@ -19,8 +19,6 @@ from semcal.records import dumps, own_files
 if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor
 
-__all__ = ["merge", "merge_output", "report", "report_output", "status", "warn_of_less_accurate"]
-
 #: What processes that make a report import before they part.
 REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 #: What a report of semcal run consists of.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from semcal.pipeline.prompting import PromptConfig
     from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["command", "output_of"]
-
 #: Questions sampled together; fixed, so that interrupting and resuming changes nothing.
 BLOCK = 64
 

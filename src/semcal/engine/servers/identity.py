@@ -9,8 +9,6 @@ from semcal.engine.servers.client import ServerClient
 from semcal.engine.servers.profile import ServerProfile
 from semcal.errors import SemcalWarning, ServerError
 
-__all__ = ["identify"]
-
 #: What /models calls the owner, and where each server tells its version.
 OWNERS = {
     "llamacpp": "llama.cpp",

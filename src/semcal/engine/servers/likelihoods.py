@@ -14,8 +14,6 @@ import numpy as np
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import TokenEntry
 
-__all__ = ["Reading", "log_prob_at", "reading_at", "why_unknown"]
-
 Reading = Literal["given", "on request", "of all"]
 """Log-probabilities at T are what is given, are given on request, or computed from the whole vocabulary."""
 

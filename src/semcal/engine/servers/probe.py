@@ -20,8 +20,6 @@ from semcal.engine.servers.truncation import ROUND, Key, Known, find_truncation
 from semcal.errors import SemcalWarning, ServerError
 from semcal.qa.questions import Turn
 
-__all__ = ["probe", "stored_profile"]
-
 #: The version of what is asked here: profiles of another are not read.
 PROBE = 1
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")

@@ -13,8 +13,6 @@ from typing import Any, Literal
 from semcal.errors import StoreError
 from semcal.records import atomic_write, canonical, read_object
 
-__all__ = ["NEUTRAL", "ServerProfile", "cache_folder", "profile_path", "read_profile", "write_profile"]
-
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Mapping[str, Any] = {
     "top_p": 1.0,

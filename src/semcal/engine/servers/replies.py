@@ -11,8 +11,6 @@ from typing import Any
 from semcal.engine.servers.thinking import split_thinking
 from semcal.errors import shown
 
-__all__ = ["Choice", "TokenEntry", "parse_choices"]
-
 #: Log-probabilities from here down are what JSON has in place of minus infinity.
 _LEAST = -9999.0
 #: How far above 0 a log-probability, and above 1 a probability, may lie by rounding.

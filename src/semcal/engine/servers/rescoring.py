@@ -21,8 +21,6 @@ from semcal.engine.servers.replies import TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
 from semcal.errors import QuestionError
 
-__all__ = ["Drawn", "DrawnOf", "Way", "rescored"]
-
 #: Alternatives that are asked for before all of them are.
 _SOME = 200
 #: Times that all of them are: where the token drawn is half a character, its entry is lost (llama.cpp).

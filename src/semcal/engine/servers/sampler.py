@@ -25,8 +25,6 @@ from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.temperature import Greedy, single_temperature
 
-__all__ = ["ServerModel", "load_server"]
-
 #: What recalibrators other than a temperature need of a model.
 _NEEDS = {"ATS": "ATS reads hidden states", "Platt": "Platt scales the logit of every token"}
 #: Servers that draw at this T where a lower one is asked for, and do not say so.

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 from semcal.arrays import as_option
 from semcal.errors import UsageError, shown
 
-__all__ = ["KEY_VARIABLE", "PREFIX", "Endpoint", "ServerSettings", "read_api_key"]
-
 #: How the name of a model behind a server begins: openai:http://127.0.0.1:8000/v1#name.
 PREFIX = "openai:"
 #: The environment variable that holds the API key.
@@ -74,9 +72,7 @@ def _check_host(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:  # a port or an IPv6 address that is none
-        raise UsageError(
-            f"the URL of the server, {shown(url)}, makes no sense ({error}); {_EXPECTED}"
-        ) from None
+        raise UsageError(f"the URL of the server, {shown(url)}, is none ({error}); {_EXPECTED}") from None
     if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
         what = "holds a space" if host else "names no host"
         raise UsageError(f"the URL of the server, {shown(url)}, {what}; {_EXPECTED}")
@@ -86,7 +82,7 @@ def _check_host(url: str) -> None:
 class ServerSettings:
     """How a server is asked; nothing of it changes what is drawn.
 
-    UsageError, which names the option, at a value that makes no sense.
+    UsageError, which names the option, at a wrong value.
     """
 
     tokenizer: str | None = None  # a directory or hub id: token ids are sent instead of messages

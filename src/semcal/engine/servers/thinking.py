@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from semcal.errors import SemcalWarning
 
-__all__ = ["ThinkingCount", "split_thinking"]
-
 _MARKS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
 
 

@@ -17,8 +17,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["FALSE_ALARM", "Known", "find_truncation"]
-
 #: How likely it is, for each kind of cut, that a server that does not cut is said to.
 FALSE_ALARM = 1e-6
 #: What is looked for, a little wider than what servers have as defaults: near ties may go either way.

@@ -8,8 +8,6 @@ from semcal.experiment.analyses.contrasts import contrast_summary, measures_of
 from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.metrics import Contrast
 
-__all__ = ["against_base"]
-
 METRICS = ("accuracy", "gain")
 
 

@@ -35,8 +35,6 @@ from semcal.pipeline.sample_features import representative
 from semcal.qa.grading import Grader
 from semcal.qa.questions import several
 
-__all__ = ["GAINS", "KEY", "METRICS", "OF_CALIBRATED", "calibrated", "gain_findings", "one_wording"]
-
 Rows = list[dict[str, Any]]
 MEASURE = "E-SC"
 KEY = (CALIBRATED, MEASURE)

@@ -15,8 +15,6 @@ from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.finished import FinishedRun
 from semcal.qa.grading import RULES, RuleGrader
 
-__all__ = ["agreement", "deciding_rules", "rules_alone", "wilson"]
-
 Rows = Sequence[Mapping[str, Any]]
 Flags = NDArray[np.bool_]
 #: The rules in the order in which they are tried, the optional one last.
