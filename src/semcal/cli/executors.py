@@ -89,10 +89,11 @@ def open_executor(
 
 
 def _loaded(load: Callable[[], Anything], n_threads: int) -> Anything:
-    """The state of a process that uses so many threads."""
+    """The state of a process that uses so many threads, or fewer if PyTorch was told to (OMP_NUM_THREADS)."""
     state = load()
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(n_threads)
+        torch = sys.modules["torch"]
+        torch.set_num_threads(min(n_threads, torch.get_num_threads()))
     return state
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
 from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from semcal.errors import FitError
 from semcal.recalibration.exact_fit import LossCurve, TemperatureFit, clustered_error, clusters_of
@@ -190,7 +190,7 @@ class PowerLaw:
         low, high = -np.log(T_MAX), -np.log(T_MIN)
         if slope(low) >= 0 or slope(high) <= 0:
             return T_MAX if slope(low) >= 0 else T_MIN
-        return float(np.exp(-brentq(slope, low, high, xtol=1e-7)))
+        return float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-7)))
 
 
 Moments = Callable[[float], Array]

@@ -12,8 +12,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from semcal.experiment.analyses.columns import Columns
 from semcal.experiment.analyses.contrasts import contrast_summary
@@ -91,7 +91,7 @@ def wilson(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.8818, 0.9321)
     """
-    z = float(ndtri((1 + level) / 2))
+    z = float(scipy.special.ndtri((1 + level) / 2))
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
