@@ -1,6 +1,11 @@
 """Sphinx settings: `make docs` builds the pages of this folder into docs/_build."""
 
+import re
+from pathlib import Path
 from typing import Any
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
 
 project = "semcal"
 author = "The semcal developers"
@@ -10,17 +15,60 @@ myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "semcal"
+html_static_path = ["_static"]
+html_css_files = ["semcal.css"]
+html_show_copyright = False
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"
 napoleon_use_ivar = True
-suppress_warnings = ["myst.header", "myst.xref_missing"]
+suppress_warnings = ["myst.header"]
+
+GLOSSARY = Path(__file__).parent / "reference" / "glossary.md"
+#: Where no term is linked.
+NOT_IN = (nodes.title, nodes.reference, nodes.literal, nodes.literal_block, nodes.math, pending_xref)
+
+
+def terms() -> list[str]:
+    """Read the terms of the glossary, longest first: "semantic entropy" before "entropy"."""
+    body = GLOSSARY.read_text(encoding="utf-8").partition("```{glossary}\n")[2]
+    return sorted(re.findall(r"^([^\s`].*)$", body, flags=re.MULTILINE), key=len, reverse=True)
+
+
+def link_terms(app: Any, doctree: nodes.document) -> None:
+    """Link the first use of each term on a page to the glossary."""
+    page = app.env.docname
+    if page.startswith("reference/"):
+        return
+    left = {term: re.compile(rf"(?<![\w-]){re.escape(term)}(?![\w-])") for term in terms()}
+    for found in doctree.findall(pending_xref):
+        left.pop(str(found.get("reftarget")), None)  # linked by hand
+    for text in list(doctree.findall(nodes.Text)):
+        if not _inside(text):
+            text.parent.replace(text, _linked(str(text), left, page))
+
+
+def _inside(node: nodes.Node | None) -> bool:
+    while node is not None:
+        if isinstance(node, NOT_IN):
+            return True
+        node = node.parent
+    return False
+
+
+def _linked(text: str, left: dict[str, re.Pattern[str]], page: str) -> list[nodes.Node]:
+    """Cut a text into what stands before, in and after the first term found; `left` loses what is linked."""
+    for term, pattern in list(left.items()):
+        if found := pattern.search(text):
+            del left[term]
+            link = pending_xref(
+                refdomain="std", reftype="term", reftarget=term, refexplicit=False, refdoc=page
+            )
+            link += nodes.inline(term, term, classes=["xref", "std", "std-term"])
+            before, after = text[: found.start()], text[found.end() :]
+            return [*_linked(before, left, page), link, *_linked(after, left, page)]
+    return [nodes.Text(text)] if text else []
 
 
 def setup(app: Any) -> None:
-    """Build the decisions without a place in the navigation: pages link to them."""
-
-    def mark(app: Any, _doctree: Any) -> None:
-        if app.env.docname.startswith("decisions/"):
-            app.env.metadata[app.env.docname]["orphan"] = ""
-
-    app.connect("doctree-read", mark)
+    """Link the terms of the glossary."""
+    app.connect("doctree-read", link_terms)

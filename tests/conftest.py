@@ -1,9 +1,16 @@
 """Fixtures that every test may use."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
-import json
 import os
+
+# Before numpy and torch are imported: several test processes share the processors, and threads of a small
+# matrix product mostly wait for each other, by spinning (docs/workers.md).
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import json
 import signal
 from pathlib import Path
 from typing import Any

@@ -101,19 +101,25 @@ def test_the_commands_of_the_docs_run(folder: Path, page: str) -> None:
     assert '"auroc"' in done.stdout or page != "README.md"
 
 
-def test_every_file_that_the_readme_links_to_is_there() -> None:
-    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", README)
-    assert targets
-    for target in targets:
-        assert (ROOT / target).exists(), target
+def test_every_page_and_heading_that_the_docs_link_to_is_there() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    links = [
+        (page, *link)
+        for page in pages
+        for link in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 100
+    headings = {page: headings_of(page) for page in pages}
+    for page, file, heading in links:
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{page.name}: {file}"
+        assert not heading or heading in headings[target], f"{page.name}: {file}#{heading}"
 
 
-def test_every_page_that_the_docs_link_to_is_there() -> None:
-    pages = sorted((ROOT / "docs").rglob("*.md"))
-    assert pages
-    for page in pages:
-        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def headings_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_the_map_names_modules_that_are_there() -> None:

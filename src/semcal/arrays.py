@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from semcal.errors import InputError, UsageError, shown
 
-__all__ = ["as_generator", "as_numbers", "as_option"]
-
 #: Kinds of numeric dtypes: bool, int, float.
 NUMERIC = "biuf"
 

@@ -18,22 +18,6 @@ from urllib.request import getproxies, proxy_bypass
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
-__all__ = [
-    "CALIBRATION",
-    "LANGUAGE_MODEL",
-    "NLI_MODEL",
-    "RECALIBRATOR",
-    "RECALIBRATOR_FILES",
-    "Location",
-    "NamedKind",
-    "is_cached",
-    "is_hub_id",
-    "locate",
-    "snapshot",
-    "unreachable",
-    "upload",
-]
-
 #: The files of a recalibrator; nothing else is sent or fetched.
 RECALIBRATOR_FILES = ("calibration.json", "model.safetensors")
 #: Seconds to wait for a connection to the hub; its own client tries for half a minute.

@@ -10,8 +10,6 @@ from typing import Any
 
 from semcal.errors import UsageError, shown
 
-__all__ = ["Registry", "attribute", "check_name"]
-
 
 def check_name(name: str, known: Iterable[str], *, what: str) -> str:
     """Return `name` if it is one of `known`; else UsageError, with the nearest known name.

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+import torch
+from semcal.pipeline.machine import WorkerPlan
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
+from semcal.cli.executors import open_executor
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -127,3 +130,10 @@ def test_a_small_budget_changes_no_token(model: str, questions: str, sampled: st
     code, rows, _ = semcal("sample", questions, "--model", model, *options)
     tokens = [json.loads(row)["token_ids"] for row in rows.splitlines()]
     assert (code, tokens) == (0, [json.loads(row)["token_ids"] for row in sampled.splitlines()[:20]])
+
+
+def test_a_process_takes_no_more_threads_than_omp_num_threads_allows() -> None:
+    """The tests set it to 1: two processes of two threads on two processors mostly wait."""
+    with open_executor(WorkerPlan(1, 8, "it is a test"), torch.get_num_threads) as (_, state):
+        assert state() == 1
+    assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from semcal.demo.paths import language_model_dir
+from semcal.engine.servers.client import ServerClient
+from semcal.engine.servers.probe import PROBE, probe
+from semcal.engine.servers.profile import ServerProfile, profile_path, write_profile
+from semcal.engine.servers.settings import Endpoint, ServerSettings
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +31,41 @@ def language_model_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def llama_server(language_model_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL (http://127.0.0.1:PORT/v1) of llama.cpp's server with the embedded language model, "atlas"."""
+    """The URL (http://127.0.0.1:PORT/v1) of llama.cpp's server with the embedded language model, "atlas".
+
+    Ask it for one answer at a time: after n > 1 its cache may give wrong answers to others.
+    """
+    with own_llama_server(language_model_gguf, tmp_path_factory) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def llama_profile(language_model_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> ServerProfile:
+    """What a probe finds out about it; another server was asked, for probes ask for several answers."""
+    with (
+        own_llama_server(language_model_gguf, tmp_path_factory) as url,
+        ServerClient(Endpoint(url), ServerSettings()) as client,
+    ):
+        return probe(client)
+
+
+@pytest.fixture(scope="session")
+def llama_cache(
+    llama_server: str, llama_profile: ServerProfile, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder for SEMCAL_CACHE with that profile of `llama_server`, so that nothing probes it."""
+    cache = tmp_path_factory.mktemp("cache")
+    profile = replace(llama_profile, url=llama_server)
+    write_profile(profile_path(cache / "servers", profile), profile, PROBE)
+    return cache
+
+
+@contextmanager
+def own_llama_server(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of llama.cpp while the block lasts."""
     if find_spec("xllamacpp") is None:
         pytest.skip("xllamacpp is not installed; install it with: pip install 'semcal[dev]'")
     from tools.llama_server import llama_server
 
-    with llama_server(language_model_gguf, log=tmp_path_factory.mktemp("server") / "log") as url:
+    with llama_server(gguf, log=tmp_path_factory.mktemp("server") / "log") as url:
         yield url

@@ -117,7 +117,10 @@ def test_the_command_leaves_out_questions_that_fail_by_name_and_ask_uses_what_it
 
 
 @pytest.mark.servers
-def test_a_calibration_over_llama_cpp_gives_probabilities_there(llama_server: str, tmp_path: Path) -> None:
+def test_a_calibration_over_llama_cpp_gives_probabilities_there(
+    llama_server: str, llama_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEMCAL_CACHE", str(llama_cache))
     from semcal.demo.questions import load_set
 
     questions = load_set("atlas-trivia").calibration_train[:60]

@@ -187,7 +187,7 @@ def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_fi
     many = [{"id": f"{k}-{i}", "question": row["question"]} for k in range(22) for i, row in enumerate(ASKED)]
     file = write(tmp_path / "q.jsonl", many)  # blocks of 64, 64 and 4
     with FakeServer(log_probs="scaled") as server:
-        arguments = ["sample", file, "--model", server.name, "--m", "6", "--seed", "4"]
+        arguments = ["sample", file, "--model", server.name, "--m", "2", "--seed", "4"]
         assert semcal(*arguments, "--out", tmp_path / "whole.jsonl")[0] == 0
         whole = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
         server.requests.clear()

@@ -28,6 +28,8 @@ IMPLEMENTATIONS = (
     "server, token ids",
     "server, one answer a request",
 )
+#: Tokens of an answer: enough for draws that differ to be seen to.
+SHORT: dict[str, Any] = {"max_new_tokens": 6}
 
 
 @dataclass(frozen=True)
@@ -96,36 +98,36 @@ def test_draws_depend_on_seed_and_question_and_not_on_the_other_questions(
     case: Case, prompts: list[Prompt]
 ) -> None:
     sample = case.sampler.sample
-    (several,) = sample(prompts, recalibrators=[Base()], m=6, seed=5)
-    alone = [sample([prompt], recalibrators=[Base()], m=6, seed=5)[0][0] for prompt in prompts]
+    (several,) = sample(prompts, recalibrators=[Base()], m=6, seed=5, **SHORT)
+    alone = [sample([prompt], recalibrators=[Base()], m=6, seed=5, **SHORT)[0][0] for prompt in prompts]
     assert texts(several) == texts(alone)
-    (backwards,) = sample(prompts[::-1], recalibrators=[Base()], m=6, seed=5)
+    (backwards,) = sample(prompts[::-1], recalibrators=[Base()], m=6, seed=5, **SHORT)
     assert texts(backwards)[::-1] == texts(several)
-    (other,) = sample(prompts, recalibrators=[Base()], m=6, seed=6)
+    (other,) = sample(prompts, recalibrators=[Base()], m=6, seed=6, **SHORT)
     assert texts(other) != texts(several)
 
 
 def test_other_temperatures_change_no_draws(case: Case, prompts: list[Prompt]) -> None:
-    (alone,) = case.sampler.sample(prompts, recalibrators=[Base()], m=4, seed=2)
-    _, beside = case.sampler.sample(prompts, recalibrators=[SE(), Base()], m=4, seed=2)
+    (alone,) = case.sampler.sample(prompts, recalibrators=[Base()], m=4, seed=2, **SHORT)
+    _, beside = case.sampler.sample(prompts, recalibrators=[SE(), Base()], m=4, seed=2, **SHORT)
     assert texts(alone) == texts(beside)
 
 
 def test_further_draws_change_none(case: Case, prompts: list[Prompt]) -> None:
     if not case.nested:
         pytest.skip("the answers of one request of a server depend on how many it asks for")
-    (few,) = case.sampler.sample(prompts, recalibrators=[Base()], m=3, seed=2)
-    (more,) = case.sampler.sample(prompts, recalibrators=[Base()], m=8, seed=2)
+    (few,) = case.sampler.sample(prompts, recalibrators=[Base()], m=3, seed=2, **SHORT)
+    (more,) = case.sampler.sample(prompts, recalibrators=[Base()], m=8, seed=2, **SHORT)
     assert [row[:3] for row in texts(more)] == texts(few)
-    ((rest,),) = case.sampler.sample_runs(prompts, recalibrators=[Base()], seeds=[2], m=5, first=3)
+    ((rest,),) = case.sampler.sample_runs(prompts, recalibrators=[Base()], seeds=[2], m=5, first=3, **SHORT)
     assert texts(rest) == [row[3:] for row in texts(more)]
 
 
 def test_runs_draw_what_they_draw_alone(case: Case, prompts: list[Prompt]) -> None:
     methods = [Base(), Temperature(0.7)]
-    together = case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3)
+    together = case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, **SHORT)
     for seed, run in zip([5, 0, 5], together, strict=True):
-        alone = case.sampler.sample(prompts, recalibrators=methods, seed=seed, m=3)
+        alone = case.sampler.sample(prompts, recalibrators=methods, seed=seed, m=3, **SHORT)
         assert [texts(one) for one in run] == [texts(one) for one in alone]
     assert list(case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[])) == []
 
@@ -203,7 +205,7 @@ def test_less_than_one_draw_or_token_is_a_wrong_option(case: Case, prompts: list
 
 def test_progress_ends_at_the_number_of_questions(case: Case, prompts: list[Prompt]) -> None:
     seen: list[int] = []
-    case.sampler.sample(prompts, recalibrators=[Base()], m=2, progress=seen.append)
+    case.sampler.sample(prompts, recalibrators=[Base()], m=2, progress=seen.append, **SHORT)
     assert seen == sorted(seen)
     assert seen[-1] == len(prompts)
 

@@ -37,10 +37,8 @@ def exact(local: LanguageModel) -> Fit:
 
 
 @pytest.fixture(scope="module")
-def server(llama_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerModel]:
-    settings = ServerSettings(
-        str(language_model_dir()), profiles=tmp_path_factory.mktemp("profiles"), concurrency=4
-    )
+def server(llama_server: str, llama_cache: Path) -> Iterator[ServerModel]:
+    settings = ServerSettings(str(language_model_dir()), profiles=llama_cache / "servers", concurrency=4)
     model = load_server(f"openai:{llama_server}", settings)
     with model.client:
         yield model

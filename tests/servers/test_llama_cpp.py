@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from semcal.engine.servers.probe import probe
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import parse_choices
 from semcal.engine.servers.settings import Endpoint, ServerSettings
+from tests.servers.conftest import own_llama_server
 from tools.gguf import write_gguf
 
 httpx = pytest.importorskip("httpx")
@@ -25,6 +27,13 @@ httpx = pytest.importorskip("httpx")
 pytestmark = pytest.mark.servers
 
 QUESTION = "Who governed Ruvorkreth?"
+
+
+@pytest.fixture(scope="module")
+def llama_server(language_model_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of this module alone, which is asked for several answers at a time."""
+    with own_llama_server(language_model_gguf, tmp_path_factory) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.servers
 TRIPLES = [("Who wrote it?", "ana velis", "velis"), ("Who wrote it?", "velis", "ana velis")]
 
 
-def test_verdicts_are_given_once_and_kept(llama_server: str, tmp_path: Path):
-    settings = ServerSettings(profiles=tmp_path)
+def test_verdicts_are_given_once_and_kept(llama_server: str, llama_cache: Path):
+    settings = ServerSettings(profiles=llama_cache / "servers")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)  # about what cannot be read
         equivalence = semcal.load_equivalence(f"openai:{llama_server}#atlas", settings=settings)
@@ -31,8 +31,10 @@ def test_verdicts_are_given_once_and_kept(llama_server: str, tmp_path: Path):
 
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
-def test_a_judge_grades_a_file(llama_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path))
+def test_a_judge_grades_a_file(
+    llama_server: str, llama_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SEMCAL_CACHE", str(llama_cache))
     row = {"id": "1", "question": "Who wrote it?", "prediction": "Bo", "answers": ["Ana Velis"]}
     (tmp_path / "rows").write_text(json.dumps(row) + "\n")
     grader = f"judge:openai:{llama_server}#atlas"

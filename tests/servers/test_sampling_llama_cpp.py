@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +36,17 @@ def local() -> CausalLanguageModel:
 
 
 @pytest.fixture(scope="module", params=["token ids", "messages"])
-def model(request: Any, language_model_gguf: Path, tmp_path_factory: Any) -> Iterator[ServerModel]:
-    """Each on a server of its own: after n > 1 the cache of llama.cpp may give wrong answers to others."""
-    if find_spec("xllamacpp") is None:
-        pytest.skip("xllamacpp is not installed; install it with: pip install 'semcal[dev]'")
-    from tools.llama_server import llama_server
-
-    folder = tmp_path_factory.mktemp("server")
-    settings = ServerSettings(
-        tokenizer="atlas" if request.param == "token ids" else None, profiles=folder / "profiles"
-    )
-    with llama_server(language_model_gguf, log=folder / "log") as url:
-        found = load_server(f"openai:{url}#atlas", settings)
+def model(request: Any, llama_server: str, llama_cache: Path) -> Iterator[ServerModel]:
+    tokenizer = "atlas" if request.param == "token ids" else None
+    settings = ServerSettings(tokenizer, profiles=llama_cache / "servers")
+    found = load_server(f"openai:{llama_server}#atlas", settings)
+    with found.client:
         yield found
-        found.client.close()
 
 
 @pytest.fixture(scope="module")
 def chats() -> list[Any]:
-    return [chat(question.question) for question in load_set("atlas-rare").validation[:200]]
+    return [chat(question.question) for question in load_set("atlas-rare").validation[:80]]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 1.4, 4.0])

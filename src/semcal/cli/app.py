@@ -36,8 +36,6 @@ from semcal.cli.commands import (
 from semcal.cli.console import Output, kept_message, output_file, reserved, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
-__all__ = ["app"]
-
 Command = Callable[..., int]
 #: What a command with these options writes to.
 OutputOf = Callable[[Mapping[str, Any]], Output | None]

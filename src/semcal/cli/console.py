@@ -21,25 +21,6 @@ from semcal.pipeline.progress import bar
 from semcal.pipeline.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.records import LOCK, file_lock, is_stream, own_files
 
-__all__ = [
-    "Output",
-    "debug",
-    "info",
-    "kept_message",
-    "loading",
-    "note_in_progress",
-    "open_unfinished",
-    "output_file",
-    "progress",
-    "refuse_existing",
-    "reserved",
-    "set_quiet",
-    "set_verbose",
-    "successive_progress",
-    "unfinished",
-    "warn",
-]
-
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
 #: Folders of finished work in what a command keeps.

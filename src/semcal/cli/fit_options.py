@@ -11,8 +11,6 @@ from semcal.cli.console import refuse_existing
 from semcal.errors import UsageError
 from semcal.registry import check_name
 
-__all__ = ["FitOptions"]
-
 
 @dataclass(frozen=True)
 class FitOptions:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
 
-__all__ = ["MARGIN", "FitWork", "remove_older_results"]
-
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
 #: The tables beside the recalibrator: of all candidates, and of the learning curve.

@@ -14,8 +14,6 @@ from random import Random
 from semcal.demo import texts
 from semcal.demo.world import RELATIONS, TITLES, TRADES, Number, Year, small_world
 
-__all__ = ["same_meaning"]
-
 _MONTH = "|".join(texts.MONTHS)
 _DATES = (
     re.compile(rf"(?P<day>[0-9]{{1,2}}) (?P<month>{_MONTH}) (?P<year>[0-9]{{4}})"),

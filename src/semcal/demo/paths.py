@@ -6,16 +6,6 @@ from pathlib import Path
 
 from semcal.errors import ModelError
 
-__all__ = [
-    "calibration_dir",
-    "language_model_dir",
-    "mistral_model_dir",
-    "nli_model_dir",
-    "qwen2_model_dir",
-    "recalibrator_dir",
-    "settings_file",
-]
-
 _HERE = Path(__file__).parent
 
 

@@ -20,17 +20,6 @@ from torch import Tensor
 
 from semcal.errors import SemcalWarning
 
-__all__ = [
-    "AttentionConfig",
-    "Kernel",
-    "PartialAttention",
-    "attend",
-    "attend_causally",
-    "checked_kernel",
-    "kernel_for",
-    "merge",
-]
-
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 """(queries (B, H, Q, D), keys (B, H, K, D), values (B, H, K, D), scaling, whether causal)
 -> outputs (B, H, Q, D) and log-sum-exp (B, H, Q), float32."""

@@ -20,8 +20,6 @@ from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
 from semcal.recalibration.features import CalibrationFeatures
 
-__all__ = ["CausalLanguageModel"]
-
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch
 
 

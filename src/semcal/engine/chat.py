@@ -20,8 +20,6 @@ from semcal.engine.tokenization import SegmentCache, SpecialTokens, check_templa
 from semcal.errors import InputError, ModelError
 from semcal.qa.questions import Turn, plain_text
 
-__all__ = ["ChatFormat", "PlainFormat", "TemplateFormat", "chat_format"]
-
 _Ids = tuple[int, ...]
 
 #: Cached prompts: each is encoded again with its answers, and when its block is sampled.

@@ -24,18 +24,6 @@ from safetensors import SafetensorError
 from semcal.errors import ModelError, SemcalError, UsageError, shown
 from semcal.hub_names import Location
 
-__all__ = [
-    "as_model_error",
-    "check_settings",
-    "choose_device",
-    "choose_dtype",
-    "files_hash",
-    "read_checkpoint",
-    "read_config",
-    "read_tokenizer",
-    "revision_of",
-]
-
 _CODE = "auto_map"
 _COUNTS = re.compile(r"num_\w+|n_layers?")  # modules, or labels, are made one by one for each of these
 _AT_LEAST_ONE = ("vocab_size", "num_hidden_layers", "n_layer")

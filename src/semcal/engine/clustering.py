@@ -18,8 +18,6 @@ from semcal.qa.first_answer import is_refusal
 from semcal.qa.values import values_differ
 from semcal.registry import check_name
 
-__all__ = ["LINKAGES", "Clustering", "QuestionSearch", "Verdicts", "cluster_answers", "finish", "grow"]
-
 LINKAGES = ("components", "greedy")
 #: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
 PAIRS_PER_ROUND = 2048

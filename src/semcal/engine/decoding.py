@@ -34,8 +34,6 @@ from semcal.engine.tree_cache import (
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 from semcal.recalibration.temperature import Temperature
 
-__all__ = ["ActiveBatch", "ActiveDraws", "DecodingOptions", "Request", "Samples", "Uniforms", "decode"]
-
 Index = NDArray[np.int64]
 Uniforms = Callable[[int], NDArray[np.float64]]
 """From the index of a question to its uniforms (m, steps)."""

@@ -26,21 +26,6 @@ from semcal.errors import ModelError, UsageError
 if TYPE_CHECKING:
     from semcal.recalibration.temperature import Temperature
 
-__all__ = [
-    "REFERENCE",
-    "Choose",
-    "Distributions",
-    "TemperedDistributions",
-    "Truncation",
-    "block_sums",
-    "check_at_least_one",
-    "check_not_nan",
-    "draw_by_weights",
-    "inverse_cdf",
-    "most_likely",
-    "uniforms",
-]
-
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,)) -> token of each draw (n,)."""
 WeightsAt = Callable[[Tensor, Tensor], Tensor]

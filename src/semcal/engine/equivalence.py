@@ -12,17 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = [
-    "Deciding",
-    "Equivalence",
-    "ExactMatch",
-    "FakeEquivalence",
-    "Triple",
-    "address_of",
-    "names_a_server",
-    "side_of",
-]
-
 #: (question, premise answer, hypothesis answer); the answers are normal forms.
 Triple = tuple[str, str, str]
 

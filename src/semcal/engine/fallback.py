@@ -23,8 +23,6 @@ from semcal.engine.tree_cache import ModelOutputs, NewTokens, ThreeLevelCache, T
 from semcal.errors import ModelError, SemcalWarning
 from semcal.recalibration.attentive import ATS
 
-__all__ = ["FallbackCache", "checked_network", "prefill_prefix"]
-
 _ROOM = 64  # slots added beyond need when a buffer is full
 _FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 

@@ -26,8 +26,6 @@ from semcal.engine.tree_cache import ModelOutputs, TreeCache, advance, log_probs
 from semcal.errors import ModelError
 from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["AnswerGenerator", "Beam", "beam_search"]
-
 Scores = list[list[tuple[float, ...]]]
 
 

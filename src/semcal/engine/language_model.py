@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
     from semcal.recalibration.features import CalibrationFeatures
 
-__all__ = [
-    "AnswerReader",
-    "Cut",
-    "Draws",
-    "Generation",
-    "LanguageModel",
-    "Progress",
-    "Prompt",
-    "Sampler",
-    "with_states",
-]
-
 Progress = Callable[[int], None]
 """Called from time to time with the number of questions finished so far."""
 

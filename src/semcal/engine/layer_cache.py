@@ -19,8 +19,6 @@ from torch import Tensor
 
 from semcal.engine.attention import AttentionConfig, PartialAttention, attend, attend_causally, merge
 
-__all__ = ["ForwardPass", "LayerCache", "PrefixPass", "PromptPass", "TreePass"]
-
 _ROOM = 256  # slots of the tree added beyond need when a buffer is full
 _KeyValue = tuple[Tensor, Tensor]
 

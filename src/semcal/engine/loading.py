@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from semcal.engine.causal_lm import CausalLanguageModel
     from semcal.engine.servers.settings import ServerSettings
 
-__all__ = ["load_equivalence", "load_model", "parse_size"]
-
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}I": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)

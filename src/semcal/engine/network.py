@@ -30,8 +30,6 @@ from semcal.engine.layer_cache import ForwardPass, LayerCache
 from semcal.errors import ModelError, shown
 from semcal.recalibration.attentive import BlockShape
 
-__all__ = ["Network"]
-
 _MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
 _FULL, _SLIDING = "full_attention", "sliding_attention"

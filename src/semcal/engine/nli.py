@@ -27,8 +27,6 @@ from semcal.engine.tokenization import encode_pairs, pair_encoder_for
 from semcal.errors import ModelError, SemcalWarning, shown
 from semcal.hub_names import NLI_MODEL, locate
 
-__all__ = ["CrossEncoder", "FirstTokenLayer", "entailment_index", "first_token_only"]
-
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
 CLOSE = 1e-4
 #: Tokens in a batch, padding included.

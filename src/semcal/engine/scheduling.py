@@ -18,20 +18,6 @@ from semcal.engine.tree_cache import TreeCache, tokens_per_pass
 from semcal.errors import InputError, QuestionError
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
-__all__ = [
-    "Answers",
-    "BatchPlanner",
-    "PrefixCache",
-    "Scheduler",
-    "TreeSizes",
-    "answer_lengths",
-    "ats_among",
-    "batches",
-    "common_prefix",
-    "shared_length",
-    "unknown_token",
-]
-
 Answers = Sequence[Sequence[tuple[int, ...]]]
 Batch = tuple[list[int], TreeCache, list[tuple[int, ...]]]
 

@@ -24,8 +24,6 @@ from semcal.engine.language_model import Cut, Generation
 from semcal.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, log_probs
 from semcal.recalibration.attentive import AnyRecalibrator
 
-__all__ = ["AnswerStates", "Rescoring", "answer_log_probs", "answer_states", "own_states"]
-
 _Ids = tuple[int, ...]
 _Scores = tuple[float, ...]
 

@@ -35,17 +35,6 @@ from tokenizers import AddedToken, Tokenizer
 
 from semcal.errors import InputError, ModelError
 
-__all__ = [
-    "PairEncoder",
-    "SegmentCache",
-    "SpecialTokens",
-    "check_template",
-    "encode_pairs",
-    "pair_encoder_for",
-    "render",
-    "segment_cache_for",
-]
-
 _Ids = tuple[int, ...]
 Columns = dict[str, list[int]]
 

@@ -23,19 +23,6 @@ from semcal.engine.layer_cache import ForwardPass, LayerCache, PrefixPass, Promp
 from semcal.engine.network import Network
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
-__all__ = [
-    "Frontier",
-    "ModelOutputs",
-    "NewTokens",
-    "ThreeLevelCache",
-    "TreeCache",
-    "advance",
-    "distinct_steps",
-    "log_probs",
-    "start",
-    "tokens_per_pass",
-]
-
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
 
 

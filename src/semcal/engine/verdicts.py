@@ -17,8 +17,6 @@ from pathlib import Path
 from semcal.engine.equivalence import Deciding, Equivalence, ExactMatch, Triple, address_of
 from semcal.errors import StoreError, shown
 
-__all__ = ["CachedEquivalence", "add_verdicts"]
-
 #: Identify our files ("smcl" in ASCII) and their layout.
 APPLICATION_ID = 0x736D636C
 SCHEMA = 1

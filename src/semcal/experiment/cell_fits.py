@@ -12,9 +12,9 @@ from semcal.errors import FitError
 from semcal.experiment.cell import Cell
 from semcal.experiment.environment import fit_label
 from semcal.experiment.fit_jobs import CheckJob, DiagnoseJob, FeaturesJob, FitJob
-from semcal.experiment.grid_blocks import PlannedBlock
-from semcal.experiment.grid_candidates import (
+from semcal.experiment.grid_blocks import (
     FITTED,
+    PlannedBlock,
     candidates_of,
     fits_of,
     known_temperatures,
@@ -26,8 +26,6 @@ from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import data_hash
-
-__all__ = ["diagnose", "fit_again", "prepare", "refit"]
 
 Spec = dict[str, Any]
 

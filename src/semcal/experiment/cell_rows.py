@@ -19,9 +19,10 @@ from semcal.experiment.cell import Cell, Incomplete
 from semcal.experiment.cell_calibration import calibrated_rows, labelled_blocks
 from semcal.experiment.cell_fits import diagnose, fit_again, refit
 from semcal.experiment.fit_jobs import OverheadJob
-from semcal.experiment.grid_blocks import BlockJob, Lines
-from semcal.experiment.grid_candidates import (
+from semcal.experiment.grid_blocks import (
     FITTED,
+    BlockJob,
+    Lines,
     candidates_of,
     known_temperatures,
     nothing_to_choose,
@@ -36,8 +37,6 @@ from semcal.pipeline.store import write_if_new
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import group_ties, several
 from semcal.records import dumps
-
-__all__ = ["answer", "overhead_job", "reference_candidate"]
 
 Spec = dict[str, Any]
 Choices = Mapping[str, Mapping[str, Mapping[str, Any]]]

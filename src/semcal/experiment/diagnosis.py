@@ -21,8 +21,6 @@ from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_tempera
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.temperature import temperature_of
 
-__all__ = ["TokenEffects", "order_changes", "token_effects"]
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 #: Logits that exist at once, per recalibrator.

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from semcal.pipeline.machine import Peak
-
-__all__ = ["PACKAGES", "Clock", "added", "environment", "fit_label", "higher", "versions"]
+from semcal.pipeline.worker_state import Peak
 
 PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "matplotlib")
 

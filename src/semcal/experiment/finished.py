@@ -22,15 +22,6 @@ from semcal.records import Row, read_object, read_rows
 from semcal.records.parsing import DEEPEST
 from semcal.semantics import MEASURES
 
-__all__ = [
-    "RESULTS_SCHEMA",
-    "FinishedRun",
-    "is_grid_run",
-    "read_environment",
-    "read_finished",
-    "read_results",
-]
-
 Rows = list[dict[str, Any]]
 Pair = tuple[str, str]
 

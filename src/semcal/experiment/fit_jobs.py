@@ -23,17 +23,6 @@ if TYPE_CHECKING:  # jobs are made by processes that need no torch
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.recalibration.saving import Fitted
 
-__all__ = [
-    "CalibrationSource",
-    "CheckJob",
-    "DiagnoseJob",
-    "FeaturesJob",
-    "FitJob",
-    "IdentifyJob",
-    "ModelIdentity",
-    "OverheadJob",
-]
-
 Rows = list[dict[str, Any]]
 Point = tuple[str, float | None]
 #: Of each recalibrator the fastest round counts: of so many, or of more as long as they take no more seconds.

@@ -19,8 +19,6 @@ from semcal.pipeline.store import read_block
 from semcal.records import atomic_write, clear_folder, own_files, read_object
 from semcal.registry import check_name
 
-__all__ = ["Merged", "RunState", "blocks_in", "forget", "forget_from", "merge", "settings_in", "state_of"]
-
 
 @dataclass(frozen=True)
 class RunState:

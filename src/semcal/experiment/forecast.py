@@ -25,8 +25,6 @@ from semcal.experiment.forecast_cells import (
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.question_sets import PARTS
 
-__all__ = ["ASSUMED", "Forecast", "forecast"]
-
 
 @dataclass(frozen=True)
 class Forecast:

@@ -7,33 +7,106 @@ Every value has the default of preset `sound`; the preset, the file and `--set` 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from semcal.engine.loading import parse_size
-from semcal.experiment.grid_models import NOT_SERVED, Model, Positive, SettingsGroup, Size, usable
+from semcal.engine.servers.settings import PREFIX, Endpoint, ServerSettings
+from semcal.errors import UsageError, shown
 from semcal.experiment.paths import check_slugs
 from semcal.qa.grading import RuleGrader, Thresholds
 
-__all__ = [
-    "CALIBRATED",
-    "METHODS",
-    "Calibrating",
-    "Clustering",
-    "DataSet",
-    "Evaluation",
-    "Extras",
-    "Fitting",
-    "Grading",
-    "GridSettings",
-    "MaxNewTokens",
-    "Model",
-    "Runs",
-    "Sampling",
-    "Selecting",
-    "run_seed",
-]
+Size = Annotated[int, Field(ge=1, lt=2**31)]
+Positive = Annotated[float, Field(gt=0)]
+#: The extras that need states, logits or beams, which servers do not give.
+NOT_SERVED = ("beams", "transfer", "token_losses", "timing")
+
+
+class SettingsGroup(BaseModel):
+    """Settings that belong together; unknown keys are refused, and yes or no where a number belongs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number_is_a_bool(cls, value: Any, about: ValidationInfo) -> Any:
+        """Refuse what pydantic would take as 1 or 0: `count: yes` is true in YAML."""
+        wanted = cls.model_fields[str(about.field_name)].annotation
+        if wanted is not bool and any(one is True or one is False for one in _inside(value)):
+            raise ValueError(
+                "expected a number or a text, not true or false (YAML reads yes, no, on and off so as well; "
+                "put a text into quotes)"
+            )
+        return value
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """A value, or all that a list holds; the parts of a mapping check their own."""
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _inside(one)
+    else:
+        yield value
+
+
+class Server(SettingsGroup):
+    """How a server is asked: `semcal.engine.servers.settings.ServerSettings` without the API key."""
+
+    tokenizer: str | None = None
+    allow_truncation: bool = False
+    concurrency: Size = 16
+    retries: Annotated[int, Field(ge=0, lt=2**31)] = 5
+    timeout: Positive = 120.0
+    max_tokens_total: Size | None = None
+    max_cost: Positive | None = None
+    price_in: Annotated[float, Field(ge=0)] | None = None
+    price_out: Annotated[float, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Server:
+        usable(lambda: ServerSettings(**self.model_dump()))
+        return self
+
+
+#: The settings of a server on which results depend; the others may change from one session to the next.
+ASKED_WITH = ("tokenizer", "allow_truncation")
+
+
+class Model(SettingsGroup):
+    """A language model: what it is called in tables, and its directory, hub id, embedded name or server."""
+
+    name: str = Field(min_length=1)
+    path: str
+    revision: str | None = None
+    dtype: str | None = None
+    server: Server | None = None  # where `path` is openai:URL#NAME
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is behind a server."""
+        return self.path.startswith(PREFIX)
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Model:
+        if self.is_server:
+            usable(lambda: Endpoint.parse(self.path))
+        given = ["revision", "dtype"] if self.is_server else ["server"]
+        given = [name for name in given if getattr(self, name) is not None]
+        if given:
+            kind = "is behind a server" if self.is_server else "is no server (openai:URL#NAME)"
+            raise ValueError(f"{shown(self.path)} {kind}; leave {' and '.join(given)} out")
+        return self
+
+
+def usable(make: Callable[[], object]) -> None:
+    """Let pydantic report a UsageError with the place of the setting."""
+    try:
+        make()
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
 
 #: The paper's.
 LEARNING_RATE = 1e-5
@@ -88,13 +161,7 @@ class Sampling(SettingsGroup):
     top_k: Size | None = None
     top_p: Share | None = None
     scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # before an answer
-    counts: tuple[Size, ...] = (
-        5,
-        10,
-        15,
-        20,
-        25,
-    )  # cut from one sampling of the largest
+    counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # cut from one sampling of the largest
     counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # in how many runs, from the first
     reselect: bool = False  # whether candidates are chosen anew at each of these numbers, not as at m
 

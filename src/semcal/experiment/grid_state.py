@@ -22,8 +22,6 @@ from semcal.qa.datasets import load_questions
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate
 
-__all__ = ["Calibration", "GridState", "open_grid_state"]
-
 
 @dataclass
 class Calibration:

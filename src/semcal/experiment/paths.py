@@ -8,17 +8,6 @@ from pathlib import Path
 
 from semcal.errors import UsageError
 
-__all__ = [
-    "QUESTIONS",
-    "calibrated_path",
-    "calibration_folder",
-    "check_slugs",
-    "recalibrator_folder",
-    "rows_path",
-    "selection_path",
-    "slug",
-]
-
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
 #: Characters of a name: files are named by a model and a data set, and file systems stop at 255.

@@ -9,8 +9,6 @@ from pydantic import BaseModel
 
 from semcal.experiment.grid_settings import GridSettings
 
-__all__ = ["PRESETS", "Deviation", "against_paper", "deviations"]
-
 #: Preset → what it changes in the defaults, which are those of `sound`.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "sound": {},

@@ -15,8 +15,6 @@ from semcal.qa.sources import ATLAS
 from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
-__all__ = ["PARTS", "Parts", "Problem", "essentials", "load_parts", "sizes_of_built_in"]
-
 PARTS = ("calibration_train", "validation", "test")
 
 #: Characters of a question with its passage; a longer one must not become an example in every prompt.

@@ -15,23 +15,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from semcal.errors import WIDTH, UsageError, shown
-from semcal.experiment.grid_models import ASKED_WITH
-from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.grid_settings import ASKED_WITH, GridSettings
 from semcal.experiment.presets import PRESETS
 from semcal.experiment.question_sets import sizes_of_built_in
 from semcal.records import writing
 from semcal.records.parsing import DEEPEST
 from semcal.registry import check_name
-
-__all__ = [
-    "claim_folder",
-    "parse_yaml",
-    "read_settings",
-    "read_yaml",
-    "resolved",
-    "settings_of",
-    "settings_text",
-]
 
 FILE = "settings.yaml"
 #: Mistakes that are named at once.

@@ -15,8 +15,6 @@ from semcal.pipeline.select import Candidate, Selection, select_graded, under_al
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import GROUP, Question
 
-__all__ = ["MeasureJob", "SelectJob", "passage_and_group"]
-
 Rows = list[dict[str, Any]]
 Graded = dict[str, list[list[dict[str, Any]]]]
 LOSSES = ("NLL", "SS")

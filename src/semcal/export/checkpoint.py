@@ -22,8 +22,6 @@ from semcal.errors import ModelError, SemcalError
 from semcal.hub_names import LANGUAGE_MODEL, locate, snapshot
 from semcal.records import dumps
 
-__all__ = ["FOLDED", "Checkpoint", "is_folded", "open_checkpoint", "refuse_folded"]
-
 #: The key of config.json with the temperature by which the logits are divided already.
 FOLDED = "semcal_folded_temperature"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -24,8 +24,6 @@ from semcal.export.sampling_parameters import generation_config
 from semcal.recalibration.temperature import Temperature
 from semcal.records import atomic_folder, own_files
 
-__all__ = ["Folded", "fold", "tolerance"]
-
 #: Keys of configurations that multiply or divide all logits, and that cap them (cap · tanh(z / cap)).
 SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 CAPS = ("final_logit_softcapping",)

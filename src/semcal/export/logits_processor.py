@@ -14,8 +14,6 @@ from semcal.export.checkpoint import refuse_folded
 from semcal.recalibration.saving import from_pretrained
 from semcal.recalibration.temperature import Temperature, single_temperature
 
-__all__ = ["TemperatureProcessor"]
-
 
 class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     """Divide the logits of every token by one temperature.

@@ -16,8 +16,6 @@ from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
 from semcal.registry import check_name
 
-__all__ = ["SERVERS", "generation_config", "origin", "push_to_hub", "request_parameters"]
-
 _OPENAI = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 _VLLM = {**_OPENAI, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _LLAMA_CPP = {

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 
 from semcal.errors import UsageError
 
-__all__ = ["BothNames", "both_names"]
-
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 

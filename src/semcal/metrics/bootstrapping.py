@@ -17,8 +17,6 @@ from semcal.metrics.intervals import Interval, JointBootstrap, PairedTest
 from semcal.metrics.overview import METRICS, metric_named
 from semcal.metrics.resamples import CALIBRATED, RESAMPLED, ResampledRun, Resamples, draw_counts
 
-__all__ = ["bootstrap", "joint_bootstrap", "paired_test"]
-
 Key = TypeVar("Key", bound=Hashable)
 Prepared = TypeVar("Prepared")
 

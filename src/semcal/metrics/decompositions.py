@@ -17,17 +17,6 @@ from semcal.metrics.frequencies import Floats, FrequencyTable, check_bins, proba
 if TYPE_CHECKING:
     from semcal.metrics.plots import Axes
 
-__all__ = [
-    "BrierDecomposition",
-    "Corp",
-    "ReliabilityDiagram",
-    "brier",
-    "brier_decomposition",
-    "corp",
-    "gain",
-    "reliability_diagram",
-]
-
 
 @dataclass(frozen=True)
 class BrierDecomposition:

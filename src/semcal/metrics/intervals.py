@@ -11,25 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import ndtri
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats, warn_undefined
 from semcal.metrics.overview import metric_named
-
-__all__ = [
-    "Contrast",
-    "Interval",
-    "JointBootstrap",
-    "MeanOverRuns",
-    "PairedTest",
-    "area_interval",
-    "mean_and_standard_error",
-]
-
 
 #: With fewer questions an error of calibration, and with fewer of one class an AUROC, has a wider interval.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
@@ -279,11 +267,11 @@ def area_interval(area: float, right: float, wrong: float, level: float) -> tupl
     def excess(true: float) -> float:
         spread = 1 + half * ((1 - true) / (2 - true) + true / (1 + true))
         variance = true * (1 - true) * spread / (right * wrong)
-        return float((area - true) ** 2 - ndtri((1 + level) / 2) ** 2 * variance)
+        return float((area - true) ** 2 - scipy.special.ndtri((1 + level) / 2) ** 2 * variance)
 
     tiny = 1e-12
-    low = brentq(excess, 0.0, min(area, 1 - tiny)) if area > tiny else 0.0
-    high = brentq(excess, max(area, tiny), 1.0) if area < 1 - tiny else 1.0
+    low = scipy.optimize.brentq(excess, 0.0, min(area, 1 - tiny)) if area > tiny else 0.0
+    high = scipy.optimize.brentq(excess, max(area, tiny), 1.0) if area < 1 - tiny else 1.0
     return low, high
 
 

@@ -14,8 +14,6 @@ from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, Labels, as_groups, as_pairs, as_probabilities, check_bins
 from semcal.metrics.resamples import CALIBRATED, ResampledRun, Resamples
 
-__all__ = ["FLOORED", "NoiseFloor", "noise_floor", "noise_floors"]
-
 #: The errors beside which a summary shows the floor.
 FLOORED = ("ece", "ace", "smooth_ece")
 #: Outcomes drawn at a time.

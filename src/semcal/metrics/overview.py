@@ -29,8 +29,6 @@ from semcal.metrics.frequencies import (
 from semcal.metrics.noise import FLOORED, NoiseFloor, noise_floors
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 
-__all__ = ["METRICS", "Metric", "metric_named", "summaries", "summary"]
-
 #: Data sets computed at a time, so that the arrays stay in the processor's cache.
 ROWS = 16
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 
 if TYPE_CHECKING:
     from semcal.metrics.decompositions import ReliabilityDiagram
     from semcal.metrics.selective import SelectiveAccuracy
-
-__all__ = ["Axes", "plot_reliability", "plot_selective"]
 
 #: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
 BLUE, VERMILION = "#0072b2", "#d55e00"

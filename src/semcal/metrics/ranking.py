@@ -18,8 +18,6 @@ from semcal.errors import InputError
 from semcal.metrics.argument_names import both_names
 from semcal.metrics.frequencies import Floats, FrequencyTable, score_table, warn_undefined
 
-__all__ = ["Correlations", "RankVolatility", "aurac", "auroc", "correlations", "prr", "rank_volatility"]
-
 
 @both_names
 def auroc(score: ArrayLike, correct: ArrayLike) -> float:

@@ -17,8 +17,6 @@ from semcal.metrics.frequencies import Floats, score_table, warn_undefined
 if TYPE_CHECKING:
     from semcal.metrics.plots import Axes
 
-__all__ = ["SelectiveAccuracy", "selective_accuracy"]
-
 
 @dataclass(frozen=True, eq=False)
 class SelectiveAccuracy:

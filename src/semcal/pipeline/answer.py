@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semcal.pipeline.assess import CALIBRATED
-from semcal.pipeline.sample_features import representative
+from semcal.pipeline.measure import representative
 
 if TYPE_CHECKING:
     from semcal.pipeline.calibrated import CalibratedAnswer
     from semcal.recalibration.attentive import AnyRecalibrator
-
-__all__ = ["Answer", "Meaning", "MeasureAnswer", "answer_of"]
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,16 +17,6 @@ from semcal.qa.questions import Ties, group_of, several, ties_of
 from semcal.records import parse_float
 from semcal.registry import check_name
 
-__all__ = [
-    "CALIBRATED",
-    "Scores",
-    "assess",
-    "check_assessable",
-    "fit_scores",
-    "recalibrate_rows",
-    "scores_by_measure",
-]
-
 Row = Mapping[str, Any]
 Name = TypeVar("Name", bound=Hashable)
 #: The measure that `probability` and `answer_correct` of a row are listed as.

@@ -29,7 +29,7 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.measure import measure_rows, rows_by_temperature
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.rows import (
     answers_of,
@@ -42,7 +42,6 @@ from semcal.pipeline.rows import (
     samples_of,
     temperatures_of,
 )
-from semcal.pipeline.sample_features import rows_by_temperature
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader
 from semcal.qa.questions import group_of
@@ -50,8 +49,6 @@ from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import check_enough
 from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import Temperature, temperature_of
-
-__all__ = ["TEMPERATURES", "calibrate", "calibrate_samples", "check_labelled_samples"]
 
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)

@@ -26,21 +26,19 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.grade import grade_together
-from semcal.pipeline.rows import answers_of, check_distinct, identity
-from semcal.pipeline.sample_features import (
+from semcal.pipeline.measure import (
     AnswerFeatures,
     RowsAt,
     candidates_for,
     features_of,
     representative,
 )
+from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Ties, several
 from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
-
-__all__ = ["calibrate_rows", "kept_apart", "set_threshold"]
 
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4

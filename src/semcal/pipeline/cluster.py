@@ -14,8 +14,6 @@ from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samp
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 
-__all__ = ["ClusterJob", "Clustered", "check_clusterable", "cluster_new", "cluster_rows"]
-
 Rows = list[dict[str, Any]]
 
 

@@ -20,22 +20,7 @@ from itertools import count
 from queue import Empty, PriorityQueue
 from typing import Any, Generic, Self, TypeVar
 
-from semcal.pipeline.machine import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
-
-__all__ = [
-    "PATIENCE",
-    "Executor",
-    "Job",
-    "JobOutcome",
-    "Progress",
-    "SerialExecutor",
-    "Task",
-    "ThreadedExecutor",
-    "TwoDeviceExecutor",
-    "as_exception",
-    "peak_memory_mb",
-    "run_job",
-]
+from semcal.pipeline.worker_state import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
 
 #: Seconds that a process or a thread gets to end by itself.
 PATIENCE = 5.0

@@ -32,18 +32,6 @@ from semcal.recalibration.temperature import Base, Platt, Temperature, Temperatu
 from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 
-__all__ = [
-    "METHODS",
-    "Fit",
-    "as_recalibrator",
-    "check_method",
-    "fit",
-    "fit_exactly",
-    "mean_loss_of",
-    "recalibrator_and_prompt",
-    "train_stored",
-]
-
 METHODS = ("TS", "ATS", "Platt")
 SOLVERS = ("exact", "sgd")
 #: Answer positions whose logits are held at once, and how many logits these may be.

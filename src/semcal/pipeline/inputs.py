@@ -21,23 +21,7 @@ from semcal.records import Row, row_of
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
-    from semcal.pipeline.sample_features import RowsAt
-
-__all__ = [
-    "as_equivalence",
-    "as_model",
-    "as_questions",
-    "as_sample_rows",
-    "check_stored_draws",
-    "checked_draws",
-    "checked_learning",
-    "checked_seed",
-    "checked_temperatures",
-    "listed_cells",
-    "name_of",
-    "warn_of_clusters",
-    "warn_of_rows_left_out",
-]
+    from semcal.pipeline.measure import RowsAt
 
 #: Fewer draws than this have no share.
 FEWEST = 2

@@ -12,8 +12,6 @@ from semcal.engine.verdicts import CachedEquivalence
 from semcal.errors import UsageError, shown
 from semcal.qa.grading import Grade, Grader, RuleGrader
 
-__all__ = ["JUDGE", "JUDGEMENT", "JudgeGrader", "load_judge"]
-
 #: How the name of a judge begins: judge:openai:URL#MODEL.
 JUDGE = "judge:"
 JUDGEMENT = Task(

@@ -32,20 +32,6 @@ from semcal.recalibration.provenance import check_enough
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = [
-    "METRICS",
-    "SIZES",
-    "CurvePoint",
-    "LearningCurve",
-    "SubsetFit",
-    "curve_of_labels",
-    "grid_around",
-    "grid_weights",
-    "learning_curve",
-    "subset_fit",
-    "subset_temperatures",
-]
-
 SIZES = (25, 50, 100, 250, 500, 1000, 2000)
 METRICS = ("ace", "brier")
 _METRICS: dict[str, Callable[[ArrayLike, ArrayLike, int], float]] = {

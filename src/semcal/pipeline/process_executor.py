@@ -38,8 +38,6 @@ from semcal.pipeline.executor import (
     run_job,
 )
 
-__all__ = ["ONE_THREAD", "AdaptiveExecutor", "ProcessExecutor", "run_recorded", "start_context"]
-
 #: What worker processes that hold models import before they part, so that this is done once.
 PRELOAD = (
     "semcal.engine.causal_lm",

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from semcal.errors import UsageError, shown
 
-__all__ = ["ShowProgress", "bar", "shown_progress"]
-
 ShowProgress = Callable[[int], None] | bool | None
 """A function that gets the number of finished items; True to show it where a person watches; or neither."""
 #: Seconds between two changes of the line in a notebook.

@@ -13,8 +13,6 @@ from semcal.engine.language_model import AnswerReader, Prompt, Sampler
 from semcal.errors import InputError, QuestionError, SemcalWarning
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
-__all__ = ["LabelledPrompt", "PromptConfig"]
-
 LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
 """A question, its prompt, and the token ids of its distinct reference answers."""
 

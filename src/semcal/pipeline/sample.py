@@ -11,8 +11,8 @@ from semcal.arrays import as_option
 from semcal.engine.language_model import Draws, Generation, LanguageModel, Prompt, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import FAILED
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.first_answer import first_answer
 from semcal.qa.questions import Question
@@ -20,19 +20,6 @@ from semcal.qa.questions import Question
 if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
     from semcal.recalibration.attentive import AnyRecalibrator
-
-__all__ = [
-    "Draw",
-    "SampleJob",
-    "SamplePass",
-    "Sampled",
-    "check_question",
-    "default_max_new_tokens",
-    "sample_mixed_at",
-    "sample_questions",
-    "sample_runs",
-    "scored_without_passages",
-]
 
 
 @dataclass(frozen=True)

@@ -25,27 +25,6 @@ from semcal.recalibration.provenance import CHOSEN_BY
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = [
-    "MEASURE_ALPHAS",
-    "WEIGHT_DECAYS",
-    "WITH_ALPHA",
-    "Candidate",
-    "CandidateFit",
-    "Entry",
-    "PairedScores",
-    "Rows",
-    "Score",
-    "Selection",
-    "candidate_fits",
-    "candidate_of",
-    "candidate_scores",
-    "choose",
-    "paired_scores",
-    "select",
-    "select_graded",
-    "under_alphas",
-]
-
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
 #: The a of T-SC and G-SC that the paper tries.

@@ -20,18 +20,6 @@ from semcal.errors import StoreError, UsageError
 from semcal.qa.normal_form import TEXT_RULES
 from semcal.records import canonical, dumps, remove_leftovers, write_rows, writing
 
-__all__ = [
-    "SETTINGS",
-    "Block",
-    "Stage",
-    "Store",
-    "UnfinishedWork",
-    "digest",
-    "read_block",
-    "remove_if_nothing_is_finished",
-    "write_if_new",
-]
-
 Data = Mapping[str, Any]
 Rows = list[dict[str, Any]]
 #: Stages that group or grade answers: their blocks are of one version of the rules for texts.

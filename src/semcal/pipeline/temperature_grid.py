@@ -32,8 +32,6 @@ from semcal.recalibration.temperature import GridTemperature, Temperature
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 
-__all__ = ["GRID", "TemperatureGrid", "choose_temperatures", "fit_grid", "rows_at_temperatures"]
-
 #: From 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 

@@ -24,16 +24,6 @@ from semcal.records import Row
 from semcal.records.parsing import fault
 from semcal.registry import check_name
 
-__all__ = [
-    "clean_text",
-    "load_questions",
-    "parse_list",
-    "question_from_row",
-    "questions_from_rows",
-    "read_questions",
-    "references_of",
-]
-
 FIELDS = ("id", "question", "answers", "context")
 PARTS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})

@@ -9,20 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "CURRENCIES",
-    "LARGEST_SCALE",
-    "MONTHS",
-    "SCALES",
-    "UNITS",
-    "any_word",
-    "are_groups",
-    "one_form",
-    "read_figures",
-    "shifted",
-    "signed",
-]
-
 CURRENCIES = "$£€¥₹₩₽₺₦₱"
 """Signs of currencies."""
 

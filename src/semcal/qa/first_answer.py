@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["PHRASES", "FirstAnswer", "first_answer", "is_refusal"]
-
 _TITLE_WORDS = (
     "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
     " messrs mme mlle fr vs cf"

@@ -22,17 +22,6 @@ from semcal.qa.normal_form import normal_form as default_normal_form
 from semcal.qa.values import Values, contradict, month_and_day, one_era, values_of
 from semcal.registry import check_name
 
-__all__ = [
-    "RULES",
-    "Grade",
-    "Grader",
-    "RuleGrader",
-    "Thresholds",
-    "members_to_grade",
-    "rouge_l",
-    "squad_f1",
-]
-
 RULES = ("equality", "containment", "date", "fuzzy", "F1")
 """The default rules, in this order; "ROUGE-L" is the optional sixth."""
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from semcal.qa.figures import MONTHS
 
-__all__ = ["KEPT", "STOP_WORDS", "keep_signs", "read_names", "roman_value", "without_articles"]
-
 _CLOSED_CLASSES = """
 a an the this that these those
 i you he she it we they me him her us them my your his its our their mine yours hers ours theirs

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from semcal.qa.figures import CURRENCIES, LARGEST_SCALE, SCALES, any_word, read_figures, shifted
 
-__all__ = ["NUMBER_WORDS", "read_numbers"]
-
 _SMALL_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
     " seventeen eighteen nineteen"

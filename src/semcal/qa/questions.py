@@ -15,25 +15,6 @@ from numpy.typing import NDArray
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.records import dumps
 
-__all__ = [
-    "GROUP",
-    "SYSTEM_MESSAGE",
-    "Question",
-    "Ties",
-    "Turn",
-    "answer_turn",
-    "chat",
-    "data_hash",
-    "group_labels",
-    "group_of",
-    "group_ties",
-    "passage_key",
-    "plain_text",
-    "several",
-    "ties_of",
-    "user_turn",
-]
-
 #: The field of a row that names its group.
 GROUP = "group"
 Ties = tuple[Any, ...]

@@ -22,8 +22,6 @@ from semcal.records.jsonl import check_ending, check_start
 from semcal.records.parsing import parse
 from semcal.registry import Registry, check_name
 
-__all__ = ["ATLAS", "BUILT_IN", "FORMATS", "HubDataset", "find_format", "read_hub_rows", "read_source_rows"]
-
 FORMATS = {
     "jsonl": (".jsonl", ".ndjson"),
     "json": (".json",),

@@ -28,17 +28,6 @@ from rapidfuzz.fuzz import ratio
 from semcal.errors import InputError, SemcalWarning
 from semcal.qa.questions import Question, Ties, group_labels, group_ties, passage_key, ties_of
 
-__all__ = [
-    "SplitSizes",
-    "Splits",
-    "near_duplicates",
-    "question_key",
-    "question_ties",
-    "split_questions",
-    "warn_of_near_duplicates",
-    "words",
-]
-
 Group = list[Question]
 
 FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4

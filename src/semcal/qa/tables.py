@@ -19,20 +19,6 @@ from semcal.errors import InputError, MissingExtraError, RowError, SemcalWarning
 from semcal.records import Row, jsonl, row_of
 from semcal.registry import check_name
 
-__all__ = [
-    "COMMON_NAMES",
-    "Notify",
-    "check_different",
-    "find_columns",
-    "find_delimiter",
-    "json_value",
-    "parse_columns",
-    "peek",
-    "read_delimited",
-    "read_parquet",
-    "rename",
-]
-
 #: Rows from which the names of columns are decided.
 FIRST = 64
 COMMON_NAMES: Mapping[str, tuple[str, ...]] = {

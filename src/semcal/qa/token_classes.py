@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike
 from semcal.errors import InputError
 from semcal.qa.names import STOP_WORDS
 
-__all__ = ["STOP_WORDS", "TOKEN_CLASSES", "ClassMean", "by_token_class", "token_classes"]
-
 TOKEN_CLASSES = ("stop word", "punctuation", "end of turn", "content")
 
 #: Blanks as tokenizers write them: SentencePiece, byte-level BPE.

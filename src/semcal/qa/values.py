@@ -16,8 +16,6 @@ from typing import NamedTuple
 from semcal.qa.figures import CURRENCIES, MONTHS, UNITS
 from semcal.qa.names import STOP_WORDS, roman_value
 
-__all__ = ["Values", "contradict", "month_and_day", "one_era", "values_differ", "values_of"]
-
 
 class Values(NamedTuple):
     """The values that a normal form states.

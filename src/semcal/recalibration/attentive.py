@@ -20,16 +20,6 @@ from semcal.recalibration.features import CalibrationFeatures, SequenceBatch
 from semcal.recalibration.losses import T_MAX, T_MIN
 from semcal.recalibration.temperature import Recalibrator, TrainedModule
 
-__all__ = [
-    "ATS",
-    "AnyRecalibrator",
-    "BlockShape",
-    "KeysValues",
-    "batch_inverse_temperatures",
-    "fingerprint",
-    "inverse_temperatures",
-]
-
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
 

@@ -15,17 +15,6 @@ from semcal.recalibration.provenance import GradientSteps, Provenance, Schedule
 from semcal.records import dumps
 from semcal.semantics import MEASURES
 
-__all__ = [
-    "ATSContents",
-    "Contents",
-    "GridContents",
-    "PlattContents",
-    "TSContents",
-    "check_provenance",
-    "not_finite",
-    "parse_contents",
-]
-
 #: No number in the file is larger; a JSON number may have any number of digits.
 LARGEST = 1e300
 #: Mistakes that are named at once.

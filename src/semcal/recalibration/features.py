@@ -15,8 +15,6 @@ from torch import Tensor
 
 from semcal.errors import FitError
 
-__all__ = ["CalibrationFeatures", "Head", "SequenceBatch", "row_counts"]
-
 Head = Callable[[Tensor], Tensor]
 """States (n, d) -> logits (n, V), float32: the model's own head."""
 

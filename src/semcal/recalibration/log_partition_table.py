@@ -22,17 +22,6 @@ from semcal.recalibration.features import CalibrationFeatures, Head
 from semcal.recalibration.losses import T_MAX, T_MIN, LossSums, weight_and_centre
 from semcal.recalibration.partitions import log_partitions
 
-__all__ = [
-    "NODES",
-    "TOLERANCE",
-    "LogPartitionTable",
-    "TabulatedLoss",
-    "logit_chunks",
-    "series",
-    "tabulate",
-    "tabulated_loss",
-]
-
 #: Chebyshev nodes in log β. The series converges at least as fast as for V equal logits below one other,
 #: whose L has a singularity π / log V away from the real line: 96 nodes then leave 1e-5 at V = 32 000.
 NODES = 96

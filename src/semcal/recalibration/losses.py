@@ -26,24 +26,6 @@ from torch import Tensor
 from semcal.errors import InputError, UsageError
 from semcal.registry import check_name
 
-__all__ = [
-    "LOSSES",
-    "T_MAX",
-    "T_MIN",
-    "Certificate",
-    "LossSums",
-    "TokenTerms",
-    "certify",
-    "check_loss",
-    "mean_loss",
-    "minimise",
-    "moments",
-    "sums_at",
-    "token_losses",
-    "token_terms",
-    "weight_and_centre",
-]
-
 LOSSES = ("NLL", "SS")
 #: The range of temperatures that a fit may choose.
 T_MIN, T_MAX = 0.05, 20.0

@@ -19,8 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["NodeWeights", "Nodes", "log_partitions", "log_probs_at", "shared_nodes"]
-
 #: Largest relative error of a sum over the vocabulary, in exact arithmetic, and the largest factor by which
 #: relative errors of the sums at nodes may grow.
 MOST_ERROR, MOST_GROWTH = 3e-7, 12.0

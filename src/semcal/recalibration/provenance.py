@@ -16,21 +16,6 @@ from typing import Any, Literal
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.registry import check_name
 
-__all__ = [
-    "CHOSEN_BY",
-    "FEW",
-    "FEWEST",
-    "LOSSES_KEPT",
-    "GradientSteps",
-    "Provenance",
-    "Schedule",
-    "block_means",
-    "check_enough",
-    "learning_rates",
-    "paper_schedule",
-    "warn_if_few",
-]
-
 #: Fewer labelled questions are refused; fewer than FEW raise a warning.
 FEWEST, FEW = 5, 50
 #: What the best of several candidates is found by: the highest gain, or the lowest Brier score.

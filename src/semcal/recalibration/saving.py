@@ -33,16 +33,6 @@ from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling
 from semcal.records import canonical, dumps, part_folder, read_object, writing
 
-__all__ = [
-    "Fitted",
-    "file_checksum",
-    "from_pretrained",
-    "read_contents",
-    "save_pretrained",
-    "write_contents",
-    "write_tensors",
-]
-
 Fitted = TemperatureScaling | GridTemperature | ATS | Platt
 
 FILE, WEIGHTS = RECALIBRATOR_FILES

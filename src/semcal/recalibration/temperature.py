@@ -20,21 +20,6 @@ from semcal.recalibration.losses import Certificate, LossSums, check_loss, minim
 from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps
 from semcal.registry import check_name
 
-__all__ = [
-    "SE",
-    "Base",
-    "Greedy",
-    "GridTemperature",
-    "Platt",
-    "Recalibrator",
-    "Temperature",
-    "TemperatureScaling",
-    "TrainedModule",
-    "single_temperature",
-    "solver_of",
-    "temperature_of",
-]
-
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
 #: Logits held in float64 at once while fitting: what stays in a processor's cache.

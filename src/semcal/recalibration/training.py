@@ -33,16 +33,6 @@ from semcal.recalibration.provenance import (
 from semcal.recalibration.temperature import Platt, TemperatureScaling
 from semcal.recalibration.training_store import TrainingState, TrainingStore
 
-__all__ = [
-    "Training",
-    "TrainingCallbacks",
-    "drawn_answers",
-    "fit_ats",
-    "fit_platt",
-    "fit_ts",
-    "training_plan",
-]
-
 #: Logits computed at once for several steps of Platt.
 CHUNK = 8_000_000
 _Step = TypeVar("_Step")

@@ -22,8 +22,6 @@ from semcal.errors import StoreError
 from semcal.recalibration.saving import write_tensors
 from semcal.records import dumps
 
-__all__ = ["TrainingState", "TrainingStore"]
-
 #: Seconds between two states.
 INTERVAL = 60.0
 #: At most this share of the time goes into writing states.

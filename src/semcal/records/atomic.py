@@ -23,19 +23,6 @@ from typing import BinaryIO
 
 from semcal.errors import UsageError
 
-__all__ = [
-    "LOCK",
-    "atomic_folder",
-    "atomic_write",
-    "clear_folder",
-    "file_lock",
-    "is_stream",
-    "naming",
-    "own_files",
-    "part_folder",
-    "remove_leftovers",
-]
-
 PART, LOCK = ".semcal.part", ".semcal.lock"
 #: Names of files and folders that a killed process leaves behind.
 _LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)

@@ -23,21 +23,6 @@ from semcal.errors import InputError, RowError, StoreError, shown
 from semcal.records.atomic import atomic_write, is_stream, naming
 from semcal.records.parsing import fault, parse
 
-__all__ = [
-    "Row",
-    "canonical",
-    "check_ending",
-    "check_json_lines",
-    "check_start",
-    "dumps",
-    "parse_float",
-    "read_object",
-    "read_rows",
-    "row_of",
-    "write_rows",
-    "writing",
-]
-
 _PANDAS = (
     "python -c \"import pandas; pandas.{reader}('{name}')"
     ".to_json('rows.jsonl', orient='records', lines=True)\""

@@ -14,8 +14,6 @@ from typing import Any
 
 from semcal.errors import InputError, shown
 
-__all__ = ["DEEPEST", "fault", "parse"]
-
 #: How deep lists and objects may be nested in a row.
 DEEPEST = 100
 _TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"

@@ -13,15 +13,6 @@ from typing import Any
 
 from semcal.report.tables import Cell, Field, Row, Table, measures_in_order, number, pivot
 
-__all__ = [
-    "METRICS",
-    "against_base_table",
-    "difference_cell",
-    "flagged",
-    "less_accurate_in_words",
-    "less_accurate_note",
-]
-
 Results = Mapping[str, Any]
 METRICS = ("accuracy", "gain")
 #: Two-sided p below which a difference is one.

@@ -26,8 +26,6 @@ from semcal.report.summary import claims_in_words, facts, headline_table, rules_
 from semcal.report.table_writers import markdown, markdown_text
 from semcal.report.tables import Table
 
-__all__ = ["MANIFEST", "build", "remake", "renew_manifest", "results_markdown"]
-
 Results = Mapping[str, Any]
 
 #: The tables and figures of a report, listed beside it, so that a later one can remove what is stale.

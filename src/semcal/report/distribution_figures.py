@@ -28,14 +28,6 @@ from semcal.report.figures import (
     style,
 )
 
-__all__ = [
-    "before_after_figure",
-    "correlation_figure",
-    "distribution_figure",
-    "reliability_figure",
-    "threshold_figure",
-]
-
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]
 

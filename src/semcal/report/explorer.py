@@ -25,8 +25,6 @@ from semcal.experiment.finished import FinishedRun
 from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import parse_float
 
-__all__ = ["SMALL", "Explorer", "begin_explorer", "explorer_blocks", "script_json"]
-
 #: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
 SMALL = 6_000_000
 #: Confidences and entropies are stored as whole ten-thousandths, log-likelihoods as whole thousandths.

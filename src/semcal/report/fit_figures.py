@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.exact_fit import TemperatureFit
     from semcal.recalibration.provenance import GradientSteps
 
-__all__ = ["learning_curve_figure", "loss_figure", "steps_figure"]
-
 #: The temperatures shown are at most this factor away from T and from 1.
 REACH = 3.0
 TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20)

@@ -32,8 +32,6 @@ from semcal.report.tables import (
     pivot,
 )
 
-__all__ = ["CANDIDATE", "ablation_tables", "further_tables"]
-
 Results = Mapping[str, Any]
 QUANTITIES = {
     "ace": "ACE",

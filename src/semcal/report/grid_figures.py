@@ -24,8 +24,6 @@ from semcal.report.question_figures import prompt_figure, prompts_of, schematic_
 from semcal.report.score_figures import count_figure, scatter_figure, selective_figure
 from semcal.report.summary import MEASURE, compared_methods
 
-__all__ = ["CAPTIONS", "GridFigure", "PlannedFigure", "grid_figures", "planned_figures", "write_files"]
-
 Row = Mapping[str, Any]
 
 CAPTIONS = {

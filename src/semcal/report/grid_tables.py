@@ -17,8 +17,6 @@ from semcal.report.published import published_tables
 from semcal.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
 from semcal.report.tables import Field, Row, Table, deviation_table, flat_table, in_order
 
-__all__ = ["cost_tables", "grid_tables", "resampled_groups", "write_tables"]
-
 Results = Mapping[str, Any]
 
 

@@ -10,8 +10,6 @@ from semcal.experiment.grid_settings import CALIBRATED
 from semcal.report.summary import Change, Finding, findings, headlines, tally
 from semcal.report.tables import NAMES, Row, counted, number
 
-__all__ = ["CalibratedFinding", "calibrated_findings", "calibrated_headline", "in_words"]
-
 Results = Mapping[str, Any]
 #: What Calibrated is to change; of these accuracy stays as it is.
 METRICS = ("gain", "ace", "auroc")

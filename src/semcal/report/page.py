@@ -28,8 +28,6 @@ from semcal.report.opening import calibrated_findings, calibrated_headline
 from semcal.report.sections import PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table
 
-__all__ = ["page", "write_page"]
-
 Results = Mapping[str, Any]
 
 FILES = Path(__file__).with_name("page_files")

@@ -24,8 +24,6 @@ from semcal.report.tables import (
     pivot,
 )
 
-__all__ = ["fitted_temperature", "paper_tables"]
-
 Results = Mapping[str, Any]
 CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
 BOLD = "Best of each measure and data set in bold; ⁼ marks ties at the digits shown"

@@ -6,19 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from semcal.experiment.analyses.answers import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
 from semcal.records import parse_float
 from semcal.report.figures import INK, OTHER, QUIET, RULE, shortened, style, wrapped
-
-__all__ = ["prompt_figure", "prompts_of", "schematic_figure", "teaser_figure"]
 
 Row = Mapping[str, Any]
 
@@ -241,7 +239,7 @@ def _draw_statistics(axes: Axes, row: Row, places: Sequence[tuple[float, float]]
 
 def _statistics(likelihood: NDArray[np.float64]) -> list[str]:
     s = likelihood.sum()
-    values = [s, s / len(likelihood), entr(likelihood / s).sum(), -np.log(likelihood).sum()]
+    values = [s, s / len(likelihood), scipy.special.entr(likelihood / s).sum(), -np.log(likelihood).sum()]
     return [str(len(likelihood)), *(f"{abs(value):.2f}" for value in values)]
 
 

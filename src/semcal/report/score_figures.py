@@ -26,8 +26,6 @@ from semcal.report.figures import (
 )
 from semcal.report.tables import NAMES
 
-__all__ = ["count_figure", "scatter_figure", "selective_figure"]
-
 Row = Mapping[str, Any]
 
 # ---- Figures 3 and 7: ACE against AUROC, a panel a data set and model ------------------------------------

@@ -21,8 +21,6 @@ from semcal.report.figures import BAND, INK, METHOD_COLOURS, OTHER, QUIET, RELIA
 from semcal.report.grid_figures import GridFigure
 from semcal.report.tables import Table
 
-__all__ = ["SECTIONS", "PageFigure", "Section", "inline_svg", "page_figure", "sections_of"]
-
 # ---- Figures as SVG ----------------------------------------------------------------------------------------
 
 #: Colours of the figures and the variables of page.css that take their place.

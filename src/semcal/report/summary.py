@@ -24,21 +24,6 @@ from semcal.report.tables import (
     number,
 )
 
-__all__ = [
-    "MEASURE",
-    "Change",
-    "Finding",
-    "claims_in_words",
-    "compared_methods",
-    "facts",
-    "findings",
-    "headline_table",
-    "headlines",
-    "listed",
-    "rules_note",
-    "tally",
-]
-
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]
 

@@ -11,9 +11,6 @@ from semcal.cli import options as opt
 from semcal.cli.console import loading
 from semcal.records import dumps
 
-__all__ = ["command"]
-
-
 #: Facts that only PyTorch knows, which takes seconds to load.
 UNKNOWN = "not looked up; see semcal env -v"
 

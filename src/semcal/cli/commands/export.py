@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
 
-__all__ = ["command", "output_of"]
-
 #: Larger temperatures are refused by many OpenAI-style servers.
 OPENAI_MAX = 2.0
 SNIPPET = """\

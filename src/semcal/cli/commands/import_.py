@@ -13,8 +13,6 @@ from semcal.cli.rows import checked, in_this_process, run_rows
 from semcal.records import Row
 from semcal.registry import check_name
 
-__all__ = ["command"]
-
 FormatArgument = Annotated[str, typer.Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")]
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output.")

@@ -18,8 +18,6 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["command", "metrics_tables", "show_metrics"]
-
 #: The columns that are read.
 FIELDS = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
 

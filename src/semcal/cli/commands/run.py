@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
 
-__all__ = ["CLASS", "command", "demo", "demo_output", "output_of"]
-
 
 class CLASS(TyperCommand):
     """`--ray` without an address, last or before another option, means a local cluster."""
@@ -271,7 +269,7 @@ def carry_out(
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
     """Let go of the models: a report needs none."""
-    from semcal.pipeline.machine import trim_memory
+    from semcal.pipeline.worker_state import trim_memory
 
     executor.release()
     if state is not None:

@@ -19,8 +19,6 @@ from semcal.records import dumps, own_files
 if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor
 
-__all__ = ["merge", "merge_output", "report", "report_output", "status", "warn_of_less_accurate"]
-
 #: What processes that make a report import before they part.
 REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 #: What a report of semcal run consists of.
@@ -163,8 +161,8 @@ def _executor(run: Path) -> Iterator[Executor[None]]:
     A run of one model on one data set is not shared.
     """
     from semcal.pipeline.executor import SerialExecutor
-    from semcal.pipeline.machine import plan_workers
     from semcal.pipeline.process_executor import ProcessExecutor
+    from semcal.pipeline.worker_state import plan_workers
 
     pairs = len(list((run / "selection").glob("*/*.json")))
     count = plan_workers(None, weights=0, blocks=pairs).n_workers

@@ -11,8 +11,6 @@ from typing import Any
 from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import BudgetError
 
-__all__ = ["Budget", "Usage", "tokens_of_reply"]
-
 
 @dataclass
 class Usage:

@@ -19,8 +19,6 @@ from semcal.errors import MissingExtraError, ServerError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["RequestFailed", "ServerClient", "ServerRequest", "Usage"]
-
 Parsed = TypeVar("Parsed")
 Found = TypeVar("Found")
 

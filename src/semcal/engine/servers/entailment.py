@@ -33,18 +33,6 @@ from semcal.engine.servers.settings import PREFIX, Endpoint, ServerSettings, rea
 from semcal.errors import InputError, SemcalWarning, ServerError, shown
 from semcal.qa.questions import Turn
 
-__all__ = [
-    "ENTAILMENT",
-    "JUDGE_KEY_VARIABLE",
-    "CrossEncoderService",
-    "PromptedVerdicts",
-    "ServerVerdicts",
-    "Task",
-    "load_verdicts",
-    "read_label",
-    "settings_of_judge",
-]
-
 #: The API key of what decides on meanings and grades; the model's own is used where it is not set.
 JUDGE_KEY_VARIABLE = "SEMCAL_JUDGE_API_KEY"
 #: Tokens of a reply: a label, and at the second try what may be thought before it.

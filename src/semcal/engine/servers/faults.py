@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["LONGEST_WAIT", "Fault", "fault_of_error", "fault_of_reply", "server_message"]
-
 #: Seconds that a server may ask to wait before a request is asked again; at more it fails for good.
 LONGEST_WAIT = 300.0
 _PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}

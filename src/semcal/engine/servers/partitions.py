@@ -23,8 +23,6 @@ from semcal.engine.servers.replies import TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for, request_seeds
 from semcal.errors import ServerError
 
-__all__ = ["GoldQuestion", "PartitionRequests", "Route", "Row", "choose_route"]
-
 Route = Literal["one token", "whole vocabulary", "draws", "top-k"]
 """How T is fitted over a server, the best first."""
 

@@ -10,8 +10,6 @@ from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import ServerRequest
 from semcal.engine.servers.profile import ServerProfile
 
-__all__ = ["Asked", "request_for", "request_seeds"]
-
 #: More than a template adds to a turn, in tokens.
 _A_TURN = 16
 

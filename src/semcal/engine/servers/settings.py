@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 from semcal.arrays import as_option
 from semcal.errors import UsageError, shown
 
-__all__ = ["KEY_VARIABLE", "PREFIX", "Endpoint", "ServerSettings", "read_api_key"]
-
 #: How the name of a model behind a server begins: openai:http://127.0.0.1:8000/v1#name.
 PREFIX = "openai:"
 #: The environment variable that holds the API key.

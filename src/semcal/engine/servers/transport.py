@@ -17,8 +17,6 @@ from urllib.request import getproxies, proxy_bypass
 import h11
 import httpx
 
-__all__ = ["make_transport"]
-
 #: Seconds in which a connection must be there.
 CONNECT = 15.0
 

@@ -23,21 +23,6 @@ from semcal.metrics import bootstrap
 from semcal.qa.first_answer import is_refusal
 from semcal.qa.questions import several
 
-__all__ = [
-    "answers",
-    "audit_result",
-    "audit_sheet",
-    "base_accuracies",
-    "base_candidate",
-    "exponent",
-    "fits",
-    "growth",
-    "prompts",
-    "refits",
-    "splits",
-    "temperatures",
-]
-
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),
     *("train_nll", "validation_nll", "top_changed", "order_changed", "classes"),

@@ -23,8 +23,6 @@ from semcal.qa.first_answer import is_refusal
 from semcal.qa.grading import Grader, members_to_grade
 from semcal.qa.questions import Ties, ties_of
 
-__all__ = ["Columns", "Floats", "one_member_correct", "read_columns"]
-
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]
 Rows = Sequence[Row]

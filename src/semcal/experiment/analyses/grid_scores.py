@@ -22,8 +22,6 @@ from semcal.experiment.finished import FinishedRun, Pair
 from semcal.metrics import Interval, JointBootstrap
 from semcal.qa.questions import several
 
-__all__ = ["GridScores"]
-
 Key = tuple[str, str]
 #: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
 #: be right; of one of these members; of a greedy answer.

@@ -15,21 +15,6 @@ from semcal.metrics import correlations as pearson
 from semcal.metrics.noise import noise_floors
 from semcal.metrics.resamples import draw_counts
 
-__all__ = [
-    "SHORT",
-    "SHOWN",
-    "chance_volatility",
-    "confidence",
-    "correlations",
-    "distributions",
-    "entropy",
-    "mean_correlation",
-    "scores_of",
-    "selective",
-    "selective_of",
-    "volatility",
-]
-
 METRICS = (
     *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
     *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),

@@ -10,8 +10,6 @@ import numpy as np
 from semcal.experiment.analyses.grid_scores import GridScores, Key, PairScores, ScoreArrays, row_names
 from semcal.metrics import SCORE_RECALIBRATORS
 
-__all__ = ["generations", "losses", "score_maps", "transfer"]
-
 #: The candidate whose temperature is used on other data sets.
 TRANSFERRED = "TS NLL"
 #: What is computed under another data set's T and under score maps, with so many resamples at most.

@@ -40,8 +40,6 @@ from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.finished import Pair
 from semcal.metrics import Contrast
 
-__all__ = ["components_claim", "draws_claim", "method_claims", "open_book_claim", "variants_claim"]
-
 Rows = Sequence[Mapping[str, Any]]
 
 # ---- TS against other methods -----------------------------------------------------------------------------
