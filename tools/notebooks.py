@@ -4,7 +4,8 @@
     python -m tools.notebooks calibrate       # one
     python -m tools.notebooks --samples       # write notebooks/samples.jsonl, which score.py reads
 
-A notebook is a pair: NAME.py is edited (jupytext, py:percent), NAME.ipynb is made from it. It needs the extra docs.
+A notebook is a pair: NAME.py is edited (jupytext, py:percent), NAME.ipynb is made from it.
+That needs the extra docs.
 """
 
 from __future__ import annotations
