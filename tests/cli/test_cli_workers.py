@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
+from semcal.pipeline.machine import WorkerPlan
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.cli.executors import open_executor
-from semcal.pipeline.machine import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
