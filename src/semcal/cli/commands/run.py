@@ -92,8 +92,6 @@ def command(
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
     api_key_file: opt.ApiKeyFileOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
 
@@ -333,8 +331,6 @@ def demo(
     fresh: opt.FreshOption = False,
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Show what calibration gains on three question sets of the embedded world, and write a report.
 
