@@ -25,8 +25,8 @@ from transformers import AutoModelForCausalLM
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.engine import Prompt, load_model
-from semcal.engine.servers.likelihoods import reading_at
 from semcal.engine.servers.partitions import Route
+from semcal.engine.servers.rescoring import reading_at
 from semcal.engine.servers.sampler import ServerModel, load_server
 from semcal.errors import SemcalError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features

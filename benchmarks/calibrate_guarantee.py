@@ -24,7 +24,7 @@ from scipy.stats import binomtest
 
 from semcal.metrics.probability_maps import choose_map, part_of
 from semcal.pipeline.calibrate_rows import kept_apart, set_threshold
-from semcal.pipeline.sample_features import AnswerFeatures, candidates_for
+from semcal.pipeline.measure import AnswerFeatures, candidates_for
 
 WORLDS, LABELS, NEW, DELTA = 1000, 500, 20_000, 0.05
 RISKS = (0.05, 0.1, 0.2)

@@ -27,7 +27,7 @@ from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.fitting import fit
 from semcal.pipeline.prompting import PromptConfig
 from semcal.recalibration import fit_temperatures
-from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval
+from semcal.recalibration.server_fit import PowerLaw, TopK, certified_interval
 
 QUESTIONS, ASKED = 250, 200
 ROUTES = ("one token", "draws", "top-k", "whole vocabulary")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,17 @@ import semcal
 
 PACKAGE = Path(semcal.__file__).parent
 HEAVY = ("torch", "transformers", "matplotlib", "pydantic", "pyarrow", "datasets", "pandas")
+#: What takes a tenth of a second or more to import, and what few rows are computed without.
+LATER = (
+    "scipy.special",
+    "scipy.optimize",
+    "scipy.sparse",
+    "scipy.fft",
+    "scipy.stats",
+    "torch",
+    "transformers",
+)
+LATER += ("matplotlib", "pandas", "pyarrow", "rich", "asyncio", "httpx", "jinja2", "yaml")
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -41,6 +53,24 @@ def test_importing_the_package_is_silent() -> None:
 def test_help_loads_neither_torch_nor_transformers() -> None:
     statement = "from semcal.cli.app import app\ntry: app(['--help'])\nexcept SystemExit: pass"
     assert loaded_by(statement) == set()
+
+
+def test_commands_of_rows_that_need_no_model_load_no_part_of_scipy(tmp_path: Path) -> None:
+    row = {"question": "Who?", "samples": ["Ana", "Ana", "Bo"], "log_likelihoods": [-1.0, -1.0, -2.0]}
+    rows = [{**row, "id": str(n), "answers": "Ana" if n else "Bo"} for n in range(9)]
+    (tmp_path / "0").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    code = f"""
+import os, sys
+from semcal.cli.app import app
+os.chdir({str(tmp_path)!r})
+steps = ["cluster", "measure", "grade", "metrics"]
+for n, step in enumerate(steps):
+    more = ["--equivalence", "exact"] if step == "cluster" else []
+    try: app([step, str(n), "--out", str(n + 1), "-q", *more])
+    except SystemExit as end: print(step, end.code, [m for m in {LATER!r} if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{name} 0 []" for name in ("cluster", "measure", "grade", "metrics")]
 
 
 def test_a_process_that_hands_out_the_work_of_a_grid_loads_no_torch() -> None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.calibrate import calibrate
     from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.fitting import Fit, fit
-    from semcal.pipeline.results import Results
-    from semcal.pipeline.score import score
+    from semcal.pipeline.results import Results, score
     from semcal.qa.questions import Question
     from semcal.semantics import confidence, confidences
 
@@ -46,7 +45,7 @@ _ADDRESSES = {
     "load_server": "engine.servers.sampler",
     "metrics": "",
     "recalibration": "",
-    "score": "pipeline.score",
+    "score": "pipeline.results",
 }
 
 __all__ = [

@@ -9,7 +9,7 @@ from invoking import semcal, write
 from rich.console import Console
 
 from semcal.cli.commands.metrics import metrics_tables
-from semcal.pipeline.audit import audit, judged_rows
+from semcal.pipeline.grade import audit, judged_rows
 from semcal.qa.grading import RuleGrader
 
 #: People and the rules agree on three of four; the last is on the question of the first.

@@ -38,11 +38,11 @@ from pathlib import Path
 import torch, transformers
 import semcal.engine.causal_lm, semcal.pipeline.fit_and_select, semcal.cli.commands.fit
 from semcal.cli import main
-from semcal.pipeline import feature_store, fit_and_select
+from semcal.pipeline import calibration_set, fit_and_select
 from semcal.recalibration import training_store
 
 torch.set_num_threads(1)
-feature_store.BLOCK, fit_and_select.BLOCK = 8, 4
+calibration_set.BLOCK, fit_and_select.BLOCK = 8, 4
 training_store.INTERVAL, training_store.SHARE = 0.0, float("inf")
 replace = Path.replace
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from semcal.cli.app import app
 from semcal.cli.console import NLICost
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.pipeline.machine import WorkerPlan
+from semcal.pipeline.worker_state import WorkerPlan
 
 SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
 ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]

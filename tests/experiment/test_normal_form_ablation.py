@@ -14,14 +14,14 @@ from made_up_grid import PLAIN, Grid, write_grid
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.experiment.analyses.claims.other_claims import findings
-from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.normal_form_ablation import (
+from semcal.experiment.analyses.grading import (
     ablation_clusters,
     ablation_scores,
     ablations,
     labels_of,
     pair_errors,
 )
+from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.answer_jobs import TextFormsJob
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Clustering, Grading

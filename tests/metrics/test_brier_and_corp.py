@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss
 
 from semcal.metrics import bootstrap, brier, brier_decomposition, corp, gain, paired_test
+from semcal.metrics.frequencies import isotonic_fit
 
 TENTHS = st.integers(0, 10).map(lambda k: k / 10)
 EXAMPLES = st.lists(
@@ -22,6 +24,12 @@ def test_brier_is_the_mean_squared_error(examples):
     p, c = examples
     assert brier(p, c) == pytest.approx(np.mean((p - c) ** 2), abs=1e-14)
     assert brier(p, c) == pytest.approx(brier_score_loss(c.astype(int), p, labels=[0, 1]), abs=1e-14)
+
+
+@given(st.lists(st.tuples(st.one_of(TENTHS, st.floats(-5, 5)), st.floats(1e-3, 1e3)), max_size=60))
+def test_the_isotonic_fit_is_scipys_to_the_bit(pairs):
+    rates, weights = (np.array([pair[k] for pair in pairs], float) for k in (0, 1))
+    assert isotonic_fit(rates, weights).tolist() == isotonic_regression(rates, weights=weights).x.tolist()
 
 
 @given(EXAMPLES)

@@ -17,8 +17,7 @@ from semcal.pipeline.calibrate import calibrate, calibrate_samples
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.sample_features import features_of, rows_by_temperature
+from semcal.pipeline.measure import features_of, measure_rows, rows_by_temperature
 from semcal.qa.questions import Question
 from semcal.recalibration import TemperatureScaling
 

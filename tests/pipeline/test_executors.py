@@ -19,8 +19,8 @@ import pytest
 
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
 from semcal.pipeline.executor import JobOutcome, SerialExecutor, TwoDeviceExecutor
-from semcal.pipeline.machine import available_memory, cores, on_disk, plan_workers
 from semcal.pipeline.process_executor import AdaptiveExecutor, ProcessExecutor, run_recorded
+from semcal.pipeline.worker_state import available_memory, cores, on_disk, plan_workers
 
 
 @pytest.fixture(scope="module")

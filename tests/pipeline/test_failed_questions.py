@@ -14,8 +14,8 @@ from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.pipeline.ask import AskJob
 from semcal.pipeline.calibrate import calibrate
-from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import FAILED
 from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import rows_at_temperatures

@@ -15,8 +15,8 @@ import torch
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.engine.language_model import Prompt
 from semcal.errors import StoreError
-from semcal.pipeline import feature_store
-from semcal.pipeline.feature_store import FeatureStore, Manifest
+from semcal.pipeline import calibration_set
+from semcal.pipeline.calibration_set import FeatureStore, Manifest
 from semcal.qa.questions import chat
 from semcal.recalibration import CalibrationFeatures
 from semcal.recalibration.features import row_counts
@@ -29,7 +29,7 @@ ANSWERS = [[MODEL.encode_answer((), text) for text in ("seven miles", "nine")] f
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_store, "BLOCK", 3)
+    monkeypatch.setattr(calibration_set, "BLOCK", 3)
 
 
 def manifest(*, whole: bool) -> Manifest:
@@ -236,7 +236,7 @@ class Numbering:
 
 def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path: Path) -> None:
     """Questions 2 and 4 read the passages of 0 and 1, all but what is their own; the block size is 3."""
-    length, model = feature_store.PASSAGE + 6, Numbering()
+    length, model = calibration_set.PASSAGE + 6, Numbering()
     prompts, answers = _about_passages(length), [[(1, 2, 3)], [(1, 2)], [(1, 2)], [(1,)], [(1, 2, 3)]]
     wanted = Manifest.of(model, prompts, answers, data_hash="d", prompt_hash="p", whole=True)
     stored = FeatureStore(tmp_path, wanted).fill(model, prompts, answers)
@@ -252,7 +252,7 @@ def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path:
 
 
 def test_prompts_that_share_less_than_a_passage_are_stored_whole(tmp_path: Path) -> None:
-    prompts, answers = _about_passages(feature_store.PASSAGE - 3), [[(1,)]] * 5
+    prompts, answers = _about_passages(calibration_set.PASSAGE - 3), [[(1,)]] * 5
     wanted = Manifest.of(Numbering(), prompts, answers, data_hash="d", prompt_hash="p", whole=True)
     assert wanted.rows == 2 + sum(len(prompt.token_ids) - 2 for prompt in prompts)
     assert FeatureStore(tmp_path, wanted).fill(Numbering(), prompts, answers).passage is None

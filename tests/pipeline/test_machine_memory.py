@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semcal.pipeline import machine
+from semcal.pipeline import worker_state
 from semcal.pipeline.executor import SerialExecutor, run_job
-from semcal.pipeline.machine import SUMMED, TOGETHER, MemoryMonitor, Peak, memory_in_use_mb, trim_memory
+from semcal.pipeline.worker_state import SUMMED, TOGETHER, MemoryMonitor, Peak, memory_in_use_mb, trim_memory
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not say what processes share"
@@ -26,7 +26,7 @@ HOLD = "held = b'x' * int(200e6); print('held', flush=True); input()"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
 FORK = """
 import os
-from semcal.pipeline.machine import memory_in_use_mb
+from semcal.pipeline.worker_state import memory_in_use_mb
 held = b"x" * int(200e6)
 before = memory_in_use_mb()
 reader, writer = os.pipe()
@@ -121,7 +121,7 @@ def test_where_the_system_does_not_say_the_largest_of_each_are_added_up_and_that
     def unknown(_: int) -> int:
         raise FileNotFoundError
 
-    monkeypatch.setattr(machine, "_pss", unknown)
+    monkeypatch.setattr(worker_state, "_pss", unknown)
     threads = threading.active_count()
     with SerialExecutor(None) as executor:
         assert threading.active_count() == threads

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval, mean_bounds, tail_bounds
+from semcal.recalibration.server_fit import PowerLaw, TopK, certified_interval, mean_bounds, tail_bounds
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import yaml
 from read_page import Page
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.calibration_jobs import ApplyJob
+from semcal.experiment.cell_calibration import ApplyJob
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.paths import calibrated_path, calibration_folder

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import entr
 from scipy.stats import entropy as scipy_entropy
 
 from semcal.errors import InputError
 from semcal.semantics import (
     confidence,
+    measures,
     number_of_clusters,
     predictive_entropy,
     semantic_entropy_monte_carlo,
@@ -27,6 +29,11 @@ def probabilities(clusters, log_likelihoods):
     """Share of the sampled probability mass in each cluster."""
     mass = [sum(math.exp(log_likelihoods[i]) for i in members) for members in clusters]
     return [x / sum(mass) for x in mass]
+
+
+def test_terms_of_entropies_are_scipys_to_the_bit():
+    p = np.append(10 ** np.random.default_rng(0).uniform(-320, 0, 4000), [0.0, 1.0, np.nan])
+    np.testing.assert_array_equal(measures._entropy_terms(p), entr(p))
 
 
 def test_semantic_entropy_of_a_measure_is_the_shannon_entropy_of_its_distribution():

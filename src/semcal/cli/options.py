@@ -297,7 +297,7 @@ def open_models(
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-    from semcal.pipeline.machine import on_disk
+    from semcal.pipeline.worker_state import on_disk
 
     if names_a_server(model) or names_a_server(equivalence):
         return None

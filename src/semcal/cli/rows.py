@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
-from semcal.pipeline.failures import FAILED
+from semcal.pipeline.rows import FAILED
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.qa.sources import read_source_rows

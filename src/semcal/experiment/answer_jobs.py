@@ -16,10 +16,10 @@ from semcal.errors import QuestionError
 from semcal.experiment.grid_settings import Clustering, Grading
 from semcal.pipeline.cluster import ClusterJob
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.failures import FAILED
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import FAILED
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade

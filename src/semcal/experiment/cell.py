@@ -14,13 +14,12 @@ from typing import Any, Protocol
 
 from semcal.experiment.answer_jobs import AnswerBlock, ClusterAnswersJob, GradeJob
 from semcal.experiment.fit_jobs import CalibrationSource, ModelIdentity
-from semcal.experiment.grid_blocks import GridBlocks, Lines, PlannedBlock, RowsJob
-from semcal.experiment.grid_candidates import grid_temperatures
+from semcal.experiment.grid_blocks import GridBlocks, Lines, PlannedBlock, RowsJob, grid_temperatures
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem, essentials
-from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import FAILED
 from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import Question, data_hash

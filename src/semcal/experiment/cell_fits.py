@@ -12,9 +12,9 @@ from semcal.errors import FitError
 from semcal.experiment.cell import Cell
 from semcal.experiment.environment import fit_label
 from semcal.experiment.fit_jobs import CheckJob, DiagnoseJob, FeaturesJob, FitJob
-from semcal.experiment.grid_blocks import PlannedBlock
-from semcal.experiment.grid_candidates import (
+from semcal.experiment.grid_blocks import (
     FITTED,
+    PlannedBlock,
     candidates_of,
     fits_of,
     known_temperatures,

@@ -19,9 +19,10 @@ from semcal.experiment.cell import Cell, Incomplete
 from semcal.experiment.cell_calibration import calibrated_rows, labelled_blocks
 from semcal.experiment.cell_fits import diagnose, fit_again, refit
 from semcal.experiment.fit_jobs import OverheadJob
-from semcal.experiment.grid_blocks import BlockJob, Lines
-from semcal.experiment.grid_candidates import (
+from semcal.experiment.grid_blocks import (
     FITTED,
+    BlockJob,
+    Lines,
     candidates_of,
     known_temperatures,
     nothing_to_choose,

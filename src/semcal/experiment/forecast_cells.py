@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from semcal.errors import SemcalError
-from semcal.experiment.grid_blocks import expected_blocks
-from semcal.experiment.grid_candidates import (
+from semcal.experiment.grid_blocks import (
     FITTED,
     candidates_of,
+    expected_blocks,
     fits_of,
     labelled_beside,
     nothing_to_choose,
@@ -24,7 +24,7 @@ from semcal.experiment.grid_candidates import (
 from semcal.experiment.grid_settings import CALIBRATED, DataSet, GridSettings, Model
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-from semcal.pipeline.machine import cores, has_gpu, on_disk
+from semcal.pipeline.worker_state import cores, has_gpu, on_disk
 
 
 @dataclass(frozen=True)

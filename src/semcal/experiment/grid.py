@@ -19,8 +19,15 @@ from semcal.experiment.cell_fits import prepare
 from semcal.experiment.cell_rows import answer, overhead_job
 from semcal.experiment.environment import Clock, added, environment, higher, versions
 from semcal.experiment.fit_jobs import IdentifyJob
-from semcal.experiment.grid_blocks import BlockJob, GridBlocks, Shard, expected_blocks
-from semcal.experiment.grid_candidates import FITTED, candidates_of, nothing_to_choose
+from semcal.experiment.grid_blocks import (
+    FITTED,
+    BlockJob,
+    GridBlocks,
+    Shard,
+    candidates_of,
+    expected_blocks,
+    nothing_to_choose,
+)
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.experiment.paths import QUESTIONS, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts

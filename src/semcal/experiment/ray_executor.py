@@ -17,8 +17,8 @@ from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
 from semcal.pipeline.executor import Job, JobOutcome, State, Task, ThreadedExecutor, peak_memory_mb, run_job
-from semcal.pipeline.machine import SUMMED, Peak
 from semcal.pipeline.process_executor import ONE_THREAD, run_recorded
+from semcal.pipeline.worker_state import SUMMED, Peak
 
 #: Stands for a cluster of this machine, that ends with the run.
 LOCAL = "local"

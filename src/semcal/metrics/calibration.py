@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.fft import dct, idct
 
 from semcal.arrays import as_option
 from semcal.metrics.argument_names import both_names
@@ -268,7 +267,7 @@ def smoothing_of_tables(t: FrequencyTable, end_weight: float) -> SmoothedResidua
     """The residuals of each data set of a table, by one cosine transform."""
     ends = _weighted_ends(end_weight)
     residuals, count = (_on_grid(t, mass) for mass in (residual(t), t.count))
-    cosines: Floats = dct(ends * residuals, type=1)
+    cosines: Floats = _cosine_transform(ends * residuals)
     return SmoothedResiduals(lambda _: cosines, (_ENDS_HALVED * ends * count).sum(-1))
 
 
@@ -340,9 +339,14 @@ def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
     smoothed = np.zeros((len(cosines), cells + 1))
     k = cosines.shape[1]
     smoothed[:, :k] = cosines * np.exp(_DECAY[:k] * width[:, None] ** 2)
-    values = np.abs(idct(smoothed, type=1))
+    values = np.abs(_cosine_transform(smoothed)) / (2 * cells)
     total: Floats = values[:, 1:-1].sum(-1) + (values[:, 0] + values[:, -1]) / 2
     return total
+
+
+def _cosine_transform(rows: Floats) -> Floats:
+    """DCT-I of each row, to the bit that of `scipy.fft`, which takes 0.3 s to import."""
+    return np.ascontiguousarray(np.fft.rfft(np.concatenate([rows, rows[:, -2:0:-1]], axis=1)).real)
 
 
 def _weighted_ends(weight: float) -> Floats:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from semcal.arrays import as_generator
 from semcal.errors import InputError
@@ -151,7 +151,7 @@ def _at_least_wilsons(interval: Interval, n: int, units: int) -> Interval:
     share = interval.estimate
     if np.isnan(interval.low) or not _few(share, n):
         return interval
-    z2 = float(ndtri((1 + LEVEL) / 2)) ** 2 / units
+    z2 = float(scipy.special.ndtri((1 + LEVEL) / 2)) ** 2 / units
     middle = (share + z2 / 2) / (1 + z2)
     half = float(np.sqrt(z2 * (share * (1 - share) + z2 / 4))) / (1 + z2)
     low, high = max(middle - half, 0.0), min(middle + half, 1.0)

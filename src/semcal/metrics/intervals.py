@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import ndtri
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
@@ -268,11 +267,11 @@ def area_interval(area: float, right: float, wrong: float, level: float) -> tupl
     def excess(true: float) -> float:
         spread = 1 + half * ((1 - true) / (2 - true) + true / (1 + true))
         variance = true * (1 - true) * spread / (right * wrong)
-        return float((area - true) ** 2 - ndtri((1 + level) / 2) ** 2 * variance)
+        return float((area - true) ** 2 - scipy.special.ndtri((1 + level) / 2) ** 2 * variance)
 
     tiny = 1e-12
-    low = brentq(excess, 0.0, min(area, 1 - tiny)) if area > tiny else 0.0
-    high = brentq(excess, max(area, tiny), 1.0) if area < 1 - tiny else 1.0
+    low = scipy.optimize.brentq(excess, 0.0, min(area, 1 - tiny)) if area > tiny else 0.0
+    high = scipy.optimize.brentq(excess, max(area, tiny), 1.0) if area < 1 - tiny else 1.0
     return low, high
 
 

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, logit
 
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import Floats, Groups
@@ -56,7 +55,7 @@ def _fit_beta(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Fl
 
 def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
     p = SQUEEZE + (1 - 2 * SQUEEZE) * values[:, 0]
-    return np.asarray(expit(known["a"] * np.log(p) - known["b"] * np.log1p(-p) + known["c"]))
+    return np.asarray(scipy.special.expit(known["a"] * np.log(p) - known["b"] * np.log1p(-p) + known["c"]))
 
 
 def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) -> tuple[Floats, ...]:
@@ -70,13 +69,13 @@ def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) ->
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         score = z @ theta[:-1] + theta[-1]
-        residual = expit(score) - correct
+        residual = scipy.special.expit(score) - correct
         value = (np.logaddexp(0, score) - correct * score).sum() + RIDGE / 2 * (theta[:-1] ** 2).sum()
         return float(value), np.append(residual @ z + RIDGE * theta[:-1], residual.sum())
 
-    theta = minimize(
+    theta = scipy.optimize.minimize(
         loss,
-        np.append(np.zeros(z.shape[1]), logit(correct.mean())),
+        np.append(np.zeros(z.shape[1]), scipy.special.logit(correct.mean())),
         jac=True,
         method="L-BFGS-B",
         bounds=[*((0.0 if one else None, None) for one in rising), (None, None)],
@@ -86,7 +85,7 @@ def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) ->
 
 
 def _predict_logistic(values: Floats, known: Mapping[str, Floats]) -> Floats:
-    return np.asarray(expit(values @ known["slopes"] + known["intercept"]))
+    return np.asarray(scipy.special.expit(values @ known["slopes"] + known["intercept"]))
 
 
 #: The kinds of maps, simplest first.
@@ -133,7 +132,9 @@ def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) ->
     """The features (N, F) that a map reads."""
     return np.stack(
         [
-            logit(SQUEEZE + (1 - 2 * SQUEEZE) * features[name]) if name in logits else features[name]
+            scipy.special.logit(SQUEEZE + (1 - 2 * SQUEEZE) * features[name])
+            if name in logits
+            else features[name]
             for name in names
         ],
         axis=1,

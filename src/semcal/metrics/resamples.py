@@ -15,9 +15,8 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.optimize import isotonic_regression
 
 from semcal.metrics.calibration import equal_mass_edges, equal_width_bin, smooth_error, smoothing_of_sums
 from semcal.metrics.frequencies import Floats, Groups
@@ -128,7 +127,9 @@ class ResampledRun:
         if only is not None:
             part, weights, order = part[only], weights[only], order[only]
         ends = np.searchsorted(part, np.arange(number + 1))
-        matrix = sparse.csr_matrix((weights.astype(counts.dtype), order, ends), shape=(number, len(counts)))
+        matrix = scipy.sparse.csr_matrix(
+            (weights.astype(counts.dtype), order, ends), shape=(number, len(counts))
+        )
         return np.asarray(matrix @ counts)
 
     def numbers_of(self, part: NDArray[Any], *, right: bool) -> NDArray[Any]:
@@ -299,7 +300,7 @@ def calibrated_mcb(run: ResampledRun, gaps: Floats) -> Floats:
     sizes, levels = run.sizes[:, None].astype(np.float64), run.levels[:, None]
     shift = 4.0 * np.arange(gaps.shape[1])
     rates, weights = (gaps / sizes + levels + shift).T.ravel(), np.broadcast_to(sizes, gaps.shape).T.ravel()
-    fit = isotonic_regression(rates, weights=weights).x.reshape(gaps.shape[::-1]).T - shift
+    fit = scipy.optimize.isotonic_regression(rates, weights=weights).x.reshape(gaps.shape[::-1]).T - shift
     gained = (sizes * (fit**2 - levels**2) - 2 * levels * gaps).sum(0)
     error: Floats = np.maximum(gained / len(run.order), 0.0)
     return error
@@ -391,5 +392,8 @@ def _isotonic_squares(count: NDArray[Any], right: NDArray[Any]) -> Floats:
     starts = np.flatnonzero(new)
     weights = np.add.reduceat(weight, starts).astype(np.float64)
     shift = 2.0 * column[starts]
-    fit = isotonic_regression(np.add.reduceat(hits, starts) / weights + shift, weights=weights).x - shift
+    fit = (
+        scipy.optimize.isotonic_regression(np.add.reduceat(hits, starts) / weights + shift, weights=weights).x
+        - shift
+    )
     return np.bincount(column[starts], weights * fit**2, count.shape[1]).astype(np.float64, copy=False)

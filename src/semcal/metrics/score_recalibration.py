@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Protocol, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
-from scipy.special import expit, log_expit, logit
 
 from semcal.arrays import as_option
 from semcal.errors import FitError
@@ -113,7 +112,7 @@ class PlattCalibration:
     def predict(self, confidence: ArrayLike) -> Floats:
         """Map confidences (N,) to recalibrated ones (N,); FitError before `fit`."""
         _check_fitted(self, "slope_")
-        q: Floats = expit(self.slope_ * as_probabilities(confidence) + self.intercept_)
+        q: Floats = scipy.special.expit(self.slope_ * as_probabilities(confidence) + self.intercept_)
         return q
 
 
@@ -172,7 +171,9 @@ class BetaCalibration:
     def predict(self, confidence: ArrayLike) -> Floats:
         """Map confidences (N,) to recalibrated ones (N,); FitError before `fit`."""
         _check_fitted(self, "a_")
-        q: Floats = expit(self._features(as_probabilities(confidence)) @ [self.a_, self.b_] + self.c_)
+        q: Floats = scipy.special.expit(
+            self._features(as_probabilities(confidence)) @ [self.a_, self.b_] + self.c_
+        )
         return q
 
     def _features(self, p: Floats) -> Floats:
@@ -216,14 +217,16 @@ def _logistic(features: Floats, targets: Floats, *, non_negative: bool) -> tuple
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         score = x @ theta[:-1] + theta[-1]
-        residual = expit(score) - targets
-        value = -(targets * log_expit(score) + (1 - targets) * log_expit(-score)).mean()
+        residual = scipy.special.expit(score) - targets
+        value = -(
+            targets * scipy.special.log_expit(score) + (1 - targets) * scipy.special.log_expit(-score)
+        ).mean()
         return float(value), np.append(residual @ x, residual.sum()) / len(x)
 
     least = 0.0 if non_negative else None
-    found = minimize(
+    found = scipy.optimize.minimize(
         loss,
-        np.append(np.zeros(x.shape[1]), logit(targets.mean())),
+        np.append(np.zeros(x.shape[1]), scipy.special.logit(targets.mean())),
         jac=True,
         method="L-BFGS-B",
         bounds=[(least, None)] * x.shape[1] + [(None, None)],

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, bdtrc, bdtrik, betaincinv, nbdtrik
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
@@ -239,8 +239,8 @@ def _likeliest_to_pass(
 ) -> int:
     """Which of some thresholds passes with the highest probability if p (N,) are right; ties to the last."""
     expected = np.array([(1 - p[p >= threshold]).mean() for threshold in thresholds])
-    allowed = np.floor(bdtrik(delta, answered, risk_limit) + 1e-9)
-    chance = bdtr(allowed, answered.astype(np.int64), expected)
+    allowed = np.floor(scipy.special.bdtrik(delta, answered, risk_limit) + 1e-9)
+    chance = scipy.special.bdtr(allowed, answered.astype(np.int64), expected)
     return int(np.flatnonzero(chance >= chance.max() - 1e-12)[-1])
 
 
@@ -253,7 +253,7 @@ def _hopeless(answered: Floats, errors: Floats, risk: float, delta: float) -> bo
     """Whether the thresholds that could pass (strictest first) show that the surest are wrong too often."""
     if not len(answered):
         return False
-    too_many = bdtrc(errors[0] - 1, answered[0].astype(np.int64), risk) <= delta
+    too_many = scipy.special.bdtrc(errors[0] - 1, answered[0].astype(np.int64), risk) <= delta
     return bool(too_many or answered[-1] >= PLENTY * _fewest(risk, delta))
 
 
@@ -266,7 +266,7 @@ def _questions_needed(
     """
     allowed = np.arange(LARGEST_ERRORS)
     least = (
-        allowed + 1 + np.ceil(nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
+        allowed + 1 + np.ceil(scipy.special.nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
     )  # answered, for so many errors
     needed = [
         least[enough[0]] * n / count
@@ -284,7 +284,7 @@ def _short(threshold: float) -> str:
 def _upper_bound(errors: Floats, answered: Floats, delta: float) -> Floats:
     """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
     right = answered - errors
-    bound = betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - delta)
+    bound = scipy.special.betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - delta)
     return np.where(right > 0, bound, 1.0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semcal.pipeline.assess import CALIBRATED
-from semcal.pipeline.sample_features import representative
+from semcal.pipeline.measure import representative
 
 if TYPE_CHECKING:
     from semcal.pipeline.calibrated import CalibratedAnswer

@@ -12,9 +12,8 @@ from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.pipeline.calibrated import Calibration
-from semcal.pipeline.measure import check_measurable, measure_rows
+from semcal.pipeline.measure import check_measurable, measure_rows, rows_by_temperature
 from semcal.pipeline.rows import clusters_of, identity, samples_of
-from semcal.pipeline.sample_features import rows_by_temperature
 
 Row = Mapping[str, Any]
 

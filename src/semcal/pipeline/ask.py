@@ -26,16 +26,14 @@ from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.decide import DecisionRule, draw_and_decide
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.failures import FAILED, failures_of, warn_of_failures
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
-from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.measure import RowsAt, measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.results import Results
-from semcal.pipeline.rows import check_distinct
+from semcal.pipeline.rows import FAILED, check_distinct, failures_of, warn_of_failures
 from semcal.pipeline.sample import sample_mixed_at
-from semcal.pipeline.sample_features import RowsAt
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question

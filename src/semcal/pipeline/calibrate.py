@@ -29,7 +29,7 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.measure import measure_rows
+from semcal.pipeline.measure import measure_rows, rows_by_temperature
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.rows import (
     answers_of,
@@ -42,7 +42,6 @@ from semcal.pipeline.rows import (
     samples_of,
     temperatures_of,
 )
-from semcal.pipeline.sample_features import rows_by_temperature
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader
 from semcal.qa.questions import group_of

@@ -14,9 +14,9 @@ from semcal.errors import InputError, StoreError, shown
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
+from semcal.pipeline.measure import FEATURES, RowsAt, features_of
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import identity
-from semcal.pipeline.sample_features import FEATURES, RowsAt, features_of
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.calibration_file import check_provenance, not_finite
 from semcal.recalibration.provenance import Provenance

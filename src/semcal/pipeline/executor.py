@@ -20,7 +20,7 @@ from itertools import count
 from queue import Empty, PriorityQueue
 from typing import Any, Generic, Self, TypeVar
 
-from semcal.pipeline.machine import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
+from semcal.pipeline.worker_state import SUMMED, TOGETHER, MemoryMonitor, Peak, trim_memory
 
 #: Seconds that a process or a thread gets to end by itself.
 PATIENCE = 5.0

@@ -15,9 +15,9 @@ from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.failures import FAILED, failures_of, warn_of_failures
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import FAILED, failures_of, warn_of_failures
 from semcal.pipeline.sample import sample_mixed_at
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store

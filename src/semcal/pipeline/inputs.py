@@ -21,7 +21,7 @@ from semcal.records import Row, row_of
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
-    from semcal.pipeline.sample_features import RowsAt
+    from semcal.pipeline.measure import RowsAt
 
 #: Fewer draws than this have no share.
 FEWEST = 2

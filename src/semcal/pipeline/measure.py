@@ -1,16 +1,182 @@
-"""Confidences and entropies of clustered rows (spec sections 2 and 3)."""
+"""Confidences and entropies of clustered rows (spec sections 2 and 3), and the features of a calibration.
+
+Features are what the samples of a question say about its answer (spec section 11).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from semcal.errors import InputError, shown
+from semcal.metrics.frequencies import Floats
+from semcal.metrics.probability_maps import MapCandidate
 from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of, temperatures_of
-from semcal.pipeline.sample_features import rows_by_temperature
 from semcal.semantics import MEASURES, SemanticConfidence, confidences
+
+Row = Mapping[str, Any]
+RowsAt = Mapping[float | None, Sequence[Row]]
+"""Temperature → rows of the same questions, clustered and measured at that temperature by themselves.
+
+The first entry holds the draws from which the answer is taken; its key is None where these are under a
+recalibrator, or of a temperature that nobody knows.
+"""
+
+#: Measures whose share of the answer's meaning is a feature.
+SHARES = ("E-SC", "L-SC", "IC-SC")
+#: Right answers, and wrong ones, from which on isotonic calibration is tried.
+ISOTONIC = 50
+#: The fields of a row with one entry a sample.
+PER_SAMPLE = (
+    *("samples", "log_likelihoods", "normal_forms", "likelihood"),
+    *("generations", "token_ids", "token_log_probs"),
+)
+#: The features of the answer's own draws; those of further draws have " at T=…" behind them.
+FEATURES = (*SHARES, "entropy", "meanings", "likelihood")
+#: The least log-likelihood that tells answers apart, in nats a token.
+LEAST = -50.0
+
+
+def representative(samples: Sequence[str], cluster: Sequence[int]) -> str:
+    """Return the commonest wording of a cluster; of equally common ones the first."""
+    return Counter(samples[i] for i in cluster).most_common(1)[0][0]
+
+
+def top_meaning(clusters: Sequence[Sequence[int]]) -> int:
+    """Return the number of the largest cluster; of equally large ones the first."""
+    return max(range(len(clusters)), key=lambda k: (len(clusters[k]), -k))
+
+
+@dataclass(frozen=True)
+class AnswerFeatures:
+    """The answers to N questions and the features of each."""
+
+    answers: tuple[str, ...]
+    meanings: tuple[int, ...]  # the cluster that the answer stands for, among the first draws
+    values: Mapping[str, Floats]  # name → (N,); NaN where a question lacks it
+    probabilities: tuple[str, ...]  # the names of those in [0, 1]
+
+
+def features_of(rows: RowsAt) -> AnswerFeatures:
+    """Return the answer of each question and what its samples say about it.
+
+    The answer is the most frequent meaning of the first draws, ties to the meaning that appeared first, in
+    its commonest wording. Features: its share under E-SC, L-SC and IC-SC; the semantic entropy of E-SC
+    (nats); the logarithm of the number of meanings; the log-likelihood of its likeliest member (nats a
+    token); and for each further temperature the largest share under E-SC and the logarithm of the number of
+    meanings there. Without log-likelihoods only what can be counted.
+    """
+    first, *others = rows
+    meanings = [top_meaning(row["clusters"]) for row in rows[first]]
+    found = [dict(_own(row, top)) for row, top in zip(rows[first], meanings)]
+    for temperature in others:
+        for features, row in zip(found, rows[temperature]):
+            features.update(_at(row, temperature))
+    names = list(dict.fromkeys(name for features in found for name in features))
+    return AnswerFeatures(
+        answers=tuple(
+            representative(row["samples"], row["clusters"][top]) for row, top in zip(rows[first], meanings)
+        ),
+        meanings=tuple(meanings),
+        values={name: np.array([one.get(name, math.nan) for one in found]) for name in names},
+        probabilities=tuple(name for name in names if name.partition(" ")[0] in SHARES),
+    )
+
+
+def _own(row: Row, top: int) -> Iterator[tuple[str, float]]:
+    clusters = row["clusters"]
+    for measure in SHARES:
+        if row["confidences"].get(measure):
+            yield measure, row["confidences"][measure][top]
+    yield "entropy", row["semantic_entropy"]["E-SC"]
+    yield "meanings", math.log(len(clusters))
+    known = row.get("log_likelihoods")
+    if known and all(known[i] is not None for i in range(len(known))):
+        yield "likelihood", max(LEAST, *(float(known[i]) for i in clusters[top]))
+
+
+def _at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
+    where = f"at T={temperature:g}"
+    sizes = [len(cluster) for cluster in row["clusters"]]
+    yield f"E-SC {where}", max(sizes) / sum(sizes)
+    yield f"meanings {where}", math.log(len(sizes))
+
+
+def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
+    """Return what is tried, simplest first: no map, maps of one share, logistic regressions.
+
+    Isotonic calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be
+    clearly better than the smooth maps, and what reads further draws clearly better than what does not.
+    """
+    known = [name for name, values in features.values.items() if not np.isnan(values).all()]
+    own = tuple(name for name in known if " at " not in name)
+    shares = tuple(name for name in known if name in features.probabilities)
+
+    def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
+        read = tuple(name for name in names if name in shares)
+        rising = (*read, "likelihood") if "likelihood" in names else read
+        return MapCandidate("logistic", tuple(names), read, rising, tier=tier)
+
+    found = [
+        MapCandidate("none", ("E-SC",)),
+        *(MapCandidate("beta", (share,)) for share in shares if share in own),
+        logistic(own),
+        MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
+    ]
+    return [*found, logistic(known, tier=2)] if len(known) > len(own) else found
+
+
+def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
+    """Split rows whose samples were drawn at several `temperatures` into rows of one temperature each.
+
+    Those at T = 1 come first, or else those of the first sample of the first row. Clusters are cut down to
+    the samples of each temperature. Rows without the field stand under None.
+
+    Raises
+    ------
+    InputError
+        If only some rows have `temperatures`, or a row lacks samples at one of them.
+
+    Examples
+    --------
+    >>> row = {"id": "1", "samples": ["Ana", "Bo", "Ana"], "temperatures": [0.5, 1.0, 1.0]}
+    >>> {t: [one["samples"] for one in split] for t, split in rows_by_temperature([row]).items()}
+    {1.0: [['Bo', 'Ana']], 0.5: [['Ana']]}
+    """
+    given = [temperatures_of(row) for row in rows]
+    if not any(given):
+        return {None: rows}
+    known = list(dict.fromkeys(t for of_row in given for t in of_row or ()))
+    found: dict[float | None, Sequence[Row]] = {}
+    for temperature in sorted(known, key=lambda t: (t != 1.0, known.index(t))):
+        split = []
+        for row, of_row in zip(rows, given):
+            chosen = [i for i, t in enumerate(of_row or ()) if t == temperature]
+            if not chosen:
+                raise InputError(
+                    f"question {identity(row)!r} has no sample at T = {temperature:g}, and others have; draw "
+                    "as many at each temperature for every question"
+                )
+            split.append(_only(row, chosen))
+        found[temperature] = split
+    return found
+
+
+def _only(row: Row, chosen: Sequence[int]) -> dict[str, Any]:
+    """The row with some of its samples."""
+    place = {sample: number for number, sample in enumerate(chosen)}
+    m = len(row["samples"])
+    lists = [key for key in PER_SAMPLE if isinstance(row.get(key), list) and len(row[key]) == m]
+    cut = {key: [row[key][i] for i in chosen] for key in lists}
+    if "clusters" in row:
+        clusters = [[place[i] for i in cluster if i in place] for cluster in row["clusters"]]
+        cut["clusters"] = sorted(cluster for cluster in clusters if cluster)
+    return {key: value for key, value in row.items() if key != "temperatures"} | cut
 
 
 def check_measurable(row: Mapping[str, Any]) -> None:

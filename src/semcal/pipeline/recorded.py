@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.servers.thinking import split_thinking
+from semcal.engine.servers.replies import split_thinking
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.datasets import load_questions, parse_list
 from semcal.qa.first_answer import first_answer

@@ -1,12 +1,16 @@
-"""The fields of a row (design.md, file contracts), checked once and with a reason when they are wrong."""
+"""The fields of a row (design.md, file contracts), checked once and with a reason when they are wrong.
+
+A row may hold, in place of answers, why a server gave none.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from semcal.errors import InputError, shown
+from semcal.errors import InputError, QuestionError, SemcalWarning, shown
 from semcal.records import parse_float
 from semcal.semantics.ragged import ABOVE_ZERO
 
@@ -177,3 +181,27 @@ def check_distinct(ids: Iterable[str]) -> None:
         if item in seen:
             raise InputError(f"the question id {item!r} occurs twice; ids must be distinct")
         seen.add(item)
+
+
+#: Key of a row that holds no answers: why a server gave none.
+FAILED = "semcal_error"
+
+
+def failures_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, QuestionError]:
+    """The failure of each question that has one in any of the rows, by its id."""
+    return {str(row["id"]): QuestionError(str(row["id"]), row[FAILED]) for row in rows if FAILED in row}
+
+
+def warn_of_failures(failures: Mapping[str, QuestionError], of: int) -> None:
+    """Name questions to which a server gave no answers; the first is raised if none got any."""
+    found = list(failures.values())
+    if found and len(found) == of:
+        raise found[0]
+    if found:
+        named = ", ".join([shown(name) for name in failures][:3]) + ", …" * (len(found) > 3)
+        warnings.warn(
+            f"{len(found)} of {of} questions got no answers (ids {named}), and are left out: "
+            f"{found[0].reason}",
+            SemcalWarning,
+            stacklevel=3,
+        )

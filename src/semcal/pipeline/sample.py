@@ -11,8 +11,8 @@ from semcal.arrays import as_option
 from semcal.engine.language_model import Draws, Generation, LanguageModel, Prompt, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.failures import FAILED
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import FAILED
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.first_answer import first_answer
 from semcal.qa.questions import Question

@@ -29,13 +29,15 @@ from semcal.recalibration.provenance import Provenance, check_enough, warn_if_fe
 from semcal.recalibration.server_fit import (
     GoldTokens,
     Moments,
+    PowerLaw,
     ServerFit,
+    TopK,
+    certified_interval,
     fit_by_draws,
     fit_by_losses,
     fit_by_moments,
 )
 from semcal.recalibration.temperature import TemperatureScaling
-from semcal.recalibration.top_k import PowerLaw, TopK, certified_interval
 
 #: The routes in words.
 ROUTES: dict[Route, str] = {

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
@@ -92,7 +92,7 @@ class TemperatureFit:
         """
         if math.isnan(self.standard_error):
             return math.nan, math.nan
-        factor = float(stdtrit(self.n_clusters - 1, (1 + level) / 2))
+        factor = float(scipy.special.stdtrit(self.n_clusters - 1, (1 + level) / 2))
         away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
         return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from semcal.experiment.analyses.answers import base_candidate
 from semcal.experiment.finished import FinishedRun
@@ -239,7 +239,7 @@ def _draw_statistics(axes: Axes, row: Row, places: Sequence[tuple[float, float]]
 
 def _statistics(likelihood: NDArray[np.float64]) -> list[str]:
     s = likelihood.sum()
-    values = [s, s / len(likelihood), entr(likelihood / s).sum(), -np.log(likelihood).sum()]
+    values = [s, s / len(likelihood), scipy.special.entr(likelihood / s).sum(), -np.log(likelihood).sum()]
     return [str(len(likelihood)), *(f"{abs(value):.2f}" for value in values)]
 
 

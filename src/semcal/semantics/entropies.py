@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.csgraph import connected_components
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
@@ -225,7 +225,7 @@ def components(related: ArrayLike) -> list[list[int]]:
     relation = _checked(related)
     if not len(relation):
         return []
-    _, label = connected_components(relation, directed=False)
+    _, label = scipy.sparse.csgraph.connected_components(relation, directed=False)
     return _clusters(label)
 
 

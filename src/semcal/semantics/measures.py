@@ -6,13 +6,13 @@ question's clusters makes it a distribution. All sums are in log space: log-like
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from semcal.arrays import as_option
 from semcal.errors import UndefinedWarning, UsageError, shown
@@ -260,8 +260,16 @@ def _statistics(layout: Layout, u: Floats) -> _Statistics:
         log_share=log_size - np.log(layout.spread(layout.m)),
         log_sum=log_sum,
         sum_log=layout.cluster_sum(u),
-        entropy=layout.cluster_sum(entr(q)),
+        entropy=layout.cluster_sum(_entropy_terms(q)),
     )
+
+
+def _entropy_terms(p: Floats) -> Floats:
+    """-p ln p of each number, to the bit that of `scipy.special.entr`, which takes 0.2 s to import."""
+    terms = np.zeros_like(p)
+    there = p != 0  # NaN stays NaN
+    terms[there] = -p[there] * np.fromiter(map(math.log, p[there].tolist()), float)
+    return terms
 
 
 def _softmax(layout: Layout, scores: Floats) -> tuple[Floats, Floats]:
@@ -281,7 +289,7 @@ def _result(
         _warn_null(measure, np.flatnonzero(null), ids)
     known, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
     top = np.where(null, -1, _first_of_largest(layout, known, best))
-    entropy = layout.question_sum(entr(probabilities)) + 0.0  # entr(1) is -0.0
+    entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # that of 1 is -0.0
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 

@@ -14,9 +14,18 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.commands.metrics import show_metrics
 from semcal.cli.console import NLICost, info, progress, warn
-from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
+from semcal.cli.executors import (
+    NO_SERVER,
+    RowBlocks,
+    ServerOptions,
+    choose_workers,
+    open_executor,
+    peeked,
+    server_settings,
+    spending,
+    takes_server_options,
+)
 from semcal.cli.rows import BadRows, block_results, in_this_process, listed, open_rows, run_rows
-from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import shown
 from semcal.records import Row, dumps, writing
@@ -209,7 +218,7 @@ def _audit(
     seed: int,
 ) -> int:
     """Compare a grader with people's labels, and print how far they agree."""
-    from semcal.pipeline.audit import audit, check_auditable, judged_rows
+    from semcal.pipeline.grade import audit, check_auditable, judged_rows
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
         return judged_rows([row.data for row in rows], grader)

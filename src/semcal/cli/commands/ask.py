@@ -15,9 +15,18 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import NLICost, info
-from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
+from semcal.cli.executors import (
+    NO_SERVER,
+    RowBlocks,
+    ServerOptions,
+    choose_workers,
+    open_executor,
+    peeked,
+    server_settings,
+    spending,
+    takes_server_options,
+)
 from semcal.cli.rows import Work, checked, open_questions, run_rows
-from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import RowError, UsageError
 from semcal.qa.questions import Question
 from semcal.records import dumps, writing
@@ -230,7 +239,7 @@ def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> list[dict
 
 
 def _write_one(work: Work[Question], question: Question, out: Path | None, render: Any) -> int:
-    from semcal.pipeline.failures import failures_of
+    from semcal.pipeline.rows import failures_of
 
     ((_, rows),) = work([[question]], lambda _: None)
     records = rows()

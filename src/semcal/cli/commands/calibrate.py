@@ -14,8 +14,8 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, open_unfinished, successive_progress, warn
+from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
-from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import InputError, UsageError
 from semcal.qa.questions import data_hash
 from semcal.records import dumps

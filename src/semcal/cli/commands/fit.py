@@ -13,10 +13,10 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import Output, open_unfinished, unfinished, warn
+from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
 from semcal.cli.rows import BadRows, listed, read_labelled
-from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties

@@ -110,8 +110,8 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     """What follows for semcal, with the remedy for what is missing."""
-    from semcal.engine.servers.likelihoods import reading_at, why_unknown
     from semcal.engine.servers.partitions import choose_route
+    from semcal.engine.servers.rescoring import reading_at, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")

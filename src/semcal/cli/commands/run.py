@@ -269,7 +269,7 @@ def carry_out(
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
     """Let go of the models: a report needs none."""
-    from semcal.pipeline.machine import trim_memory
+    from semcal.pipeline.worker_state import trim_memory
 
     executor.release()
     if state is not None:

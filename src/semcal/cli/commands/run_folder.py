@@ -161,8 +161,8 @@ def _executor(run: Path) -> Iterator[Executor[None]]:
     A run of one model on one data set is not shared.
     """
     from semcal.pipeline.executor import SerialExecutor
-    from semcal.pipeline.machine import plan_workers
     from semcal.pipeline.process_executor import ProcessExecutor
+    from semcal.pipeline.worker_state import plan_workers
 
     pairs = len(list((run / "selection").glob("*/*.json")))
     count = plan_workers(None, weights=0, blocks=pairs).n_workers

@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from semcal.cli import options as opt
 from semcal.cli.console import Output, info, open_unfinished, unfinished, warn
-from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
+from semcal.cli.executors import (
+    NO_SERVER,
+    RowBlocks,
+    ServerOptions,
+    choose_workers,
+    open_executor,
+    peeked,
+    server_settings,
+    spending,
+    takes_server_options,
+)
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
-from semcal.cli.servers import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.errors import RowError
 from semcal.qa.questions import Question
 

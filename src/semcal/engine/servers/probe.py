@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -12,12 +11,11 @@ from typing import Any
 
 from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient
-from semcal.engine.servers.identity import identify
-from semcal.engine.servers.profile import NEUTRAL, ServerProfile, profile_path, read_profile, write_profile
+from semcal.engine.servers.profile import NEUTRAL, ServerProfile, identify, read_profile, write_profile
 from semcal.engine.servers.replies import Choice, TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
 from semcal.engine.servers.truncation import ROUND, Key, Known, find_truncation
-from semcal.errors import SemcalWarning, ServerError
+from semcal.errors import ServerError
 from semcal.qa.questions import Turn
 
 #: The version of what is asked here: profiles of another are not read.
@@ -92,14 +90,17 @@ def _chat(question: str, *further: Turn) -> Prompt:
     return Prompt("probe", (), (Turn("user", question), *further))
 
 
-def probe(client: ServerClient) -> ServerProfile:
-    """Ask the server what it does; the model is the endpoint's, or the first that the server lists.
+def probe(client: ServerClient, now: ServerProfile | None = None) -> ServerProfile:
+    """Ask the server what it does, beyond what `identify` found now.
 
     Takes some dozens of requests of a few tokens, up to `truncation.MOST` draws of one token for each kind of
     cut, and two replies of the whole vocabulary where the server gives it. ServerError if the server cannot
     be reached or refuses the plainest question.
     """
-    return _probe(client, identify(client))
+    asking = _Asking(client, now or identify(client))
+    for find in _FINDERS:
+        asking.profile = replace(asking.profile, **find(asking))
+    return asking.profile
 
 
 def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfile:
@@ -109,15 +110,11 @@ def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfil
     another version of the probe, is not read.
     """
     now = identify(client)
-    path = profile_path(client.settings.profiles, now)
-    found = None if fresh else read_profile(path, now, PROBE)
+    folder = client.settings.profiles
+    found = None if fresh else read_profile(folder, now, PROBE)
     if found is None or not _still_so(_Asking(client, found)):
-        found = _probe(client, now)
-        try:
-            write_profile(path, found, PROBE)
-        except OSError as error:
-            reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
-            warnings.warn(reason, SemcalWarning, stacklevel=2)
+        found = probe(client, now)
+        write_profile(folder, found, PROBE)
     return found
 
 
@@ -126,13 +123,6 @@ def _still_so(asking: _Asking) -> bool:
     before = asking.profile.log_probs
     told = asking.profile.server in ("vLLM", "SGLang") and before is not None
     return not told or _at_temperature(asking).get("log_probs", "raw") == before
-
-
-def _probe(client: ServerClient, now: ServerProfile) -> ServerProfile:
-    asking = _Asking(client, now)
-    for find in _FINDERS:
-        asking.profile = replace(asking.profile, **find(asking))
-    return asking.profile
 
 
 def _neutral(asking: _Asking) -> dict[str, Any]:

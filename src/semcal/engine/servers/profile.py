@@ -1,16 +1,18 @@
-"""What a server does, as a probe found it; everything that asks a server reads it."""
+"""Which server answers at a URL, and what a probe found that it does; everything that asks it reads that."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from semcal.errors import StoreError
+from semcal.engine.servers.client import ServerClient
+from semcal.errors import SemcalWarning, ServerError, StoreError
 from semcal.records import atomic_write, canonical, read_object
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
@@ -83,23 +85,27 @@ def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sy
     return Path(caches).expanduser() / "semcal" / "servers"
 
 
-def profile_path(folder: Path | None, profile: ServerProfile) -> Path:
+def _path(folder: Path | None, profile: ServerProfile) -> Path:
     """The file for a server and a model in a folder, or in the user's cache."""
     name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
     return (folder or cache_folder()) / f"{name}.json"
 
 
-def write_profile(path: Path, profile: ServerProfile, probe: int) -> None:
-    """Write a profile as JSON, with the version of the probe and a checksum."""
-    stored = {"probe": probe, "profile": asdict(profile)}
-    with atomic_write(path) as file:
-        file.write(canonical({**stored, "checksum": _checksum(stored)}).encode())
-
-
-def read_profile(path: Path, now: ServerProfile, probe: int) -> ServerProfile | None:
-    """The profile in a file; None if there is none, it is damaged, or what `identify` found is another."""
+def write_profile(folder: Path | None, profile: ServerProfile, probe: int) -> None:
+    """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be."""
+    stored, path = {"probe": probe, "profile": asdict(profile)}, _path(folder, profile)
     try:
-        stored = read_object(path, remedy="it is not read")
+        with atomic_write(path) as file:
+            file.write(canonical({**stored, "checksum": _checksum(stored)}).encode())
+    except OSError as error:
+        reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
+        warnings.warn(reason, SemcalWarning, stacklevel=3)
+
+
+def read_profile(folder: Path | None, now: ServerProfile, probe: int) -> ServerProfile | None:
+    """The profile that is kept; None if there is none, it is damaged, or what `identify` found is another."""
+    try:
+        stored = read_object(_path(folder, now), remedy="it is not read")
     except (OSError, StoreError):
         return None
     found = stored.get("profile")
@@ -114,3 +120,85 @@ def read_profile(path: Path, now: ServerProfile, probe: int) -> ServerProfile | 
 
 def _checksum(stored: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(stored).encode()).hexdigest()
+
+
+#: What /models calls the owner, and where each server tells its version.
+OWNERS = {
+    "llamacpp": "llama.cpp",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "library": "Ollama",
+    "me": "llama-cpp-python",
+}
+VERSIONS = {
+    "llama.cpp": ("//props", "build_info"),
+    "vLLM": ("//version", "version"),
+    "SGLang": ("//get_server_info", "version"),
+    "Ollama": ("//api/version", "version"),
+    "TGI": ("//info", "version"),
+    "LiteLLM": ("//health/readiness", "litellm_version"),
+}
+
+
+def identify(client: ServerClient) -> ServerProfile:
+    """Which server and model this is, by two or three calls that generate nothing.
+
+    Warns with SemcalWarning if the server does not list the model. ServerError if it lists none and none is
+    named.
+    """
+    url, model = client.endpoint.url, client.endpoint.model
+    listed = _models(client)
+    if model is None and not listed:
+        raise ServerError(f"{url} lists no models; name one: {url}#NAME")
+    name = model or listed[0]["id"]
+    entry = next((one for one in listed if name in (one["id"], *(one.get("aliases") or ()))), None)
+    if entry is None and listed:
+        known = ", ".join(one["id"] for one in listed[:10])
+        warnings.warn(f"{url} does not list the model {name}; it lists {known}", SemcalWarning, stacklevel=2)
+    entry = entry or (listed[0] if listed else {})
+    server, told = _server(client, str(entry.get("owned_by", "")))
+    version = told.get(VERSIONS.get(server, ("", ""))[1])
+    sizes = {**told, **_object(entry.get("meta")), **entry}
+    lengths = [_count(sizes.get(key)) for key in ("max_model_len", "n_ctx", "max_total_tokens")]
+    return ServerProfile(
+        url,
+        name,
+        server,
+        None if version is None else str(version),
+        next(filter(None, lengths), None),
+        _count(sizes.get("n_vocab")),
+    )
+
+
+def _models(client: ServerClient) -> list[dict[str, Any]]:
+    try:
+        listed = _object(client.get("/models")).get("data")
+    except ServerError:
+        if client.endpoint.model is None:
+            raise
+        return []  # some proxies have no list
+    entries = listed if isinstance(listed, list) else []
+    return [entry for entry in entries if isinstance(_object(entry).get("id"), str)]
+
+
+def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
+    """The server, and what the address that tells its version says."""
+    of_openai = owner in ("openai", "system", "openai-internal")
+    named = [OWNERS[owner]] if owner in OWNERS else []
+    for server in named or (["LiteLLM"] if of_openai else ["TGI", "Ollama"]):
+        path, key = VERSIONS.get(server, ("", ""))
+        try:
+            told = _object(client.get(path)) if path else {}
+        except ServerError:
+            told = {}
+        if named or key in told:
+            return server, told
+    return "OpenAI" if of_openai else "unknown", {}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

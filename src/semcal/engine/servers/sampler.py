@@ -12,14 +12,20 @@ from semcal.engine.chat import ChatFormat, chat_format
 from semcal.engine.drawing import Truncation, check_at_least_one
 from semcal.engine.language_model import Cut, Draws, Generation, Progress, Prompt, with_states
 from semcal.engine.servers.client import RequestFailed, ServerClient
-from semcal.engine.servers.likelihoods import log_prob_at, reading_at, why_unknown
 from semcal.engine.servers.probe import stored_profile
 from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.replies import Choice, parse_choices
+from semcal.engine.servers.replies import Choice, ThinkingCount, parse_choices
 from semcal.engine.servers.requests import Asked, request_for, request_seeds
-from semcal.engine.servers.rescoring import Drawn, DrawnOf, Way, rescored
+from semcal.engine.servers.rescoring import (
+    Drawn,
+    DrawnOf,
+    Way,
+    log_prob_at,
+    reading_at,
+    rescored,
+    why_unknown,
+)
 from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
-from semcal.engine.servers.thinking import ThinkingCount
 from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError
 from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator

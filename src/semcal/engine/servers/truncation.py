@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 #: How likely it is, for each kind of cut, that a server that does not cut is said to.
 FALSE_ALARM = 1e-6
@@ -151,7 +151,7 @@ def _look_for_top_k(
     first = known[flattest]
     if first is not None and first.whole:
         others = 1 - float(first.shares(temperature)[:TOP_K].sum())
-        if bdtr(TOP_K, number, max(0.0, others)) > FALSE_ALARM:
+        if scipy.special.bdtr(TOP_K, number, max(0.0, others)) > FALSE_ALARM:
             return None
     if number < ROUND or len(different) == 1:  # a token that always comes first, such as <think>
         return None

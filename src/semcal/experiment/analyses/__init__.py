@@ -39,11 +39,11 @@ losses              loss, model, dataset, method, measure      `scores_by_settin
 distributions       model, dataset, method, measure (figure 9) `scores_by_method.distributions`
 correlations        model, dataset, method (figure 10)         `scores_by_method.correlations`
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
-against_base        model, dataset, method, measure            `against_base.against_base`
+against_base        model, dataset, method, measure            `contrasts.against_base`
 transfer            model, fitted_on, used_on, measure         `scores_by_setting.transfer`
 growth              model, dataset                             `answers.growth`
-remedies            model, dataset                             `normal_form_ablation.ablation_clusters`
-remedy_scores       model, dataset, measure, metric            `normal_form_ablation.ablation_scores`
+remedies            model, dataset                             `grading.ablation_clusters`
+remedy_scores       model, dataset, measure, metric            `grading.ablation_scores`
 score_maps          model, dataset, map, measure; there only   `scores_by_setting.score_maps`
                     with `extras.score_maps`
 calibrated          model, dataset, method; there only with    `calibrated.calibrated`
@@ -66,7 +66,6 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.against_base import against_base
 from semcal.experiment.analyses.answers import (
     answers,
     base_accuracies,
@@ -81,15 +80,17 @@ from semcal.experiment.analyses.calibrated import KEY, OF_CALIBRATED, calibrated
 from semcal.experiment.analyses.claims import judge
 from semcal.experiment.analyses.claims.other_claims import findings
 from semcal.experiment.analyses.claims.statements import RULES, Claim
-from semcal.experiment.analyses.contrasts import paired_tests
-from semcal.experiment.analyses.grading import agreement, deciding_rules, rules_alone
-from semcal.experiment.analyses.grid_scores import GridScores, PairScores, row_names
-from semcal.experiment.analyses.normal_form_ablation import (
+from semcal.experiment.analyses.contrasts import against_base, paired_tests
+from semcal.experiment.analyses.grading import (
     Ablation,
     ablation_clusters,
     ablation_scores,
     ablations,
+    agreement,
+    deciding_rules,
+    rules_alone,
 )
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores, row_names
 from semcal.experiment.analyses.scores_by_method import (
     confidence,
     correlations,

@@ -31,7 +31,7 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.analyses.scores_by_method import scores_of
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, Grading
-from semcal.pipeline.sample_features import representative
+from semcal.pipeline.measure import representative
 from semcal.qa.grading import Grader
 from semcal.qa.questions import several
 

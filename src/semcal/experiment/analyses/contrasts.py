@@ -1,4 +1,4 @@
-"""TS against every other method: paired tests for every data set and measure, and pooled over them.
+"""Paired tests of TS against every other method, and of every method against Base.
 
 Methods are compared on the same questions and runs. Models share the resamples of a data set's questions,
 data sets have resamples of their own, so that contrasts can be pooled over both.
@@ -133,3 +133,38 @@ def contrast_text(summary: Mapping[str, Any]) -> str:
     """
     value, low, high = (f"{round(x, 3) + 0.0:+.3f}" for x in (summary["value"], *summary["interval"]))
     return f"{value} [{low}, {high}]"
+
+
+METRICS = ("accuracy", "gain")
+
+
+def against_base(scores: GridScores) -> list[dict[str, Any]]:
+    """{model, dataset, method, measure, accuracy, gain}: each method less Base on the same questions.
+
+    Each is {value, interval, p}, tested over questions; rows without a measure (null) are of the mean over
+    measures. Empty without Base.
+    """
+    if "Base" not in scores.run.methods:
+        return []
+    rows = []
+    for model, dataset in scores.run.pairs:
+        pair = scores.pair(model, dataset)
+        measures = measures_of(pair, scores)
+        for method in scores.run.methods if measures else ():
+            if method == "Base":
+                continue
+            found = {
+                metric: [
+                    pair.resampled.contrast((method, measure), metric)
+                    - pair.resampled.contrast(("Base", measure), metric)
+                    for measure in measures
+                ]
+                for metric in METRICS
+            }
+            found = {metric: [*each, Contrast.mean(each)] for metric, each in found.items()}
+            rows += [
+                {"model": model, "dataset": dataset, "method": method, "measure": measure}
+                | {metric: contrast_summary(each[place]) for metric, each in found.items()}
+                for place, measure in enumerate([*measures, None])
+            ]
+    return rows

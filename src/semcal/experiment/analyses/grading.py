@@ -1,19 +1,29 @@
-"""Grading by words against grading by entailment (table 13), and the rules of the former one by one."""
+"""Grading by words against by entailment (table 13), the rules one by one, and what normal forms change.
+
+Beyond the paper: what reading numbers and dates does to clusters, and to the scores that follow.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from semcal.experiment.analyses.columns import Columns
-from semcal.experiment.analyses.grid_scores import GridScores
+from semcal.experiment.analyses.contrasts import contrast_summary
+from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.finished import FinishedRun
+from semcal.metrics import Contrast
+from semcal.metrics.resamples import draw_counts
 from semcal.qa.grading import RULES, RuleGrader
+from semcal.qa.questions import several, ties_of
+from semcal.registry import Registry
 
 Rows = Sequence[Mapping[str, Any]]
 Flags = NDArray[np.bool_]
@@ -81,7 +91,7 @@ def wilson(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.8818, 0.9321)
     """
-    z = float(ndtri((1 + level) / 2))
+    z = float(scipy.special.ndtri((1 + level) / 2))
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -139,3 +149,209 @@ def _against_nli(rows: Rows, measure: str, accepted: Flags) -> dict[str, float] 
         "false_positives": float(np.mean(accepted & ~truth)),
         "false_negatives": float(np.mean(truth & ~accepted)),
     }
+
+
+Counts = NDArray[np.int64]
+#: (question, an answer, another) → whether they mean the same; None where that is not known.
+SameMeaning = Callable[[str, str, str], bool | None]
+#: With normal forms, and with text forms in their place.
+ARMS = ("with", "without")
+#: What is compared, and whether more of it is better.
+METRICS = {"accuracy": True, "ace": False, "auroc": True}
+#: Resamples of the questions, at most.
+RESAMPLES = 400
+
+_ATLAS = ("atlas-trivia", "atlas-rare", "atlas-reading")
+_LABELS = Registry("labelled pairs", dict.fromkeys(_ATLAS, "semcal.demo.meanings:same_meaning"))
+
+
+@dataclass(frozen=True, eq=False)
+class PairErrors:
+    """Pairs of distinct answers to N questions whose relation is labelled, and what clusters make of them."""
+
+    same: Counts  # (N,) pairs that mean the same
+    different: Counts  # (N,) pairs that do not
+    split: Counts  # (N,) those of `same` in two clusters
+    merged: Counts  # (N,) those of `different` in one cluster
+
+    @property
+    def pairs(self) -> Counts:
+        """All labelled pairs, (N,)."""
+        return self.same + self.different
+
+    @property
+    def errors(self) -> Counts:
+        """All pairs that are clustered wrongly, (N,)."""
+        return self.split + self.merged
+
+
+def labels_of(source: str) -> SameMeaning | None:
+    """The labels of a source: which answers to its questions mean the same; None where there are none.
+
+    Lists of references are no labels: they hold what counts as right, be it one meaning or several.
+    """
+    found: SameMeaning | None = _LABELS.load(source) if source in _LABELS.names() else None
+    return found
+
+
+def pair_errors(rows: Rows, same_meaning: SameMeaning) -> PairErrors:
+    """Count the labelled pairs of each row (`question`, `samples`, `clusters`), and those clustered wrongly.
+
+    >>> row = {"question": "?", "samples": ["2", "two", "3", "2"], "clusters": [[0, 3], [1, 2]]}
+    >>> found = pair_errors([row], lambda _, a, b: "3" not in (a, b))
+    >>> [counts.tolist() for counts in (found.same, found.different, found.split, found.merged)]
+    [[1], [2], [1], [1]]
+    """
+    counts = np.array([_count_pairs(row, same_meaning) for row in rows], dtype=np.int64).reshape(-1, 4)
+    return PairErrors(*counts.T)
+
+
+def _count_pairs(row: Mapping[str, Any], same_meaning: SameMeaning) -> tuple[int, int, int, int]:
+    cluster = {row["samples"][i]: number for number, of in enumerate(row["clusters"]) for i in of}
+    found = [
+        (same, cluster[a] == cluster[b])
+        for a, b in combinations(cluster, 2)
+        for same in [same_meaning(row["question"], a, b)]
+        if same is not None
+    ]
+    return (
+        sum(same for same, _ in found),
+        sum(not same for same, _ in found),
+        found.count((True, False)),
+        found.count((False, True)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Ablation:
+    """One model on one data set, the answers of one candidate in run 0 clustered in two ways."""
+
+    model: str
+    dataset: str
+    candidate: str
+    n: int  # questions
+    changed: float  # share of questions whose clusters differ
+    meanings: Mapping[str, float]  # per question, by arm
+    pairs: Mapping[str, PairErrors] | None  # by arm; None where the data set has no labelled pairs
+    scores: PairScores  # by (arm, measure)
+    seed: tuple[int, ...]  # of the resamples, which models share
+    groups: NDArray[np.intp] | None = None  # as in `PairScores`, of all questions
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The first fields of its rows of results."""
+        return {"model": self.model, "dataset": self.dataset, "candidate": self.candidate}
+
+    def fewer_errors(self) -> Contrast | None:
+        """Errors per labelled pair without normal forms, less those with them; None without such pairs."""
+        if self.pairs is None or not self.pairs["with"].pairs.any():
+            return None
+        pairs = self.pairs["with"].pairs
+        saved = self.pairs["without"].errors - self.pairs["with"].errors
+        times, rng = self.scores.options.resamples, np.random.default_rng(self.seed)
+        counts = draw_counts(len(saved), times, rng, self.groups)
+        total = pairs @ counts
+        share = np.divide(saved @ counts, total, out=np.full(times, np.nan), where=total > 0)
+        return Contrast(float(saved.sum() / pairs.sum()), share)
+
+    def benefit(self, metric: str, measure: str) -> Contrast:
+        """How much better a metric is with normal forms."""
+        with_, without = (self.scores.resampled.contrast((arm, measure), metric) for arm in ARMS)
+        return (with_ - without) * (1.0 if METRICS[metric] else -1.0)
+
+    def measures(self) -> list[str]:
+        """The measures that are defined."""
+        return [measure for arm, measure in self.scores.arrays if arm == "with"]
+
+
+def ablations(
+    scores: GridScores, labels: Callable[[str], SameMeaning | None] = labels_of
+) -> Iterator[Ablation]:
+    """Every (model, data set) whose answers were clustered twice; `labels` maps a source to its labels."""
+    run = scores.run
+    for model, dataset in run.pairs:
+        found = run.selections[model, dataset].get("plain")
+        if not found:
+            continue
+        names = {"with": found["of"], "without": found["candidate"]}
+        rows = {arm: run.rows(model, dataset, name) for arm, name in names.items()}
+        source = next(one["source"] for one in run.settings["datasets"] if one["name"] == dataset)
+        same_meaning = labels(source)
+        yield Ablation(
+            model=model,
+            dataset=dataset,
+            candidate=found["of"],
+            n=len(rows["with"]),
+            changed=_changed(rows),
+            meanings={arm: float(np.mean([len(row["clusters"]) for row in of])) for arm, of in rows.items()},
+            pairs=same_meaning and {arm: pair_errors(of, same_meaning) for arm, of in rows.items()},
+            scores=scores.scored(
+                model,
+                dataset,
+                {(arm, measure): name for arm, name in names.items() for measure in run.measures},
+                resamples=RESAMPLES,
+                bootstrapped=tuple(METRICS),
+                runs=1,
+            ),
+            seed=(run.seed, run.datasets.index(dataset)),
+            groups=several(map(ties_of, rows["with"])),
+        )
+
+
+def _changed(rows: Mapping[str, Rows]) -> float:
+    both = zip(*(rows[arm] for arm in ARMS), strict=True)
+    return float(np.mean([a["clusters"] != b["clusters"] for a, b in both]))
+
+
+def ablation_clusters(found: Sequence[Ablation]) -> list[dict[str, Any]]:
+    """Compare clusters and labelled pairs with and without normal forms.
+
+    {model, dataset, candidate, n, changed, meanings, pairs, fewer_errors}: the share of questions whose
+    clusters differ; meanings per question by arm; {same, different, split, merged}, labelled pairs of
+    distinct answers, and by arm how many of them are clustered wrongly, null without labels; errors per
+    labelled pair that are saved, with interval and p.
+    """
+    return [
+        {
+            **one.names,
+            "n": one.n,
+            "changed": one.changed,
+            "meanings": dict(one.meanings),
+            "pairs": None if one.pairs is None else _pair_counts(one.pairs),
+            "fewer_errors": None if (saved := one.fewer_errors()) is None else contrast_summary(saved),
+        }
+        for one in found
+    ]
+
+
+def _pair_counts(pairs: Mapping[str, PairErrors]) -> dict[str, Any]:
+    return {
+        "same": int(pairs["with"].same.sum()),
+        "different": int(pairs["with"].different.sum()),
+        "split": {arm: int(of.split.sum()) for arm, of in pairs.items()},
+        "merged": {arm: int(of.merged.sum()) for arm, of in pairs.items()},
+    }
+
+
+def ablation_scores(found: Sequence[Ablation]) -> list[dict[str, Any]]:
+    """{model, dataset, candidate, measure, metric, with, without, benefit}: run 0, by `METRICS`.
+
+    The benefit is how much better the metric is with normal forms, paired by question, with its interval and
+    p; null where the metric is undefined. Of each metric a row without a measure holds the means over them.
+    """
+    return [
+        {**one.names, "measure": label, "metric": metric, **_by_arm(one, metric, measures)}
+        for one in found
+        for label, measures in [*((name, [name]) for name in one.measures()), (None, one.measures())]
+        for metric in METRICS
+    ]
+
+
+def _by_arm(one: Ablation, metric: str, measures: Sequence[str]) -> dict[str, Any]:
+    """The means over some measures of a metric by arm, and of its benefit; null where none is defined."""
+    by_run = one.scores.by_run
+    gains = {name: gain for name in measures if not np.isnan((gain := one.benefit(metric, name)).value)}
+    if not gains:
+        return {**dict.fromkeys(ARMS), "benefit": None}
+    means = {arm: float(np.mean([by_run[arm, name][metric][0] for name in gains])) for arm in ARMS}
+    return {**means, "benefit": contrast_summary(Contrast.mean(gains.values()))}

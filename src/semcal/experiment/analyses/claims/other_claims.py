@@ -36,9 +36,8 @@ from semcal.experiment.analyses.contrasts import (
     measures_of,
     pooled_benefit,
 )
-from semcal.experiment.analyses.grading import wilson
+from semcal.experiment.analyses.grading import ARMS, METRICS, Ablation, wilson
 from semcal.experiment.analyses.grid_scores import GridScores
-from semcal.experiment.analyses.normal_form_ablation import ARMS, METRICS, Ablation
 from semcal.experiment.analyses.scores_by_method import SHOWN, mean_correlation
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.metrics import Contrast, ace, auroc, ece

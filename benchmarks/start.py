@@ -1,0 +1,92 @@
+"""Cold start: what a command costs before and beside its work, against importing what it cannot do without.
+
+    python -m benchmarks start
+
+Each command runs in a process of its own, with one thread and compiled bytecode, in rounds of all commands;
+medians of the rounds. "of the imports" divides by the CPU time of importing torch and transformers'
+AutoTokenizer, AutoModelForCausalLM and AutoModelForSequenceClassification; "of plain models" by that of
+loading with these classes the two models that `semcal ask` uses. Light commands get four rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from semcal.demo.paths import language_model_dir, nli_model_dir
+
+ROUNDS = 5
+IMPORTS = """import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+"""
+MODELS = f"""{IMPORTS}
+lm, nli = {str(language_model_dir())!r}, {str(nli_model_dir())!r}
+AutoTokenizer.from_pretrained(lm), AutoTokenizer.from_pretrained(nli)
+AutoModelForCausalLM.from_pretrained(lm), AutoModelForSequenceClassification.from_pretrained(nli)
+"""
+ROWS = [
+    {"id": str(n), "question": "Who?", "samples": ["Ana", "Ana", "Bo"], "log_likelihoods": [-1, -1, -2],
+     "answers": "Ana" if n else "Bo"}
+    for n in range(4)
+]  # fmt: skip
+#: Name → what Python runs; each of the light commands reads what the one before wrote.
+COMMANDS = {
+    "import torch and three classes": ["-c", IMPORTS],
+    "load both models": ["-c", MODELS],
+    "import numpy": ["-c", "import numpy"],
+    "semcal --help": ["-m", "semcal", "--help"],
+    "semcal cluster": ["-m", "semcal", "cluster", "0", "--equivalence", "exact", "--out", "1", "--overwrite"],
+    "semcal measure": ["-m", "semcal", "measure", "1", "--out", "2", "--overwrite"],
+    "semcal grade": ["-m", "semcal", "grade", "2", "--out", "3", "--overwrite"],
+    "semcal metrics": ["-m", "semcal", "metrics", "3"],
+    "semcal ask": ["-m", "semcal", "ask", "Who governed Ruvorkreth?"],
+}
+
+
+def seconds(arguments: list[str], folder: Path) -> tuple[float, float]:
+    """CPU and wall seconds of a process."""
+    one = {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+    }
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    } | one
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True, capture_output=True)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
+
+
+def results() -> list[dict[str, Any]]:
+    """A row a command."""
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "0").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        for counts in [False] + [True] * ROUNDS:  # the first round writes bytecode
+            for name, arguments in COMMANDS.items():
+                took = seconds(arguments, folder)
+                if counts:
+                    measured[name].append(took)
+    cpu = {name: statistics.median(one for one, _ in times) for name, times in measured.items()}
+    imports, models = (cpu[name] for name in list(COMMANDS)[:2])
+    return [
+        {
+            "command": name,
+            "CPU s": cpu[name],
+            "wall s": statistics.median(wall for _, wall in measured[name]),
+            "of the imports": cpu[name] / imports,
+            "of plain models": cpu[name] / models,
+        }
+        for name in COMMANDS
+    ]
