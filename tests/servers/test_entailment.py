@@ -363,8 +363,11 @@ def test_a_tie_is_no_entailment_and_scores_that_are_none_are_asked_again():
 
 
 def test_a_server_that_is_no_such_service_is_refused():
-    with VerdictServer() as server, pytest.raises(ServerError, match="/info"):
-        load_equivalence(server.url, settings=FAST)
+    with VerdictServer() as server:
+        for url in (server.url, f"{server.host}/v2"):
+            remedy = rf"/info: HTTP 404: Not Found; is it .* A language model is given as openai:{url}$"
+            with pytest.raises(ServerError, match=remedy):
+                load_equivalence(url, settings=FAST)
 
 
 def test_fewer_verdicts_than_pairs_are_an_error(monkeypatch):
