@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.cli.executors import open_executor
-from semcal.pipeline.machine import WorkerPlan
+from semcal.pipeline.worker_state import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
