@@ -184,7 +184,7 @@ _OPTIONS: dict[str, Any] = {
         typer.Option("--allow-truncation", help="Sample although a server truncates; it is recorded."),
     ],
     "max_tokens_total": _option(
-        int, "--max-tokens-total", "N", "Stop before a server has read and written more tokens."
+        int, "--max-tokens-total", "N", "Stop before servers have read and written more tokens, all together."
     ),
     "max_cost": _option(float, "--max-cost", "COST", "Stop before more is spent, by the prices."),
     "price_in": _option(float, "--price-in", "PRICE", "Of a million prompt tokens."),

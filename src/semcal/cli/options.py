@@ -325,13 +325,14 @@ def open_grader(
     name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
 ) -> Grader | str:
     """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
+    from semcal.pipeline.grade import GRADERS
     from semcal.qa.grading import RuleGrader
 
     if name.startswith("judge:"):
         from semcal.pipeline.judge import load_judge
 
         return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
-    nli = check_name(name, ("rules", "nli"), what="grader") == "nli"
+    nli = check_name(name, GRADERS, what="grader") == "nli"
     return name if nli else RuleGrader(rouge=rouge)
 
 
