@@ -13,7 +13,7 @@ import pytest
 from semcal.demo.paths import language_model_dir
 from semcal.engine.servers.client import ServerClient
 from semcal.engine.servers.probe import PROBE, probe
-from semcal.engine.servers.profile import ServerProfile, profile_path, write_profile
+from semcal.engine.servers.profile import ServerProfile, write_profile
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 
 
@@ -56,7 +56,7 @@ def llama_cache(
     """A folder for SEMCAL_CACHE with that profile of `llama_server`, so that nothing probes it."""
     cache = tmp_path_factory.mktemp("cache")
     profile = replace(llama_profile, url=llama_server)
-    write_profile(profile_path(cache / "servers", profile), profile, PROBE)
+    write_profile(cache / "servers", profile, PROBE)
     return cache
 
 

@@ -18,7 +18,7 @@ from semcal.engine.servers.profile import NEUTRAL, ServerProfile, cache_folder
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import SemcalWarning, ServerError
 from tests.servers import fake_model
-from tests.servers.fake_server import FakeServer
+from tests.servers.fake_server import FakeServer, Json
 
 LLAMA = {
     "server": "llama.cpp",
@@ -181,6 +181,19 @@ def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -
         refused = pytest.raises(ServerError, match=r"refuses the plainest question.*does not exist")
         with client_of(server, "third") as client, unlisted, refused:
             probe(client)
+
+
+def test_a_host_that_answers_without_v1_too_but_not_as_openai_does_is_refused() -> None:
+    class Both(FakeServer):  # as llama.cpp, whose /completions is its own
+        def _route(self, method: str, path: str, body: Json) -> Json:
+            return super()._route(method, path if path.startswith("/v1") else f"/v1{path}", body)
+
+    with (
+        Both() as server,
+        ServerClient(Endpoint(server.host), ServerSettings()) as client,
+        pytest.raises(ServerError, match=f"below /v1 alone; give {server.url}$"),
+    ):
+        probe(client)
 
 
 def test_a_server_without_models_needs_a_name() -> None:

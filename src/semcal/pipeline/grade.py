@@ -28,6 +28,8 @@ from semcal.qa.questions import group_of, several
 from semcal.qa.splits import question_ties
 from semcal.registry import check_name
 
+#: The graders that have a name.
+GRADERS = ("rules", "nli", "judge:openai:URL#MODEL")
 #: Question, predictions and references, as `Grader.grade` takes them.
 Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
 Worked = TypeVar("Worked")
@@ -115,7 +117,7 @@ def as_grader(given: Any, equivalence: Equivalence) -> Grader:
         from semcal.pipeline.judge import load_judge
 
         return load_judge(given)
-    if check_name(given or "rules", ("rules", "nli"), what="grader") == "rules":
+    if check_name(given or "rules", GRADERS, what="grader") == "rules":
         return RuleGrader()
     if equivalence.name == "exact":
         raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')

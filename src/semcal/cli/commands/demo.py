@@ -47,8 +47,6 @@ def command(
     fresh: opt.FreshOption = False,
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Show what calibration gains on three question sets of the embedded world, and write a report.
 

@@ -92,8 +92,6 @@ def command(
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
     api_key_file: opt.ApiKeyFileOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
 
