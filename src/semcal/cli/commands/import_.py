@@ -38,8 +38,6 @@ def command(
     out: opt.OutOption = None,
     overwrite: opt.OverwriteOption = False,
     json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Turn sampled answers that another program recorded into rows for semcal cluster.
 
