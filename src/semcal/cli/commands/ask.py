@@ -95,8 +95,6 @@ def command(
     dtype: opt.DtypeOption = None,
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Answer a question, or abstain, with the probability that the answer is right.
