@@ -25,6 +25,7 @@ from semcal.cli.commands import (
     answers,
     ask,
     calibrate,
+    demo,
     env,
     export,
     fit,
@@ -43,7 +44,7 @@ Command = Callable[..., int]
 OutputOf = Callable[[Mapping[str, Any]], Output | None]
 #: In the order of `semcal --help`: name, function, what it writes to.
 COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
-    ("demo", run.demo, run.demo_output),
+    ("demo", demo.command, demo.output_of),
     ("ask", ask.command, output_file),
     ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),
