@@ -214,6 +214,23 @@ def test_a_url_that_lacks_its_version_is_told_so() -> None:
         assert failed.reason == f"HTTP 404: Not Found; should the URL be {server.url}?"
         with pytest.raises(ServerError, match="/models: HTTP 404: Not Found; should the URL be"):
             client.get("/models")
+        with pytest.raises(ServerError, match=r"/info: HTTP 404: Not Found$"):  # a cross-encoder has no /v1
+            client.get("/info")
+
+
+def test_a_page_in_place_of_json_and_https_in_place_of_http_are_told_so() -> None:
+    with (
+        mocked(lambda _: httpx.Response(200, text="<h1>Welcome</h1>"), retries=0) as client,
+        pytest.raises(ServerError, match=r"no JSON, but 'Welcome'; is it the URL of an OpenAI-style"),
+    ):
+        client.get("/models")
+    with FakeServer() as server:
+        secure = Endpoint(server.url.replace("http:", "https:"))
+    with (
+        ServerClient(secure, ServerSettings(retries=0)) as client,
+        pytest.raises(ServerError, match=r"check the URL \(is it http://\?\), and that the server runs"),
+    ):
+        client.get("/models")
 
 
 @pytest.mark.parametrize(

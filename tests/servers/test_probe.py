@@ -18,7 +18,7 @@ from semcal.engine.servers.profile import NEUTRAL, ServerProfile, cache_folder
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import SemcalWarning, ServerError
 from tests.servers import fake_model
-from tests.servers.fake_server import FakeServer
+from tests.servers.fake_server import FakeServer, Json
 
 LLAMA = {
     "server": "llama.cpp",
@@ -91,6 +91,12 @@ def test_openai_is_asked_only_for_what_it_knows() -> None:
     assert len(refused) == 2  # both values of top_k, once
     assert (found.token_ids_in, found.continues, found.scores_prompt) == (False, False, None)
     assert (found.log_probs, found.top_log_probs) == ("raw", 20)
+
+
+def test_a_proxy_before_llama_cpp_is_asked_for_one_answer_at_a_time_like_llama_cpp() -> None:
+    found = probed(server="LiteLLM", timings=True)
+    assert (found.server, found.version, found.max_n, found.together) == ("LiteLLM", None, 1, 1)
+    assert probed(server="LiteLLM").max_n == 10
 
 
 def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
@@ -183,6 +189,19 @@ def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -
             probe(client)
 
 
+def test_a_host_that_answers_without_v1_too_but_not_as_openai_does_is_refused() -> None:
+    class Both(FakeServer):  # as llama.cpp, whose /completions is its own
+        def _route(self, method: str, path: str, body: Json) -> Json:
+            return super()._route(method, path if path.startswith("/v1") else f"/v1{path}", body)
+
+    with (
+        Both() as server,
+        ServerClient(Endpoint(server.host), ServerSettings()) as client,
+        pytest.raises(ServerError, match=f"below /v1 alone; give {server.url}$"),
+    ):
+        probe(client)
+
+
 def test_a_server_without_models_needs_a_name() -> None:
     nameless = pytest.raises(ServerError, match=r"lists no models; name one: http://127.0.0.1:\d+/v1#NAME")
     with FakeServer(models=()) as server, client_of(server) as client, nameless:
@@ -238,7 +257,7 @@ def test_a_profile_of_another_version_of_the_probe_is_not_read(
 ) -> None:
     with FakeServer(**LLAMA) as server:
         _, asked = stored(server, tmp_path)
-        monkeypatch.setattr("semcal.engine.servers.probe.PROBE", 2)
+        monkeypatch.setattr("semcal.engine.servers.probe.PROBE", probing.PROBE + 1)
         assert stored(server, tmp_path)[1] == asked
 
 
@@ -250,7 +269,7 @@ def test_a_profile_of_another_version_of_the_probe_is_not_read(
         lambda _: "",
         lambda _: "[]",
         lambda text: text.replace('"max_n":4', '"max_n":9'),
-        lambda text: text.replace('"probe":1', '"probe":"1"'),
+        lambda text: text.replace(f'"probe":{probing.PROBE}', '"probe":"1"'),
         lambda text: json.dumps({**json.loads(text), "checksum": "0"}),
         lambda _: "\x00" * 50,
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -155,3 +156,19 @@ def test_all_choices_are_counted_whatever_usage_says() -> None:
 def test_usage_says_in_one_line_what_was_done_at_what_rate() -> None:
     assert Usage().text() == "0 requests, 0 tokens in, 0 out"
     assert Usage(50, 0, 10, 20, 0, 0.5, 2.0).text() == "50 requests (25/s), 10 tokens in, 20 out, cost 0.5"
+
+
+def test_a_limit_is_for_all_servers_that_are_asked_with_the_same_settings() -> None:
+    tokens = dict.fromkeys(range(4), (10, 10))
+    asked = ServerSettings(api_key="a", max_tokens_total=50, concurrency=1)
+    of_judge = replace(asked, api_key="b")
+    with (
+        ServerClient(URL, asked, transport=answering(tokens, [])) as model,
+        ServerClient(URL, of_judge, transport=answering(tokens, [])) as judge,
+    ):
+        model.send_all([request(0, (10, 10))], dict)
+        judge.send_all([request(1, (10, 10))], dict)
+        for one in (model, judge):
+            with pytest.raises(BudgetError, match=r"passed: 40 tokens spent.* 20 more \(1 requests"):
+                one.send_all([request(2, (10, 10))], dict)
+            assert one.usage.tokens_in + one.usage.tokens_out == 20

@@ -28,6 +28,8 @@ from semcal.qa.questions import group_of, several
 from semcal.qa.splits import question_ties
 from semcal.registry import check_name
 
+#: The graders that have a name.
+GRADERS = ("rules", "nli", "judge:openai:URL#MODEL")
 #: Question, predictions and references, as `Grader.grade` takes them.
 Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
 Worked = TypeVar("Worked")
@@ -69,10 +71,6 @@ class EntailmentGrader:
     """A prediction is right when it and a reference entail each other (spec section 7, `nli`).
 
     Equal normal forms always agree, different values never; the equivalence decides the rest.
-
-    >>> from semcal.engine import load_equivalence
-    >>> EntailmentGrader(load_equivalence("exact")).grade("How many?", ["Twenty."], ["20"])
-    Grade(correct=True, rule='nli')
     """
 
     def __init__(self, equivalence: Equivalence) -> None:
@@ -115,7 +113,7 @@ def as_grader(given: Any, equivalence: Equivalence) -> Grader:
         from semcal.pipeline.judge import load_judge
 
         return load_judge(given)
-    if check_name(given or "rules", ("rules", "nli"), what="grader") == "rules":
+    if check_name(given or "rules", GRADERS, what="grader") == "rules":
         return RuleGrader()
     if equivalence.name == "exact":
         raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')

@@ -58,7 +58,7 @@ class Provenance:
         elif self.revision != revision:
             raise UsageError(
                 f"the {what} was fitted on {self.model} (revision {_short(self.revision)}), "
-                f"not on {model} (revision {_short(revision)}); {_ADVICE}"
+                f"not on {model} (revision {_short(revision)}); {_advice(self.revision, revision)}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
@@ -75,6 +75,19 @@ def _but_for_version(revision: str) -> tuple[str, ...]:
     """
     found = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
     return (revision,) if found is None else found.groups()
+
+
+def _advice(made: str, now: str) -> str:
+    """What to do where revisions differ; those of servers say what prompts are sent as.
+
+    >>> _advice("vLLM 0.32.0: small, token ids", "vLLM 0.32.0: small, messages")
+    'prompts were token ids then: give --tokenizer DIR as then, or use --force to apply it all the same'
+    """
+    for sent, other, do in (("token ids", "messages", "give --tokenizer DIR"), ("messages", "token ids", "")):
+        if _but_for_version(made.replace(f", {sent}", f", {other}", 1)) == _but_for_version(now):
+            do = do or "leave --tokenizer out"
+            return f"prompts were {sent} then: {do} as then, or use --force to apply it all the same"
+    return _ADVICE
 
 
 def _short(revision: str) -> str:
@@ -161,11 +174,7 @@ def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> 
 
 
 def learning_rates(schedule: Schedule, steps: int) -> list[float]:
-    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0.
-
-    >>> [round(rate, 2) for rate in learning_rates(Schedule(1.0, epochs=1, warm_up=0.5), 6)]
-    [0.33, 0.67, 1.0, 1.0, 0.75, 0.25]
-    """
+    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0."""
     rising = math.ceil(schedule.warm_up * steps / schedule.epochs)
     falling = steps - rising
     return [

@@ -45,7 +45,10 @@ class Usage:
 
 
 class Budget:
-    """Counts what is spent, and holds back requests that might pass a limit. Used in one event loop."""
+    """Counts what is spent, and holds back requests that might pass a limit. Used in one event loop.
+
+    What others of the same settings have spent counts, and what they have reserved as if it were spent.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -54,6 +57,7 @@ class Budget:
         self._clock = 0.0  # up to when `usage.seconds` counts
         self._settled = asyncio.Event()
         self.usage = Usage(cost=None if settings.price_in is None else 0.0)
+        settings.ledger.append(self)
 
     async def reserve(self, worst: tuple[int, int]) -> None:
         """Set apart what a request may take at the worst: prompt and completion tokens.
@@ -89,7 +93,11 @@ class Budget:
     def _passed(self, worst: tuple[int, int], reserved: tuple[int, int]) -> str | None:
         """Say which limit a request might pass beside what is spent and reserved; None if none."""
         settings, usage = self._settings, self.usage
-        spent = (usage.tokens_in, usage.tokens_out)
+        others = [(one.usage, *one._reserved) for one in settings.ledger if one is not self]
+        spent = (
+            usage.tokens_in + sum(of.tokens_in + held for of, held, _ in others),
+            usage.tokens_out + sum(of.tokens_out + held for of, _, held in others),
+        )
         then = (spent[0] + reserved[0] + worst[0], spent[1] + reserved[1] + worst[1])
         if settings.max_tokens_total is not None and sum(then) > settings.max_tokens_total:
             limit = f"--max-tokens-total {settings.max_tokens_total}"
@@ -103,8 +111,8 @@ class Budget:
 def _message(limit: str, spent: str, worst: str, usage: Usage) -> str:
     return (
         f"stopped before {limit} is passed: {spent} spent, and the next request may take {worst} more "
-        f"({usage.text()}); finished blocks are kept, and the same command with a higher limit goes on from "
-        "there (it counts from 0 again)"
+        f"({usage.text()}); with --out, finished blocks are kept, and the same command with a higher limit "
+        "goes on from there (it counts from 0 again)"
     )
 
 

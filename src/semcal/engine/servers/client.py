@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from semcal.engine.servers.budget import Budget, Usage, tokens_of_reply
 from semcal.engine.servers.faults import Fault, fault_of_error, fault_of_reply, server_message
-from semcal.engine.servers.settings import KEY_VARIABLE, Endpoint, ServerSettings
+from semcal.engine.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings
 from semcal.errors import MissingExtraError, ServerError
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ class ServerClient:
         url = self._url(path)
         found = self._call(lambda running: self._ask(running.http, ("GET", url), _ANYTHING, lambda x: x))
         if isinstance(found, RequestFailed):
-            raise ServerError(f"{url}: {found.reason}")
+            other = found.status == 200 and not self.usage.requests
+            remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if other else ""
+            raise ServerError(f"{url}: {found.reason}{remedy}")
         return found
 
     def close(self) -> None:
@@ -218,7 +220,8 @@ class ServerClient:
             soon = found.unreachable and not self._heard and tries >= FIRST_TRIES
             if tries == most or soon or not found.passing:
                 gone = found.unreachable and self._heard == heard
-                return self._failed(found, tries, gone=gone, alone=self.usage.requests == answered)
+                alone = self.usage.requests == answered
+                return self._failed(address[1], found, tries, gone=gone, alone=alone)
             heard = heard if found.unreachable else self._heard
             self.usage.retries += 1
             back_off = min(self._first_wait * 2 ** (tries - 1), LONGEST_BACK_OFF)
@@ -268,25 +271,27 @@ class ServerClient:
         key = self.settings.api_key
         return fault_of_reply(reply, api_key=key) or _read(reply, request.expects, api_key=key)
 
-    def _failed(self, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
-        """What a fault for good means: for this request, or by ServerError for all.
+    def _failed(self, asked: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
+        """What a fault for good of the URL `asked` means: for this request, or by ServerError for all.
 
         `gone`: no server was found; `alone`: nothing was answered since the request's first try.
         """
         url, status = self.endpoint.url, fault.status
         reason = fault.reason + (f" (the last of {tries} tries)" if tries > 1 else "")
         if gone:
-            raise ServerError(f"{url} cannot be reached: {reason}; check the URL, and that the server runs")
+            http = " (is it http://?)" if url.startswith("https:") else ""
+            remedy = f"check the URL{http}, and that the server runs"
+            raise ServerError(f"{url} cannot be reached: {reason}; {remedy}")
         if fault.refused and not (status == 403 and self.usage.requests):
             raise ServerError(f"{url} refuses all requests: {reason}{self._remedy(status)}")
         if alone and (fault.passing or fault.refused):
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(
-                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; finished "
-                    "blocks are kept, and the same command goes on from there"
+                    f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; with "
+                    "--out, finished blocks are kept, and the same command goes on from there"
                 )
-        if status == 404 and "/v" not in url.removeprefix(self.endpoint.host):
+        if status == 404 and asked.endswith(ROUTES) and "/v" not in url.removeprefix(self.endpoint.host):
             reason += f"; should the URL be {url}/v1?"
         return RequestFailed(reason, status)
 

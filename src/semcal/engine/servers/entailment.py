@@ -247,15 +247,16 @@ class CrossEncoderService(ServerVerdicts):
     def __init__(self, client: ServerClient) -> None:
         super().__init__(client)
         self.address = url = client.endpoint.url
-        info = client.get("/info")
+        other = f"is it text-embeddings-inference? A language model is given as {PREFIX}{url}"
+        try:
+            info = client.get("/info")
+        except ServerError as error:
+            raise ServerError(f"{error}; {other}" if "HTTP 404" in str(error) else str(error)) from None
         try:
             self.name, kinds = str(info["model_id"]), info["model_type"].values()
             labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
         except (TypeError, KeyError, AttributeError):
-            raise ServerError(
-                f"{url}/info names no model_id and model_type, as text-embeddings-inference does; a language "
-                f"model is given as {PREFIX}{url}"
-            ) from None
+            raise ServerError(f"{url}/info names no model_id and model_type; {other}") from None
         self._labels = sorted(label.strip().casefold() for label in labels)
         if self._labels.count(_YES) != 1 or len(labels) < 2:
             raise ServerError(

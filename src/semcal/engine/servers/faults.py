@@ -53,7 +53,7 @@ def fault_of_reply(reply: httpx.Response, *, api_key: str | None = None) -> Faul
     status = reply.status_code
     if 200 <= status < 300:
         return None
-    said = server_message(reply.content, api_key=api_key)
+    said = server_message(reply.content, api_key=api_key).removesuffix(".")
     reason = f"HTTP {status}" + (f": {said}" if said else "")
     if 300 <= status < 400:
         location = reply.headers.get("location", "")

@@ -148,6 +148,7 @@ def identify(client: ServerClient) -> ServerProfile:
     """
     url, model = client.endpoint.url, client.endpoint.model
     listed = _models(client)
+    _check_path(client)
     if model is None and not listed:
         raise ServerError(f"{url} lists no models; name one: {url}#NAME")
     name = model or listed[0]["id"]
@@ -168,6 +169,17 @@ def identify(client: ServerClient) -> ServerProfile:
         next(filter(None, lengths), None),
         _count(sizes.get("n_vocab")),
     )
+
+
+def _check_path(client: ServerClient) -> None:
+    """Refuse the address of a host whose /v1 answers: what else it answers is no OpenAI's (llama.cpp)."""
+    host = client.endpoint.host
+    if client.endpoint.url == host:
+        try:
+            client.get("/v1/models")
+        except ServerError:
+            return
+        raise ServerError(f"{host} speaks as OpenAI does below /v1 alone; give {host}/v1")
 
 
 def _models(client: ServerClient) -> list[dict[str, Any]]:
@@ -191,7 +203,7 @@ def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
             told = _object(client.get(path)) if path else {}
         except ServerError:
             told = {}
-        if named or key in told:
+        if named or key in told or (server == "LiteLLM" and "db" in told):  # its version is no longer told
             return server, told
     return "OpenAI" if of_openai else "unknown", {}
 

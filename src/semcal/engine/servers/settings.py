@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from semcal.arrays import as_option
@@ -17,7 +18,8 @@ PREFIX = "openai:"
 KEY_VARIABLE = "SEMCAL_API_KEY"
 
 _EXPECTED = "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models"
-_ROUTES = ("/chat/completions", "/completions", "/models")
+#: What is asked below the URL of a model.
+ROUTES = ("/chat/completions", "/completions", "/models")
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Endpoint:
             raise UsageError(f"the URL of the server, {shown(address)}, {what}; {_EXPECTED}")
         url = address.rstrip("/")
         _check_host(url)
-        for route in _ROUTES:
+        for route in ROUTES:
             if url.endswith(route):
                 shorter = url.removesuffix(route)
                 raise UsageError(f"the URL of the server ends in {route}; give what is before it: {shorter}")
@@ -96,6 +98,8 @@ class ServerSettings:
     price_in: float | None = None  # of a million prompt tokens
     price_out: float | None = None  # of a million completion tokens
     profiles: Path | None = None  # the folder of what probes found; None: the user's cache
+    #: The `Budget` of each client that has these settings (or a copy): the limits are for all together.
+    ledger: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = "a positive whole number"
