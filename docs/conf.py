@@ -1,11 +1,18 @@
 """Sphinx settings: `make docs` builds the pages of this folder into docs/_build."""
 
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.notebooks import page  # noqa: E402
 
 project = "semcal"
 author = "The semcal developers"
@@ -69,6 +76,15 @@ def _linked(text: str, left: dict[str, re.Pattern[str]], page: str) -> list[node
     return [nodes.Text(text)] if text else []
 
 
+def show_notebook(app: Any, docname: str, source: list[str]) -> None:
+    """Show a notebook as the page of its name."""
+    if docname.startswith("notebooks/"):
+        notebook = ROOT / f"{docname}.ipynb"
+        app.env.note_dependency(str(notebook))
+        source[0] = page(json.loads(notebook.read_text(encoding="utf-8")))
+
+
 def setup(app: Any) -> None:
-    """Link the terms of the glossary."""
+    """Show the notebooks, and link the terms of the glossary."""
+    app.connect("source-read", show_notebook)
     app.connect("doctree-read", link_terms)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import tiny_models
 from invoking import semcal, write
+from running import finish, start
 
 from semcal.cli.commands.fit import curve_in_words
 from semcal.recalibration import from_pretrained, training_store
@@ -148,23 +147,20 @@ def test_an_interrupted_training_goes_on_unless_other_options_are_given(
 def test_a_killed_selection_ends_at_the_same_bytes(
     model: str, files: tuple[str, str], tmp_path: Path
 ) -> None:
-    code = (
-        "import semcal.recalibration.training_store as t\nt.INTERVAL = 0\nfrom semcal.cli import main\nmain()"
-    )
-    command = [sys.executable, "-c", code, "fit", files[0], "--model", model, "--method", "Platt", "--select"]
+    command = ["fit", files[0], "--model", model, "--method", "Platt", "--select"]
     command += ["--validation", files[1], "--m", "2", "--max-new-tokens", "2", "-q", "--out"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(tmp_path / "whole")], env=environment, check=True, capture_output=True)
-    running = subprocess.Popen([*command, str(tmp_path / "cut")], env=environment)
+    how = {"said": tmp_path / "said", "values": {"semcal.recalibration.training_store.INTERVAL": 0}}
+    assert finish(start(*command, tmp_path / "whole", **how)) == 0
+    running = start(*command, tmp_path / "cut", **how)
     trainings = tmp_path / "cut.unfinished" / "trainings"
-    while running.poll() is None and len(list(trainings.glob("*.safetensors"))) < 4:
+    while running.is_alive() and len(list(trainings.glob("*.safetensors"))) < 4:
         time.sleep(0.005)
     running.kill()
-    running.wait()
+    assert finish(running) == -signal.SIGKILL
     assert [path.name for path in (tmp_path / "cut").iterdir()] == [".semcal.lock"]
     finished = {path: path.stat().st_mtime_ns for path in trainings.glob("*.safetensors")}
     assert 4 <= len(finished) < 10
-    subprocess.run([*command, str(tmp_path / "cut")], env=environment, check=True, capture_output=True)
+    assert finish(start(*command, tmp_path / "cut", **how)) == 0
     names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")]
     assert len(names) == 17
     for name in names:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tiny_models
 import tiny_nli
 from invoking import semcal, write
+from running import finish, start
 
 QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built {'the old ' * (i % 7)}mill number {i}?", "answers": ["Odo"]}
@@ -60,17 +59,12 @@ def test_code_in_a_model_s_directory_does_not_run_though_stdin_says_yes(part: st
         tiny_models.save(directory)
         _ask_for_code(directory, made, tokenizer=part == "tokenizer", kind="AutoModelForCausalLM")
         command = ["sample", write(tmp_path / "q.jsonl", QUESTIONS[:1]), "--model", str(directory)]
-    found = subprocess.run(
-        [sys.executable, "-m", "semcal", *command, "-q"],
-        input="y\n" * 9,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    said, yes = tmp_path / "said", tmp_path / "yes"
+    yes.write_text("y\n" * 9)
+    code = finish(start(*command, "-q", said=said, stdin=str(yes)))
     assert not made.exists()
-    assert (found.returncode, found.stdout) == (1, "")
-    (line,) = found.stderr.splitlines()
+    assert code == 1
+    (line,) = said.read_text().splitlines()
     assert "hostile" in line
     assert "asks for code of its own (auto_map: own." in line
     assert "is never run" in line

@@ -6,14 +6,13 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import tiny_models
 from invoking import semcal, write
+from running import finish, start
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -128,35 +127,41 @@ def test_a_plan_runs_no_model(tmp_path: Path) -> None:
     assert "50 answers" in stderr
 
 
+@pytest.fixture(scope="module")
+def many(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[str, ...], bytes]:
+    """A command that samples for some seconds, and what it prints."""
+    folder = tmp_path_factory.mktemp("many")
+    rows = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(320)]
+    command = ("sample", write(folder / "q.jsonl", rows), "--model", model, "--m", "8", "-q")
+    assert finish(start(*command, said=folder / "said")) == 0
+    return command, (folder / "said").read_bytes()
+
+
 @pytest.mark.parametrize("stopped", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sampling_goes_on_where_it_was(
-    stopped: signal.Signals, model: str, tmp_path: Path
+    stopped: signal.Signals, model: str, many: tuple[tuple[str, ...], bytes], tmp_path: Path
 ) -> None:
-    many = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(320)]
-    questions, out = write(tmp_path / "q.jsonl", many), tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "semcal", "sample", questions, "--model", model, "--m", "20", "-q"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    running = subprocess.Popen(
-        [*command, "--out", str(out)], env=environment, stderr=subprocess.PIPE, text=True
-    )
+    command, whole = many
+    out, said = tmp_path / "out.jsonl", tmp_path / "said"
+    running = start(*command, "--out", out, said=said)
     kept = tmp_path / "out.jsonl.unfinished"
-    while running.poll() is None and len(list(kept.rglob("*.jsonl"))) < 2:
-        time.sleep(0.05)
-    running.send_signal(stopped)
-    _, stderr = running.communicate(timeout=60)
+    while running.is_alive() and len(list(kept.rglob("*.jsonl"))) < 2:
+        time.sleep(0.01)
+    assert running.pid is not None
+    os.kill(running.pid, stopped)
+    ended, stderr = finish(running), said.read_text()
     word, code = ("interrupted", 130) if stopped == signal.SIGINT else ("terminated", 143)
     went_on = f"what is finished is kept in {kept}; the same command resumes from there"
-    assert (running.returncode, stderr) == (code, f"{word}; {went_on}\n")
+    assert (ended, stderr) == (code, f"{word}; {went_on}\n")
     assert not list(tmp_path.rglob(".*"))
     assert not out.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
     assert len(finished) >= 2
-    code, _, stderr = semcal("sample", questions, "--model", model, "--m", "3", "--out", str(out))
+    code, _, stderr = semcal("sample", command[1], "--model", model, "--m", "3", "--out", str(out))
     assert code == 2
     assert "unfinished work of a call with other options" in stderr
-    subprocess.run([*command, "--out", str(out)], env=environment, check=True)
+    assert finish(start(*command, "--out", out, said=said)) == 0
     assert not kept.exists()
-    whole = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
     assert out.read_bytes() == whole
 
 

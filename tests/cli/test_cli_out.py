@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.commands import export, fit, run, run_folder
+from semcal.cli.commands import demo, export, fit, run, run_folder
 from semcal.cli.console import kept_message
 from semcal.errors import UsageError
 from semcal.records import LOCK, file_lock
@@ -258,14 +258,14 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
 
 
 def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    assert refused(run.demo_output({"out": out})) == ""
+    out, options = tmp_path / "demo", {"out": tmp_path / "demo", "quick": False}
+    assert refused(demo.output_of(options)) == ""
     out.mkdir()
     (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
-    assert refused(run.demo_output({"out": out})) == ""
+    assert refused(demo.output_of(options)) == ""
     (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "give --overwrite" in refused(run.demo_output({"out": out}))
+    assert "give --overwrite" in refused(demo.output_of(options))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2
     assert (out / "results.json").exists()

@@ -73,9 +73,9 @@ def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_the_page_and_stderr_name_what_is_less_accurate_than_base(
-    grid_folder: Path, tmp_path: Path, without_figures: None
+    own_grid: Path, tmp_path: Path, without_figures: None
 ) -> None:
-    code, _, stderr = semcal("report", grid_folder, "--out", tmp_path / "report", "--json")
+    code, _, stderr = semcal("report", own_grid, "--out", tmp_path / "report", "--json")
     results = json.loads((tmp_path / "report" / "results.json").read_text())
     told = less_accurate_in_words(results)
     assert code == 0

@@ -21,11 +21,13 @@ from typer.testing import CliRunner
 
 from semcal.cli import console
 from semcal.cli.app import app
-from semcal.cli.commands import run
+from semcal.cli.commands import demo
 from semcal.cli.commands.metrics import metrics_tables
+from semcal.demo.paths import settings_file
 from semcal.engine import load_model
 from semcal.experiment.grid import Outcome
 from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.reading import read_settings
 from semcal.semantics import MEASURES
 
 QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
@@ -126,7 +128,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
         ran.append(settings)
         return Outcome((), Counter())
 
-    monkeypatch.setattr(run, "carry_out", carry_out)
+    monkeypatch.setattr(demo, "carry_out", carry_out)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.report.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))
@@ -138,6 +140,17 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     assert (settings.seed, settings.sampling.m) == (3, 4)
     assert settings.methods == ("Base", "SE", "TS", "Calibrated")
     assert [one.test for one in settings.datasets] == [8, 8, 8]
+
+
+def test_the_quick_demo_is_one_calibrated_set_of_60_questions_in_a_folder_of_its_own() -> None:
+    code, _, stderr = semcal("demo", "--quick", "--dry-run")
+    first, second = stderr.splitlines()
+    asked = "10 answers at T = 1 to each of 300 labelled questions, and to each of 60 others"
+    assert (code, first) == (0, f"atlas-trivia: {asked}")
+    assert second.startswith("writes runs/demo-quick/results.json")
+    settings = read_settings(settings_file(quick=True))
+    assert settings.methods == ("Base", "Calibrated")
+    assert settings.extras == read_settings(settings_file()).extras
 
 
 def child(code: str, **more: str) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import tiny_models
 import torch
-from semcal.pipeline.machine import WorkerPlan
+from running import finish, start
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.cli.executors import open_executor
+from semcal.pipeline.worker_state import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -87,21 +86,20 @@ def test_an_interruption_keeps_what_workers_have_finished(
     model: str, questions: str, sampled: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "semcal", "sample", questions, "--model", model, "--m", "40", "-q"]
-    command += ["--workers", "2", "--out", str(out)]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = ["sample", questions, "--model", model, "--m", "16", "-q", "--workers", "2", "--out", str(out)]
+    running = start(*command, said=tmp_path / "said", session=True)
+    assert running.pid is not None
     kept = tmp_path / "out.jsonl.unfinished"
-    while running.poll() is None and len(list(kept.rglob("*.jsonl"))) < 2:
+    while running.is_alive() and len(list(kept.rglob("*.jsonl"))) < 2:
         time.sleep(0.02)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the workers as well
-    _, stderr = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert "Traceback" not in stderr
+    assert finish(running) == 130
+    assert "Traceback" not in (tmp_path / "said").read_text()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
     assert len(finished) >= 2
-    subprocess.run(command, check=True)
+    assert semcal(*command) == (0, "", "")
     assert not kept.exists()
-    code, alone, _ = semcal("sample", questions, "--model", model, "--m", "40", "--workers", "1")
+    code, alone, _ = semcal("sample", questions, "--model", model, "--m", "16", "--workers", "1")
     assert (code, alone) == (0, out.read_text())
 
 

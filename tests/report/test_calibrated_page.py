@@ -24,6 +24,7 @@ from semcal.report import in_words
 from semcal.report.build import remake
 from semcal.report.grid_figures import grid_figures
 from semcal.report.grid_tables import grid_tables
+from semcal.report.opening import calibrated_findings
 
 DATASET = "made-up-trivia"
 
@@ -65,11 +66,16 @@ def results(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
+def line_of(results: dict[str, Any]) -> str:
+    (found,) = calibrated_findings(results)
+    return found.line
+
+
 def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dict[str, Any]) -> None:
     text = (folder / "report.html").read_text()
     assert text.index('id="gains"') < text.index('id="findings"') < text.index('id="scores"')
     assert "Base, TS, Calibrated; 2 runs" in text
-    (line,) = [line for line in in_words(results) if line.startswith(DATASET)]
+    line = line_of(results)
     sentence = line.removeprefix(f"{DATASET}: a")
     assert f"A{sentence}" in text
     assert f"- {DATASET}: a" in (folder / "results.md").read_text().replace("\\", "")
@@ -80,7 +86,7 @@ def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dic
 
 def test_the_words_say_what_the_figures_say(folder: Path, results: dict[str, Any]) -> None:
     base, _, own = results["analyses"]["calibrated"]
-    (line,) = [line for line in in_words(results) if line.startswith(DATASET)]
+    line = line_of(results)
     calibration = own["calibration"]
     assert (calibration["labels"], calibration["apart"]) == (120, 80)
     before, after = f"{base['ace']['mean']:.3f}", f"{own['ace']['mean']:.3f}"
@@ -98,10 +104,27 @@ def test_the_words_say_what_the_figures_say(folder: Path, results: dict[str, Any
     )
 
 
+def test_what_is_printed_tells_the_story_in_ten_lines(results: dict[str, Any]) -> None:
+    base, _, own = results["analyses"]["calibrated"]
+    lines = in_words(results)
+    assert lines[0].startswith(f"Asked: 60 questions of {DATASET}, 10 answers to each")
+    assert "learnt from 120 other questions" in lines[2]
+    (row,) = [line for line in lines if line.startswith(f"{DATASET} ")]
+    right, *said = (
+        100 * one["mean"] for one in (base["accuracy"], base["mean_confidence"], own["mean_confidence"])
+    )
+    ace = [f"{one['ace']['mean']:.3f} ({one['ace_floor']:.3f})" for one in (base, own)]
+    wanted = [f"{right:.0f} %", f"{said[0]:.0f} %", ace[0], f"{said[1]:.0f} %", ace[1]]
+    assert " ".join(row.split()[1:]) == " ".join(wanted)
+    assert lines[8].startswith(f"{DATASET}: Answer from 0.")
+    assert len(lines) <= 10
+    assert max(map(len, lines[:7])) <= 100
+
+
 def changed(results: dict[str, Any], **calibration: Any) -> str:
     found = copy.deepcopy(results)
     found["analyses"]["calibrated"][-1]["calibration"] |= calibration
-    return in_words(found)[0]
+    return line_of(found)
 
 
 def test_a_declined_map_and_a_threshold_that_is_not_there_are_said(results: dict[str, Any]) -> None:

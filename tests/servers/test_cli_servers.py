@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.invoking import semcal, write
+from tests.cli.running import finish, start
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 
@@ -193,15 +193,14 @@ def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_fi
         server.requests.clear()
         server.quirks.delay = 0.01
         out = tmp_path / "rows.jsonl"
-        command = [sys.executable, "-m", "semcal", *map(str, arguments), "--out", str(out), "--quiet"]
-        running = subprocess.Popen(command)
+        running = start(*arguments, "--out", out, "--quiet", said=tmp_path / "said")
         try:
             while len(server.requests) < 64 + 20:  # a request a question
-                assert running.poll() is None, "it has ended before it could be killed"
+                assert running.is_alive(), "it has ended before it could be killed"
                 time.sleep(0.01)
         finally:
             running.kill()
-            running.wait()
+            assert finish(running) == -signal.SIGKILL
         assert not out.exists()
         server.quirks.delay = 0
         code, _, said = semcal(*arguments, "--out", out)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
 from semcal.pipeline.judge import JUDGEMENT
 from tests.cli.invoking import semcal
+from tests.cli.running import finish, start
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer, reply_of
 
@@ -288,13 +288,12 @@ def test_a_command_that_is_killed_and_run_again_asks_only_what_was_in_hand_twice
     with VerdictServer(delay=0.02, batch=1) as server:
         command = ("cluster", rows, "--equivalence", server.host)
         kept = ("--cache", tmp_path / "verdicts", "--out", tmp_path / "out")
-        started = [sys.executable, "-m", "semcal", *command, *kept]
-        with subprocess.Popen(started, stderr=subprocess.PIPE) as process:
-            while len(server.asked) < 90 and process.poll() is None:
-                time.sleep(0.01)
-            process.send_signal(how)
-            _, said = process.communicate()
-        assert process.returncode in (-9, 130), said
+        process = start(*command, *kept, said=tmp_path / "said")
+        while len(server.asked) < 90 and process.is_alive():
+            time.sleep(0.01)
+        assert process.pid is not None
+        os.kill(process.pid, how)
+        assert finish(process) in (-9, 130), (tmp_path / "said").read_text()
         before = len(server.asked)
         assert before < pairs
         assert semcal(*command, *kept)[0] == 0

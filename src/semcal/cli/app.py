@@ -6,6 +6,7 @@ Command modules import what is heavy inside their functions, so that `semcal --h
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 import signal
@@ -19,10 +20,12 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from semcal.cli import options as opt
 from semcal.cli.commands import (
     answers,
     ask,
     calibrate,
+    demo,
     env,
     export,
     fit,
@@ -33,7 +36,7 @@ from semcal.cli.commands import (
     run_folder,
     sample,
 )
-from semcal.cli.console import Output, kept_message, output_file, reserved, warn
+from semcal.cli.console import Output, kept_message, output_file, reserved, set_quiet, set_verbose, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError
 
 Command = Callable[..., int]
@@ -41,7 +44,7 @@ Command = Callable[..., int]
 OutputOf = Callable[[Mapping[str, Any]], Output | None]
 #: In the order of `semcal --help`: name, function, what it writes to.
 COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
-    ("demo", run.demo, run.demo_output),
+    ("demo", demo.command, demo.output_of),
     ("ask", ask.command, output_file),
     ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),
@@ -96,12 +99,16 @@ def _guarded(command: Command, output_of: OutputOf) -> Callable[..., None]:
     """Turn what a command returns or raises into an exit code."""
 
     @wraps(command)
-    def run(**options: Any) -> None:
+    def run(*, quiet: bool, verbose: bool, **options: Any) -> None:
+        set_quiet(quiet)
+        set_verbose(verbose)
+        options |= {"verbose": verbose} if "verbose" in inspect.signature(command).parameters else {}
         warnings.showwarning = partial(_show_warning, shown=set())
         with _sigterm_raises():
             code = _exit_code(command, output_of, options)
         raise typer.Exit(code or _flush_stdout())
 
+    opt.add_options(run, command, {"quiet": opt.QuietOption, "verbose": opt.VerboseOption})
     return run
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections import Counter, deque
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 
 from semcal.cli.console import debug, info, note_in_progress
-from semcal.cli.options import ApiKeyFileOption, countable
+from semcal.cli.options import ApiKeyFileOption, add_options, countable
 from semcal.cli.rows import Item
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
@@ -196,21 +195,13 @@ _OPTIONS: dict[str, Any] = {
 
 def takes_server_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options of servers, which it takes together as `server`."""
-    own = inspect.signature(command, eval_str=True)
-    kept = [one for one in own.parameters.values() if one.name != "server"]
-    added = [
-        inspect.Parameter(
-            name, kept[0].kind, default=False if name == "allow_truncation" else None, annotation=one
-        )
-        for name, one in _OPTIONS.items()
-    ]
 
     @wraps(command)
     def run(**options: Any) -> int:
         server = {name: options.pop(name, None) for name in _OPTIONS}
         return command(**options, server=server)
 
-    run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    add_options(run, command, _OPTIONS, instead_of="server")
     return run
 
 

@@ -5,12 +5,14 @@ Used as `from semcal.cli import options as opt`.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from semcal.cli.console import loading, set_quiet, set_verbose
+from semcal.cli.console import loading
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import RowError, UsageError, shown
 from semcal.registry import check_name
@@ -31,16 +33,6 @@ if TYPE_CHECKING:
 ATLAS = "atlas"
 #: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
 LARGEST = 2**31
-
-
-def _quiet(value: bool) -> bool:
-    set_quiet(value)
-    return value
-
-
-def _verbose(value: bool) -> bool:
-    set_verbose(value)
-    return value
 
 
 def out_path(path: Path | None) -> Path | None:
@@ -110,14 +102,10 @@ OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
-QuietOption = Annotated[
-    bool, typer.Option("-q", "--quiet", callback=_quiet, help="No progress and no notes on stderr.")
-]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no notes on stderr.")]
 VerboseOption = Annotated[
     bool,
-    typer.Option(
-        "-v", "--verbose", callback=_verbose, help="Print more on stderr: processes, memory, times."
-    ),
+    typer.Option("-v", "--verbose", help="Print more on stderr: processes, memory, times."),
 ]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the best available by default.")
@@ -233,6 +221,22 @@ DeltaOption = Annotated[
     typer.Option("--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."),
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as semcal run writes it.")]
+
+
+def add_options(
+    run: Callable[..., Any], command: Callable[..., Any], further: Mapping[str, Any], *, instead_of: str = ""
+) -> None:
+    """Give `run`, which calls a command, that command's options, and further ones that it lacks."""
+    own = inspect.signature(command, eval_str=True)
+    kept = [one for one in own.parameters.values() if one.name != instead_of]
+    added = [
+        inspect.Parameter(
+            name, kept[0].kind, default=False if get_args(one)[0] is bool else None, annotation=one
+        )
+        for name, one in further.items()
+        if name not in own.parameters
+    ]
+    run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
 
 
 def open_model(

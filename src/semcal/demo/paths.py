@@ -39,9 +39,9 @@ def calibration_dir() -> Path:
     return _HERE / "calibration"
 
 
-def settings_file() -> Path:
-    """The settings of `semcal demo`, for `semcal run`."""
-    return _HERE / "demo.yaml"
+def settings_file(*, quick: bool = False) -> Path:
+    """The settings of `semcal demo`, for `semcal run`; with `quick` those of `semcal demo --quick`."""
+    return _HERE / ("quick.yaml" if quick else "demo.yaml")
 
 
 def _in_repository(folder: str, name: str) -> Path:

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from semcal.experiment.answer_jobs import (
-    AnswerBlock,
-    EntailmentJob,
-    GreedyJob,
-    GreedyPass,
-    TextFormsJob,
-)
+from semcal.experiment.answer_jobs import AnswerBlock, EntailmentJob, GreedyJob, GreedyPass, TextFormsJob
 from semcal.experiment.cell import Cell, Incomplete
 from semcal.experiment.cell_calibration import calibrated_rows, labelled_blocks
 from semcal.experiment.cell_fits import diagnose, fit_again, refit

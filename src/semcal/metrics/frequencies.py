@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_numbers, as_option
@@ -25,6 +26,8 @@ Labels = Sequence[Hashable] | NDArray[Any]
 Groups = NDArray[np.intp]
 """The number of each question's group: 0, 1, … in order of first appearance."""
 
+#: Numbers that are computed sooner than a part of scipy is imported for them.
+FEW = 2000
 #: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
 OUTSIDE = 1e-6
 
@@ -75,7 +78,10 @@ class FrequencyTable:
         below = np.maximum(np.cumsum(there, axis=-1) - 1, 0)
         for b, fit in enumerate(fits):
             rate, count = self.rate[b, there[b]], self.count[b, there[b]]
-            fit[:] = isotonic_fit(rate, count)[below[b]]
+            if self.count.size <= FEW:
+                fit[:] = isotonic_fit(rate, count)[below[b]]
+            else:
+                fit[:] = scipy.optimize.isotonic_regression(rate, weights=count).x[below[b]]
         return fits
 
     def sum_by_bin(self, index: NDArray[np.intp], total: Floats, bins: int) -> Floats:
@@ -98,7 +104,7 @@ class FrequencyTable:
 
 
 def isotonic_fit(rates: Floats, weights: Floats) -> Floats:
-    """Isotonic regression, to the bit that of `scipy.optimize`, which takes 0.5 s to import: [U].
+    """Isotonic regression, to the bit that of `scipy.optimize`, which takes 0.5 s to import.
 
     Pool adjacent violators: a level that is not above the one before is pooled with it, then with those that
     follow as long as they are no higher, then with those before as long as they are no lower.

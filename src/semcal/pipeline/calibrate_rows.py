@@ -26,13 +26,7 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.grade import grade_together, grader_record
-from semcal.pipeline.measure import (
-    AnswerFeatures,
-    RowsAt,
-    candidates_for,
-    features_of,
-    representative,
-)
+from semcal.pipeline.measure import AnswerFeatures, RowsAt, candidates_for, features_of, representative
 from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Ties, several

@@ -17,16 +17,7 @@ from semcal import metrics
 from semcal.experiment.analyses.columns import read_columns
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED
-from semcal.report.figures import (
-    BAND,
-    INK,
-    METHOD_LINES,
-    QUIET,
-    method_colour,
-    panels,
-    shortened,
-    style,
-)
+from semcal.report.figures import BAND, INK, METHOD_LINES, QUIET, method_colour, panels, shortened, style
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

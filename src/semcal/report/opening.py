@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.experiment.grid_settings import CALIBRATED
-from semcal.report.summary import Change, Finding, findings, headlines, tally
+from semcal.report.summary import Change, Finding, findings, headlines, listed, tally
 from semcal.report.tables import NAMES, Row, counted, number
 
 Results = Mapping[str, Any]
@@ -37,10 +37,12 @@ class CalibratedFinding(Finding):
         then = f"calibrated on {labels} by {after}."
         if self.calibration["chosen"].startswith("none"):
             then = f"no map learnt from {labels} is clearly better, so they stay as they are."
-        beware = [f"Beware: {one}." for one in self.calibration["warnings"]]
-        return " ".join(
-            [f"As they come, confidences are off by {before}; {then}", *self._threshold(), *beware]
-        )
+        return " ".join([f"As they come, confidences are off by {before}; {then}", *self.advice])
+
+    @property
+    def advice(self) -> list[str]:
+        """From which confidence on to answer, if a threshold was asked for, and what to beware of."""
+        return [*self._threshold(), *(f"Beware: {one}." for one in self.calibration["warnings"])]
 
     def _threshold(self) -> list[str]:
         found, apart = self.calibration["threshold"], self.calibration["apart"]
@@ -112,7 +114,7 @@ def calibrated_headline(found: Sequence[CalibratedFinding]) -> str:
 
 
 def in_words(results: Results) -> list[str]:
-    """What a run showed: what Calibrated gains on each set, where it was run, and what recalibration changed.
+    """What a run showed: what Calibrated gains on each set, or else what recalibration changed.
 
     Parameters
     ----------
@@ -122,5 +124,38 @@ def in_words(results: Results) -> list[str]:
     calibrated, recalibrated = calibrated_findings(results), findings(results)
     if not calibrated:
         return [*headlines(recalibrated), *(one.line for one in recalibrated)]
-    lines = [*(one.line for one in calibrated), calibrated_headline(calibrated)]
-    return [*lines, *headlines(recalibrated)] if len(results["methods"]) > 1 else lines
+    asked = [row["test"] for row in results["analyses"]["splits"]]
+    labels = listed(sorted({str(one.calibration["labels"]) for one in calibrated}, key=int))
+    lines = [
+        f"Asked: {counted(sum(asked), 'question')} of {listed(results['datasets'])}, "
+        f"{counted(results['m'], 'answer')} to each, grouped by meaning.",
+        "Base: the confidence is the share of the largest group. Calibrated: the probability that its answer",
+        f"is right, learnt from {labels} other questions with answers. ACE: how far confidences are off;",
+        "in brackets what chance alone would show.",
+        "",
+        *_before_and_after(calibrated),
+        "",
+        *(f"{one.name}: {sentence}" for one in calibrated for sentence in one.advice),
+    ]
+    if len(results["methods"]) > 1:
+        lines += headlines(recalibrated)
+    return lines
+
+
+def _before_and_after(found: Sequence[CalibratedFinding]) -> list[str]:
+    """A table: a line a set, with confidence and ACE of both."""
+    wide = max(len(one.name) for one in found)
+    lines = [f"{'':<{wide}}   right   Base says  ACE             Calibrated says  ACE"]
+    for one in found:
+        (ace,) = (change for change in one.changes if change.metric == "ace")
+        off = [
+            f"{number(value).text} ({number(chance).text})"
+            for value, chance in zip((ace.before, ace.after), one.chance)
+        ]
+        right, base, calibrated = map(_percent, (one.right[0], *one.claimed))
+        lines.append(f"{one.name:<{wide}}   {right:>5}   {base:>9}  {off[0]}   {calibrated:>15}  {off[1]}")
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"

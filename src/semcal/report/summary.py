@@ -12,17 +12,7 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.report.against_base import flagged, less_accurate_note
-from semcal.report.tables import (
-    LARGER_IS_BETTER,
-    NAMES,
-    Cell,
-    Column,
-    Table,
-    counted,
-    in_order,
-    mark,
-    number,
-)
+from semcal.report.tables import LARGER_IS_BETTER, NAMES, Cell, Column, Table, counted, in_order, mark, number
 
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]

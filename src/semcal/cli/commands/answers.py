@@ -65,8 +65,6 @@ def cluster(
     json: opt.JsonOption = False,
     device: opt.DeviceOption = None,
     workers: opt.WorkersOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Group the sampled answers of each question by meaning.
@@ -117,8 +115,6 @@ def measure(
     out: opt.OutOption = None,
     overwrite: opt.OverwriteOption = False,
     json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
@@ -174,8 +170,6 @@ def grade(
     overwrite: opt.OverwriteOption = False,
     json: opt.JsonOption = False,
     device: opt.DeviceOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Say whether answers are right, and by which rule.

@@ -98,8 +98,6 @@ def command(
     dry_run: opt.DryRunOption = False,
     fresh: opt.FreshOption = False,
     force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Learn the probability that an answer is right, and with --risk a threshold to abstain below.

@@ -15,9 +15,7 @@ from semcal.records import dumps
 UNKNOWN = "not looked up; see semcal env -v"
 
 
-def command(
-    json: opt.JsonOption = False, quiet: opt.QuietOption = False, verbose: opt.VerboseOption = False
-) -> int:
+def command(json: opt.JsonOption = False, verbose: opt.VerboseOption = False) -> int:
     """Print versions, devices and folders, for a bug report.
 
     With -v PyTorch is loaded, and its threads and GPUs are printed too.

@@ -69,8 +69,6 @@ def command(
     device: opt.DeviceOption = None,
     dtype: opt.DtypeOption = None,
     dry_run: opt.DryRunOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Hand a fitted temperature over to the program that runs the model.
 

@@ -124,8 +124,6 @@ def command(
     dtype: opt.DtypeOption = None,
     dry_run: opt.DryRunOption = False,
     fresh: opt.FreshOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Fit a recalibrator to labelled questions and write it to a directory.

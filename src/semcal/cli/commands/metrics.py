@@ -41,8 +41,6 @@ def command(
     out: opt.OutOption = None,
     overwrite: opt.OverwriteOption = False,
     json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Measure calibration, discrimination and selective accuracy.
 

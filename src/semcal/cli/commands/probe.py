@@ -38,8 +38,6 @@ def command(
     api_key_file: opt.ApiKeyFileOption = None,
     timeout: opt.TimeoutOption = 120.0,
     json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Find out what a model server does, by some dozens of small requests.
 

@@ -1,4 +1,4 @@
-"""`semcal run`: the paper's grid from one YAML file, resumable; `semcal demo`: a small one, embedded."""
+"""`semcal run`: the paper's grid from one YAML file, resumable."""
 
 from __future__ import annotations
 
@@ -92,8 +92,6 @@ def command(
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
     api_key_file: opt.ApiKeyFileOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
 
@@ -315,77 +313,3 @@ def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_js
         )
     if outcome.problems:
         warn(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
-
-
-def demo(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", callback=opt.out_path, help="The run folder.")
-    ] = Path("runs/demo"),
-    overwrite: opt.OverwriteOption = False,
-    m: opt.SamplesOption = 10,
-    seed: opt.SeedOption = 0,
-    limit: opt.LimitOption = None,
-    json: opt.JsonOption = False,
-    device: opt.DeviceOption = None,
-    nli_device: opt.NliDeviceOption = None,
-    dtype: opt.DtypeOption = None,
-    dry_run: opt.DryRunOption = False,
-    fresh: opt.FreshOption = False,
-    workers: opt.WorkersOption = None,
-    memory: opt.MemoryOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
-) -> int:
-    """Show what calibration gains on three question sets of the embedded world, and write a report.
-
-    For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
-    from 400 labelled questions, and a temperature is fitted to 400. Ten answers to each of 300 test
-    questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
-    graded. With --limit N, N questions of each part are used. Interrupt it as you like: the same command
-    goes on where it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml.
-    """
-    from semcal.demo.paths import settings_file
-    from semcal.experiment.folders import forget
-    from semcal.experiment.reading import read_settings
-
-    given = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
-    settings = read_settings(
-        settings_file(),
-        [f"{key}={dumps(value)}" for key, value in given.items() if value is not None],
-        limit=limit,
-    )
-    if dry_run:
-        return _demo_plan(settings, out)
-    if fresh:
-        forget(out)
-    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = carry_out(settings, out, None, workers, None, how)
-    _show_demo(out, as_json=json)
-    return 1 if outcome.problems else 0
-
-
-def demo_output(options: Mapping[str, Any]) -> Output:
-    """The run folder."""
-    out = options["out"]
-    return Output(out, is_folder=True, begun=(out / "settings.yaml").is_file(), kept=out)
-
-
-def _demo_plan(settings: Any, out: Path) -> int:
-    for one in settings.datasets:
-        labelled = min(settings.calibrated.questions, one.calibration_train)
-        warn(
-            f"{one.name}: fit on {one.calibration_train} questions; {settings.sampling.m} answers at T = 1 "
-            f"to each of {labelled} of them, and at 3 temperatures to each of {one.test} others"
-        )
-    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
-    return 0
-
-
-def _show_demo(out: Path, *, as_json: bool) -> None:
-    """What happened, in a few lines."""
-    from semcal.experiment.finished import read_results
-    from semcal.report import in_words
-
-    results = read_results(out)
-    typer.echo(dumps(results) if as_json else "\n".join(in_words(results)))
-    info(f"report: {out / 'report.html'}")

@@ -31,8 +31,6 @@ def merge(
         list[Path], typer.Argument(metavar="SHARD...", help="Run folders that semcal run --shard wrote.")
     ],
     json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Copy the finished blocks of shards into one run folder; name damaged or contradictory ones."""
     from semcal.experiment.folders import merge, state_of
@@ -59,12 +57,7 @@ def merge_output(options: Mapping[str, Any]) -> Output:
     return Output(run, is_folder=True, begun=(run / "settings.yaml").is_file(), replaceable=False)
 
 
-def status(
-    run: opt.RunArgument,
-    json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
-) -> int:
+def status(run: opt.RunArgument, json: opt.JsonOption = False, verbose: opt.VerboseOption = False) -> int:
     """Show how many blocks of each stage are done, and name damaged ones; exit code 0 if all are done.
 
     With -v also for each model and data set.
@@ -115,8 +108,6 @@ def report(
         ),
     ] = False,
     json: opt.JsonOption = False,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
 ) -> int:
     """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
     from semcal.experiment.finished import is_grid_run

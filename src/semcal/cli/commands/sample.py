@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, info, open_unfinished, unfinished, warn
+from semcal.cli.console import Output, debug, open_unfinished, unfinished, warn
 from semcal.cli.executors import (
     NO_SERVER,
     RowBlocks,
@@ -55,8 +55,6 @@ def command(
     fresh: opt.FreshOption = False,
     workers: opt.WorkersOption = None,
     memory: opt.MemoryOption = None,
-    quiet: opt.QuietOption = False,
-    verbose: opt.VerboseOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Sample answers to questions, with their likelihoods.
@@ -83,8 +81,7 @@ def command(
         sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
         key = _key(language_model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
         kept = open_unfinished(out, key, fresh=fresh)
-        if verbose:
-            info(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
+        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
         check = partial(check_question, language_model, recalibrators=[method], asking=asking, **sampling)
         passes = (SamplePass((method,), (seed,), m),)
 

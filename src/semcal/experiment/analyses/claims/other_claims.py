@@ -30,12 +30,7 @@ from semcal.experiment.analyses.claims.statements import (
     positive,
     with_enough_questions,
 )
-from semcal.experiment.analyses.contrasts import (
-    contrast_summary,
-    contrast_text,
-    measures_of,
-    pooled_benefit,
-)
+from semcal.experiment.analyses.contrasts import contrast_summary, contrast_text, measures_of, pooled_benefit
 from semcal.experiment.analyses.grading import ARMS, METRICS, Ablation, wilson
 from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.analyses.scores_by_method import SHOWN, mean_correlation

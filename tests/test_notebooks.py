@@ -1,0 +1,75 @@
+"""The notebooks run, print what they show, and both files of each hold the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.notebooks import FOLDER, page
+
+matplotlib = pytest.importorskip("matplotlib")
+NAMES = ("calibrate", "paper", "score")
+
+
+def cells(name: str) -> list[tuple[str, str]]:
+    """The cells of a file in the percent format, markdown without its comment signs."""
+    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    _header, *parts = re.split(r"^# %%(.*)\n", text, flags=re.MULTILINE)
+    found = []
+    for kind, body in zip(parts[::2], parts[1::2]):
+        markdown = kind.strip() == "[markdown]"
+        body = re.sub(r"^# ?", "", body, flags=re.MULTILINE) if markdown else body
+        found.append(("markdown" if markdown else "code", body.strip("\n")))
+    return found
+
+
+def stored(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return found
+
+
+def test_every_notebook_is_a_pair() -> None:
+    for ending in ("py", "ipynb"):
+        assert tuple(sorted(path.stem for path in FOLDER.glob(f"*.{ending}"))) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_files_of_a_notebook_have_the_same_cells(name: str) -> None:
+    assert [(cell["cell_type"], "".join(cell["source"])) for cell in stored(name)] == cells(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+def test_a_notebook_runs_and_prints_what_it_shows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    matplotlib.use("Agg")
+    shutil.copy(FOLDER / "samples.jsonl", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {}
+    for number, ((kind, source), cell) in enumerate(zip(cells(name), stored(name))):
+        if kind == "code":
+            exec(compile(source, f"{name} {number}", "exec"), known)
+            printed = ["".join(one["text"]) for one in cell["outputs"] if one.get("name") == "stdout"]
+            assert capsys.readouterr().out == "".join(printed)
+    from matplotlib import pyplot
+
+    assert pyplot.get_fignums()
+    pyplot.close("all")
+
+
+def test_a_page_of_the_docs_holds_text_code_tables_and_figures() -> None:
+    shown = page({"cells": stored("score")})
+    assert shown.startswith("# Score samples you already have\n")
+    assert 'results = semcal.score(samples, equivalence="atlas")' in shown
+    assert shown.count('src="data:image/png;base64,') == 4
+    assert "<table" in shown
+    output = {"output_type": "stream", "name": "stdout", "text": ["1 < 2\n"]}
+    assert "<pre>1 &lt; 2</pre>" in page(
+        {"cells": [{"cell_type": "code", "source": "", "outputs": [output]}]}
+    )
