@@ -36,11 +36,7 @@ PARTS = 160
 
 @dataclass(frozen=True)
 class TopK:
-    """The known part of the distributions at N positions, at T = 1.
-
-    >>> TopK.of([[-1.0, -2.0], [-1.0]], [-5.0, -2.0], vocabulary=10).others
-    array([7., 8.])
-    """
+    """The known part of the distributions at N positions, at T = 1."""
 
     log_probs: Array  # (N, k + 1), of the known tokens, the target among them; −inf where there is none
     largest: Array  # (N,), log c: no other token is likelier
