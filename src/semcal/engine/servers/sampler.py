@@ -40,9 +40,9 @@ _RAISED_TO = {"vLLM": 0.01}
 class ServerModel:
     """A model behind a server (`semcal.engine.language_model.Sampler`).
 
-    `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are token
-    ids, which the server must take, and the likelihoods of answers that are cut can be known; without it they
-    are messages. `thinking` counts how many answers so far came after thinking.
+    `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are
+    token ids, which the server must take, and the likelihoods of answers that are cut can be known; without
+    it they are messages. `thinking` counts how many answers so far came after thinking.
     """
 
     def __init__(
