@@ -29,7 +29,7 @@ from semcal.qa import load_questions
 examples = load_questions("atlas-trivia", split="few_shot")
 labelled = load_questions("atlas-trivia", limit=360)
 test = load_questions("atlas-trivia", split="test", limit=250)
-pd.DataFrame({"question": one.question, "answers": one.answers} for one in labelled[:5])
+pd.DataFrame({"question": one.question, "answers": list(one.answers)} for one in labelled[:5])
 
 # %% [markdown]
 # With data of your own, give the names of files instead: `"labelled.jsonl"`, a CSV, a DataFrame.

@@ -52,6 +52,8 @@ print(f"T = {fitted.temperature:.2f}, 95 % interval {low:.2f} to {high:.2f}")
 # T is above 1: the model is too sure of its tokens.
 #
 # ## Sample, group, measure
+#
+# Ten draws to a question, of at most 24 tokens: this small model spells a date in words in many tokens.
 
 # %%
 methods = {"Base": 1.0, "SE": 0.5, "TS": fitted}
@@ -61,7 +63,8 @@ results = {
     )
     for name, at in methods.items()
 }
-results["Base"]
+for name, found in results.items():
+    print(name, found)
 
 # %%
 metrics = {name: found.metrics(ci=True) for name, found in results.items()}

@@ -12,6 +12,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import json
 import signal
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("semcal", deadline=None)
 settings.load_profile("semcal")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def idle_afterwards() -> Iterator[None]:
+    """No thread that a test left behind uses the processor: it would slow down all tests that follow."""
+    yield
+    before = time.process_time()
+    time.sleep(0.5)
+    used = time.process_time() - before
+    assert used < 0.05, f"one of these threads never waits: {[one.name for one in threading.enumerate()]}"
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         for n in range(60)
     )
+    samples = list(samples)
     write_rows(tmp_path / "samples.jsonl", samples)
+    logged = (
+        {
+            "doc_id": n,
+            "doc": {"question": row["question"], "answers": [row["answers"]]},
+            "target": row["answers"],
+            "arguments": {
+                "gen_args_0": {"arg_0": row["question"], "arg_1": {"temperature": 1.0, "top_p": 1.0}}
+            },
+            "resps": [row["samples"]],
+            "filter": "none",
+        }
+        for n, row in enumerate(samples)
+    )
+    write_rows(tmp_path / "samples_mine.jsonl", logged)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -56,7 +71,7 @@ def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/python.md", "docs/recipes.md"])
 @pytest.mark.filterwarnings("ignore:Matplotlib is currently using agg")
 def test_the_python_of_the_docs_runs(folder: Path, page: str, capsys: pytest.CaptureFixture[str]) -> None:
     for number, code in enumerate(blocks("python", (ROOT / page).read_text(encoding="utf-8"))):
@@ -84,7 +99,7 @@ def test_the_readme_says_how_to_install_before_anything_is_run() -> None:
     assert README.index("pip install") < README.index("$ semcal ask") < README.index("make demo")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/recipes.md"])
 def test_the_commands_of_the_docs_run(folder: Path, page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     script = "".join(block for block in blocks("bash", text) if "semcal " in block)

@@ -83,9 +83,9 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[str]:
         if "image/png" in shown:
             yield _html(f'<img alt="Figure" src="data:image/png;base64,{shown["image/png"].strip()}">')
         elif "text/html" in shown:
-            yield _html(f'<div class="table-wrapper">{shown["text/html"]}</div>')
+            yield _html(f'<div class="table-wrapper notebook">{shown["text/html"]}</div>')
         elif text:
-            yield _html(f'<div class="highlight"><pre>{escape(text.rstrip())}</pre></div>')
+            yield _html(f'<div class="highlight notebook"><pre>{escape(text.rstrip())}</pre></div>')
 
 
 def _html(text: str) -> str:

@@ -134,7 +134,7 @@ def test_a_run_killed_while_it_calibrates_and_applies_ends_at_the_same_bytes(tmp
     (tmp_path / "data").mkdir()
     expected, written = killed.whole_run(tmp_path / "whole", tmp_path / "data", ALONE)
     folder, rng = tmp_path / "killed", random.Random(2)
-    for begin in ("blocks/sample", "calibrations/one/mill/cal", "blocks/calibrate", "blocks/apply"):
+    for begin in ("calibrations/one/mill/cal", "blocks/calibrate", "blocks/apply"):
         moment = killed.Moment(
             rng.choice([name for name in written if name.startswith(begin)]), rng.choice(killed.HOW)
         )

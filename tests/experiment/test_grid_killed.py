@@ -171,7 +171,7 @@ def ended(
     return process.exitcode
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_killed_in_every_stage_ends_at_the_same_bytes(
     seed: int, whole, data: Path, tmp_path: Path
 ) -> None:

@@ -39,7 +39,9 @@ refused               prompts that hold one of these texts are a 400
 busy, retry_after     the first `busy` tries of every request are a 429 with this Retry-After header
 key                   Authorization: Bearer KEY, or else 401
 delay                 seconds before each answer
-server, version       "vLLM", "llama.cpp", "OpenAI": for /version, /props, system_fingerprint and owned_by
+timings               replies have them (llama.cpp, also where a proxy stands before it)
+server, version       "vLLM", "llama.cpp", "LiteLLM", "OpenAI": for /version, /props, /health/readiness,
+                      system_fingerprint and owned_by
 models                the names that are listed
 tls                   the context of a server that speaks HTTPS
 
@@ -103,6 +105,7 @@ class Quirks:
     delay: float = 0.0
     server: str = "vLLM"
     version: str = "0.0.1"
+    timings: bool = False
     models: Sequence[str] = ("fake",)
     tls: ssl.SSLContext | None = None
 
@@ -370,6 +373,8 @@ class FakeModel:
         reply |= {"object": kind, "model": body.get("model", self.quirks.models[0]), "choices": choices}
         if self.quirks.server == "llama.cpp":
             reply["system_fingerprint"] = self.quirks.version
+        if self.quirks.timings:
+            reply["timings"] = {"prompt_n": tokens_in}
         if not self.quirks.no_usage:
             reply["usage"] = {
                 "prompt_tokens": tokens_in,
@@ -487,6 +492,8 @@ class FakeServer(ThreadServer):
             }
         if path == "/health":
             return {"status": "ok"}
+        if path == "/health/readiness" and quirks.server == "LiteLLM":
+            return {"status": "healthy", "db": "Not connected"}
         if path == "/version" and quirks.server == "vLLM":
             return {"version": quirks.version}
         if path == "/props" and quirks.server == "llama.cpp":

@@ -93,6 +93,12 @@ def test_openai_is_asked_only_for_what_it_knows() -> None:
     assert (found.log_probs, found.top_log_probs) == ("raw", 20)
 
 
+def test_a_proxy_before_llama_cpp_is_asked_for_one_answer_at_a_time_like_llama_cpp() -> None:
+    found = probed(server="LiteLLM", timings=True)
+    assert (found.server, found.version, found.max_n, found.together) == ("LiteLLM", None, 1, 1)
+    assert probed(server="LiteLLM").max_n == 10
+
+
 def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
     found = probed(
         n_ignored=True,
@@ -251,7 +257,7 @@ def test_a_profile_of_another_version_of_the_probe_is_not_read(
 ) -> None:
     with FakeServer(**LLAMA) as server:
         _, asked = stored(server, tmp_path)
-        monkeypatch.setattr("semcal.engine.servers.probe.PROBE", 2)
+        monkeypatch.setattr("semcal.engine.servers.probe.PROBE", probing.PROBE + 1)
         assert stored(server, tmp_path)[1] == asked
 
 
@@ -263,7 +269,7 @@ def test_a_profile_of_another_version_of_the_probe_is_not_read(
         lambda _: "",
         lambda _: "[]",
         lambda text: text.replace('"max_n":4', '"max_n":9'),
-        lambda text: text.replace('"probe":1', '"probe":"1"'),
+        lambda text: text.replace(f'"probe":{probing.PROBE}', '"probe":"1"'),
         lambda text: json.dumps({**json.loads(text), "checksum": "0"}),
         lambda _: "\x00" * 50,
     ],

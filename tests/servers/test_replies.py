@@ -65,6 +65,16 @@ def test_legacy_log_probabilities_are_read_like_those_of_a_chat() -> None:
     assert choice.whole
 
 
+def test_a_proxy_s_empty_legacy_fields_do_not_hide_the_entries_of_the_server_behind_it() -> None:
+    added = dict.fromkeys(("text_offset", "token_logprobs", "tokens", "top_logprobs"))
+    logprobs = {**added, "content": MIRNA}
+    reply = {"choices": [{"index": 0, "finish_reason": "stop", "text": "Mirna.", "logprobs": logprobs}]}
+    (choice,) = parse_choices(reply)
+    assert [entry.log_prob for entry in choice.entries or ()] == [-0.5, -0.25, -0.125]
+    reply["choices"][0]["logprobs"] = added
+    assert parse_choices(reply)[0].entries is None
+
+
 def test_llama_cpp_s_probabilities_at_t_become_log_probabilities() -> None:
     entry = {"id": 7, "token": "Sel", "bytes": [83, 101, 108], "prob": 0.25}
     entry["top_probs"] = [

@@ -172,11 +172,7 @@ def _lines(label: str, total: int | None) -> Callable[[int], None]:
 
 @dataclass
 class NLICost:
-    """NLI calls of a command so far.
-
-    >>> NLICost(calls=80, pairs=900).text("atlas")
-    '80 NLI calls of atlas, 11.2 times fewer than for all 900 ordered pairs'
-    """
+    """NLI calls of a command so far."""
 
     calls: int = 0
     pairs: int = 0  # ordered pairs of samples, which these calls stand for

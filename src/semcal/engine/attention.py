@@ -122,11 +122,7 @@ def _attend(
 
 
 def kernel_for(device: str, dtype: torch.dtype, width: int) -> Kernel | None:
-    """The kernel for a type of device, a dtype and a width of heads; None if there is none.
-
-    >>> kernel_for("cuda", torch.bfloat16, 128).__name__, kernel_for("cuda", torch.float32, 128).__name__
-    ('flash', 'memory_efficient')
-    """
+    """The kernel for a type of device, a dtype and a width of heads; None if there is none."""
     if device == "cpu":
         return on_cpu if hasattr(_ATEN, "_scaled_dot_product_flash_attention_for_cpu") else None
     if device == "cuda" and dtype in _HALF and width % 8 == 0 and width <= 256:

@@ -126,11 +126,7 @@ def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor
 
 
 def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
-    """The token of highest probability in each draw's row, of equal ones the first; ModelError if one is NaN.
-
-    >>> most_likely(torch.tensor([[0.2, 0.4, 0.4]]).log(), torch.tensor([0]), torch.zeros(1))
-    tensor([1])
-    """
+    """The likeliest token in the row of each draw, of equal ones the first; ModelError if one is NaN."""
     top = check_not_nan(log_probs.max(-1, keepdim=True).values)
     return (log_probs == top).int().argmax(-1)[rows]
 

@@ -23,11 +23,7 @@ Batch = tuple[list[int], TreeCache, list[tuple[int, ...]]]
 
 
 def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
-    """Length of the longest common prefix.
-
-    >>> common_prefix([(1, 2, 3), (1, 2, 4, 5)])
-    2
-    """
+    """Length of the longest common prefix."""
     first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
     for position, (a, b) in enumerate(zip(first, last)):
         if a != b:
@@ -118,14 +114,6 @@ class TreeSizes:
 
     A question has `draws` draws, under all recalibrators, of at most `steps` tokens. Until a tree has grown,
     it counts with the longest answers that its draws can have.
-
-    >>> sizes = TreeSizes(draws=10, steps=4)
-    >>> sizes.remaining()
-    40.0
-    >>> sizes.add(2)
-    >>> sizes.record_step([0, 6], [0, 16])
-    >>> sizes.remaining()  # 6 / 2 at the first step, and 16 / 2 draws that may have three tokens more
-    27.0
     """
 
     def __init__(self, draws: int, steps: int) -> None:
@@ -169,12 +157,6 @@ class Scheduler:
 
     `tokens` are those of each prompt that are held for it alone, `budget` limits the tokens held, and
     `min_tokens` prompt tokens are worth a pass of their own.
-
-    >>> scheduler = Scheduler([30, 20, 40], budget=100, min_tokens=50)
-    >>> scheduler.admissible(10)  # of 20 and 30 tokens, and 10 of the trees of each
-    2
-    >>> scheduler.take(2), scheduler.admissible(10, rows=1, columns=20)
-    ([1, 0], 1)
     """
 
     def __init__(self, tokens: Sequence[int], *, budget: int, min_tokens: int) -> None:

@@ -64,15 +64,6 @@ class CachedEquivalence:
 
     `inner` decides what the file does not hold; its name and revision are part of every key. The file and its
     folder are made where there are none. StoreError if it is damaged, no verdict cache, or cannot be written.
-
-    >>> import tempfile
-    >>> from semcal.engine.fakes import FakeEquivalence
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     cached = CachedEquivalence(FakeEquivalence([{"nyc", "new york"}]), f"{folder}/verdicts.sqlite")
-    ...     for _ in range(3):
-    ...         verdicts = cached.entails([("Largest city?", "nyc", "new york")])
-    >>> verdicts, cached.hits, cached.calls
-    ([True], 2, 1)
     """
 
     def __init__(self, inner: Equivalence, path: str | Path) -> None:

@@ -62,11 +62,6 @@ def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tens
     Returns (N,) bool twice: another token is the most likely; the `top` most likely are others or in another
     order. Ties are no change, neither new nor dissolved ones: an order is changed where two tokens stand the
     other way round.
-
-    >>> before = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    >>> after = torch.tensor([[9.0, 1.0, 2.0], [0.3, 0.2, 0.1]])
-    >>> [found.tolist() for found in order_changes(before, after, top=2)]
-    [[False, False], [True, False]]
     """
     count = min(top, before.shape[1])
     order = before.topk(count, dim=1).indices

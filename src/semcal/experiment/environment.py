@@ -75,11 +75,7 @@ _FIT = "fit "
 
 
 def fit_label(model: str, method: str) -> str:
-    """What the time of a fit is counted towards.
-
-    >>> fit_label("llama 8b", "TS")
-    'fit TS llama 8b'
-    """
+    """What the time of a fit is counted towards."""
     return f"{_FIT}{method} {model}"
 
 
@@ -91,10 +87,6 @@ def added(
     `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
     `fit_label`. Returns {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits}
     by model and method.
-
-    >>> found = added({}, seconds={"fit TS a": 2.0, "fit ATS a": 1.0}, peaks={}, made={"fit TS a": 5})
-    >>> found["cpu_seconds"], found["fits"]["a"]["TS"]
-    ({'fit': 3.0}, {'seconds': 2.0, 'fits': 5})
     """
     spent: Counter[str] = Counter(before.get("cpu_seconds", {}))
     highest = dict(before.get("peak_memory_mb_by_stage", {}))

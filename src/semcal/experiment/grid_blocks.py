@@ -274,15 +274,7 @@ class GridBlocks:
 
 
 def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter[str]:
-    """Blocks by stage of one model on a data set whose parts have these sizes.
-
-    >>> from semcal.experiment.reading import settings_of
-    >>> settings = settings_of({"models": [{"name": "a", "path": "atlas"}], "equivalence": "exact",
-    ...                         "datasets": [{"name": "d", "source": "d.jsonl"}], "methods": ["Base", "TS"]})
-    >>> found = expected_blocks(settings, {"calibration_train": 10, "validation": 60, "test": 110})
-    >>> found["fit"], found["sample"], found["measure"]
-    (1, 5, 3)
-    """
+    """Blocks by stage of one model on a data set whose parts have these sizes."""
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
     extras = settings.extras
     chosen = nothing_to_choose(settings, candidates_of(settings))

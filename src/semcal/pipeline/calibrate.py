@@ -137,21 +137,25 @@ def calibrate(
     """
     learning = checked_learning(risk=risk, delta=delta, seed=seed)
     judge = as_equivalence(equivalence)
-    marks = as_grader(grader, judge)
+    how: dict[str, Any] = {"equivalence": judge, "linkage": linkage}
+    learning |= {"grader": as_grader(grader, judge)}
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
         asking_one: dict[str, Any] = {"m": m, "temperatures": temperatures, "few_shot": few_shot}
         asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
         _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
-        how: dict[str, Any] = {"linkage": linkage, "grader": marks, **learning}
-        return _calibrate_stored(samples, progress, equivalence=judge, **how)
+        return _calibrate_stored(samples, progress, **how, **learning)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    m = checked_draws(10 if m is None else m)
+    sampling: dict[str, Any] = {
+        "m": checked_draws(10 if m is None else m),
+        "seed": seed,
+        "max_new_tokens": max_new_tokens,
+    }
     further = checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
     own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
@@ -159,20 +163,9 @@ def calibrate(
         fixed = not isinstance(fitted, Fitted) and temperature_of(fitted)
         own = {fixed or None: fitted}
     with shown_progress(progress, "calibrate", len(questions)) as update:
-        sampled = sample_candidates(
-            model,
-            questions,
-            own | {t: Temperature(t) for t in further if t != 1.0},
-            asking=asking,
-            equivalence=judge,
-            m=m,
-            seed=seed,
-            max_new_tokens=max_new_tokens,
-            linkage=linkage,
-            progress=update,
-            keep=keep,
-            on_bad_question=on_bad_question,
-        )
+        under = own | {t: Temperature(t) for t in further if t != 1.0}
+        sampling |= {"asking": asking, "progress": update, "keep": keep, "on_bad_question": on_bad_question}
+        sampled = sample_candidates(model, questions, under, **how, **sampling)
     answered = {row["id"] for row in next(iter(sampled.values()))}
     questions = [question for question in questions if question.id in answered]
     check_enough(len(questions), of="with answers to calibrate on")
@@ -180,9 +173,7 @@ def calibrate(
     provenance = provenance_of(model, questions, asking=asking, **known)
     return calibrate_rows(
         {t: measure_rows(rows) for t, rows in sampled.items()},
-        equivalence=judge,
-        linkage=linkage,
-        grader=marks,
+        **how,
         **learning,
         max_new_tokens=max_new_tokens,
         provenance=provenance,
@@ -235,23 +226,10 @@ def calibrate_samples(
 ) -> Calibration:
     """Learn from stored samples the probability that the commonest answer is right; no model is needed.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        Each with `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
-        `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
-        clustered again.
-    equivalence : Equivalence
-        Decides which answers mean the same.
-    progress : callable, optional
-        Gets the number of questions that are clustered.
-
-    Other parameters are those of :func:`calibrate_rows`. UsageError for one draw a question.
-
-    Warns
-    -----
-    SemcalWarning
-        Where rows hold `clusters` and another equivalence than "exact" is given.
+    Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
+    `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
+    clustered again: a warning, if `equivalence` is another than "exact". `progress` gets the number of
+    questions that are clustered; `how` goes to `calibrate_rows`. UsageError for one draw a question.
     """
     for row in rows:
         try:

@@ -228,13 +228,7 @@ class Executor(ABC, Generic[State]):
 
 
 class SerialExecutor(Executor[State]):
-    """Does each job in this process when it is submitted; each is given the same `state`.
-
-    >>> executor = SerialExecutor(10)
-    >>> futures = [executor.submit(lambda state, progress, n=n: state + n) for n in range(3)]
-    >>> [future.result() for future in futures]
-    [10, 11, 12]
-    """
+    """Does each job in this process when it is submitted; each is given the same `state`."""
 
     in_process = True
 
@@ -336,11 +330,6 @@ class TwoDeviceExecutor(ThreadedExecutor[State]):
 
     So answers are clustered on one device while the next are sampled on the other; the jobs of all other
     stages share another thread. The seconds of a stage are those of its thread.
-
-    >>> with TwoDeviceExecutor(10, ["cluster"]) as executor:
-    ...     futures = [executor.submit(lambda state, _: state + 1, stage=s) for s in ("sample", "cluster")]
-    ...     [future.result() for future in futures]
-    [11, 11]
     """
 
     in_process = True

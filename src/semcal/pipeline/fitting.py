@@ -344,16 +344,8 @@ def fit(
     of_loss: dict[str, Any] = {"loss": loss, "alpha": alpha}
     known: dict[str, Any] = {"data": data or name_of(questions), "seed": seed, "versions": versions or {}}
     if isinstance(model, ServerModel) and exact and store is None:
-        over = fit_over_server(
-            model,
-            given,
-            asking=asking,
-            **of_loss,
-            **known,
-            keep=keep,
-            on_bad_question=on_bad_question,
-            progress=progress,
-        )
+        how: dict[str, Any] = {"keep": keep, "on_bad_question": on_bad_question, "progress": progress}
+        over = fit_over_server(model, given, asking=asking, **of_loss, **known, **how)
         return Fit(over.recalibrator, over.provenance, asking, over.report)
     model = with_states(model, "ATS, Platt, sgd and a store of features read hidden states")
     labelled = CalibrationSet.of(model, given, asking=asking, on_bad_question=on_bad_question)

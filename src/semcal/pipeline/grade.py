@@ -71,10 +71,6 @@ class EntailmentGrader:
     """A prediction is right when it and a reference entail each other (spec section 7, `nli`).
 
     Equal normal forms always agree, different values never; the equivalence decides the rest.
-
-    >>> from semcal.engine import load_equivalence
-    >>> EntailmentGrader(load_equivalence("exact")).grade("How many?", ["Twenty."], ["20"])
-    Grade(correct=True, rule='nli')
     """
 
     def __init__(self, equivalence: Equivalence) -> None:

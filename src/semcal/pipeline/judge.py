@@ -35,11 +35,6 @@ class JudgeGrader:
     """A prediction is right when rules accept it, or a judge that is asked where they do not.
 
     `judge` is an equivalence that says of (question, prediction, references, one a line) whether it is right.
-
-    >>> from semcal.engine.fakes import FakeEquivalence
-    >>> judge = FakeEquivalence(entailments=[("the red planet", "- Mars")])
-    >>> JudgeGrader(judge).grade("Which planet?", ["the red planet"], ["Mars"])
-    Grade(correct=True, rule='judge')
     """
 
     def __init__(self, judge: Equivalence, rules: Grader | None = None) -> None:

@@ -121,11 +121,6 @@ def subset_temperatures(
 
     Sizes above `n_questions` are left out; of that size there is one subset. Those of number s are nested:
     the first n of one random order, which depends on (seed, s) alone. `progress` gets the number of fits.
-
-    Examples
-    --------
-    >>> subset_temperatures(lambda indices: float(len(indices)), 8, sizes=(5, 8, 9), subsets=3)
-    {5: (5.0, 5.0, 5.0), 8: (8.0,)}
     """
     if subsets < 1 or not sizes:
         raise UsageError(f"expected a size and a subset at least, got sizes {list(sizes)}, subsets {subsets}")
@@ -153,11 +148,6 @@ def grid_weights(temperatures: ArrayLike, grid: ArrayLike) -> NDArray[np.float64
     """Share of each temperature of the grid (G,) in the interpolated value at each given one (S,): (S, G).
 
     Rows add up to 1: linear in log T between neighbours, the nearest end beyond the grid.
-
-    Examples
-    --------
-    >>> grid_weights([0.5, 2.0, 9.0], [1.0, 4.0])
-    array([[1. , 0. ], [0.5, 0.5], [0. , 1. ]])
     """
     x, nodes = np.log(np.asarray(temperatures, dtype=np.float64)), np.log(np.asarray(grid, dtype=np.float64))
     return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))], axis=1)
@@ -243,13 +233,7 @@ def _points(
 
 
 def grid_around(temperatures: Sequence[float], grid: Sequence[float] = GRID) -> tuple[float, ...]:
-    """Return the temperatures of a grid that have a share in the value at one of `temperatures`.
-
-    Examples
-    --------
-    >>> grid_around([1.0, 1.5], grid=(0.5, 1.0, 2.0, 4.0))
-    (1.0, 2.0)
-    """
+    """Return the temperatures of a grid that have a share in the value at one of `temperatures`."""
     used = grid_weights(temperatures, grid).sum(0) > 0
     return tuple(np.asarray(grid)[used].tolist())
 

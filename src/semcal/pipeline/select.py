@@ -142,16 +142,6 @@ def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
     """Gather one measure of graded rows of several candidates on the same questions, in any order.
 
     A row without the measure counts as null. InputError if a question occurs twice, or not under all.
-
-    Examples
-    --------
-    >>> cool = [{"id": "1", "confidence": {"E-SC": 0.9}, "correct": {"E-SC": True}},
-    ...         {"id": "2", "confidence": {"E-SC": 0.8}, "correct": {"E-SC": False}}]
-    >>> warm = [{"id": "2", "confidence": {"E-SC": 0.4}, "correct": {"E-SC": False}},
-    ...         {"id": "1", "confidence": {"E-SC": None}, "correct": {"E-SC": None}}]
-    >>> both = paired_scores([cool, warm], "E-SC")
-    >>> both.ids, both.confidence.tolist(), both.undefined
-    (('2',), [[0.8], [0.4]], 1)
     """
     by_id = [_by_id(rows) for rows in candidates]
     for other in by_id[1:]:

@@ -94,14 +94,6 @@ def choose_temperatures(
 
     Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `by="brier"`
     takes the lowest Brier score instead. FitError below 5 questions, a warning below 50.
-
-    Examples
-    --------
-    >>> def rows(p):
-    ...     return [{"id": str(n), "confidence": {"E-SC": p}, "correct": {"E-SC": n < 20}} for n in range(50)]
-    >>> found = choose_temperatures({1.0: rows(0.9), 2.0: rows(0.6)})
-    >>> found.temperatures
-    {'E-SC': 2.0}
     """
     grid = _checked_grid(list(rows))
     questions = min(map(len, rows.values()))

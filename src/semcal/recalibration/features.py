@@ -166,12 +166,7 @@ class CalibrationFeatures:
 def row_counts(
     own_lengths: Sequence[int], answers: Sequence[Sequence[Sequence[int]]], *, whole: bool
 ) -> list[int]:
-    """Return how many states each question has: of its prompt (the last alone unless `whole`) and answers.
-
-    >>> answers = [[(1, 2, 3), (1, 3)]]
-    >>> row_counts([7], answers, whole=True), row_counts([7], answers, whole=False)
-    ([10], [4])
-    """
+    """Return how many states each question has: of its prompt (the last alone unless `whole`) and answers."""
     return [(length if whole else 1) + sum(map(_own, given)) for length, given in zip(own_lengths, answers)]
 
 

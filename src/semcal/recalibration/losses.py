@@ -181,12 +181,7 @@ def _check_finite(values: Tensor, loss: str) -> None:
 
 
 def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0.
-
-    >>> log_partition, mean, variance = moments(1.0, torch.tensor([[0.0, 0.0, -torch.inf]]))
-    >>> float(log_partition.exp()), float(mean), float(variance)
-    (2.0, 0.0, 0.0)
-    """
+    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0."""
     z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
     weighted = torch.exp(beta * z)
     total = weighted.sum(1)

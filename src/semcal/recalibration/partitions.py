@@ -80,10 +80,6 @@ def shared_nodes(beta: tuple[float, ...], size: int) -> NodeWeights | None:
     Z by at most 12 ε Z. None where no such nodes are known, or one exponential for each β is cheaper.
 
     Twenty temperatures from five exponentials and the powers of a sixth:
-
-    >>> shared = shared_nodes(tuple(1 / np.linspace(2.5, 0.5, 20)), 32_000)
-    >>> len(shared.nodes.bases), shared.nodes.steps, shared.weights.shape
-    (5, 6, (20, 30))
     """
     betas = np.array(beta)
     if len(betas) < 3 or not 0 < betas[0] <= betas[-1] < math.inf:

@@ -174,11 +174,7 @@ def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> 
 
 
 def learning_rates(schedule: Schedule, steps: int) -> list[float]:
-    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0.
-
-    >>> [round(rate, 2) for rate in learning_rates(Schedule(1.0, epochs=1, warm_up=0.5), 6)]
-    [0.33, 0.67, 1.0, 1.0, 0.75, 0.25]
-    """
+    """Return the learning rate of each step: a linear rise, then half a cosine down towards 0."""
     rising = math.ceil(schedule.warm_up * steps / schedule.epochs)
     falling = steps - rising
     return [

@@ -87,12 +87,6 @@ def csv_text(table: Table) -> str:
     Text is put on one line. Where it begins with =, +, - or @, behind white space too, a spreadsheet takes it
     for a formula: it gets an apostrophe before it, unless all of it is numbers: one, or an interval such as
     "-.1 to .2".
-
-    >>> from semcal.report.tables import Column
-    >>> table = Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
-    ...     ((Cell("TS"), Cell("0.064", 0.0641, 0.012, True, (0.05, 0.08))),))
-    >>> csv_text(table).splitlines()
-    ['Method,ACE E-SC,ACE E-SC se,ACE E-SC low,ACE E-SC high', 'TS,0.0641,0.012,0.05,0.08']
     """
     places = range(len(table.columns))
     errors = [any(row[i].error is not None for row in table.rows) for i in places]
@@ -194,26 +188,6 @@ def latex(table: Table, *, intervals: bool = False) -> str:
     r"""Return the table as `table*` environments, one a page; it needs booktabs, multirow and graphicx.
 
     With `intervals`, numbers have their intervals over questions in place of their errors.
-
-    >>> from semcal.report.tables import Column
-    >>> small = Table("t", "Two methods", (Column("Method"), Column("E-SC", "ACE")),
-    ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))
-    >>> print(latex(small))
-    \begin{table*}[t]
-    \centering
-    \caption{Two methods}
-    \label{tab:t}
-    \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%
-    \begin{tabular}{lc}
-    \toprule
-     & \multicolumn{1}{c}{ACE} \\
-    \cmidrule(lr){2-2}
-    Method & E-SC \\
-    \midrule
-    TS & $\mathbf{0.064}_{\pm 0.012}$ \\
-    \bottomrule
-    \end{tabular}}
-    \end{table*}
     """
     return "\n\n".join(_float(page, intervals) for page in _pages(table))
 

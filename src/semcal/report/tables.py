@@ -169,10 +169,6 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
     What is of a method less accurate than Base is never the best.
-
-    >>> marked = mark([number(0.1234), number(0.1214), number(0.1229), number(None)], larger=True)
-    >>> [(cell.best, cell.tied) for cell in marked]
-    [(True, True), (False, False), (True, True), (False, False)]
     """
     known = [cell for cell in cells if cell.value is not None and not cell.less_accurate]
     if not known or sum(cell.value is not None for cell in cells) < 2:

@@ -34,6 +34,7 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from semcal.pipeline.ask import AskedRows, AskJob
     from semcal.pipeline.calibrated import Calibration, Threshold
+    from semcal.pipeline.executor import Executor
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -121,7 +122,7 @@ def command(
     how["settings"] = server_settings(server, model, equivalence)
     load = partial(opt.open_models, model, equivalence or "exact", **how)
     with open_executor(plan, load) as (executor, state), spending(state().model, "ask"):
-        models, cost, counts = state(), NLICost(), Counter[str]()
+        models = state()
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
         else:
@@ -129,24 +130,36 @@ def command(
                 info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
         ways = tuple({"seed": seed, "decide": decide, **sampling, **one} for one in distinct)
-        check = _checker(models, ways[-1])
-        job_of = partial(_job, ways)
-        work = RowBlocks(
-            executor, job_of, stage="ask", then=partial(_counted, cost, counts), inputs=Question.row
-        )
-        if single:
-            code = _write_one(work, single, out, _render(json, out, titled=False))
-        else:
-            read = checked(questions, check)
-            render = _render(json, out, titled=True)
-            code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
-        nli = models.equivalence.name != "exact"
-        if decide:
-            calls = f" and {cost.calls} NLI calls of {cost.pairs} ordered pairs" if nli else ""
-            info(f"ask: decided with {counts['draws']} of {counts['all']} draws{calls}")
-        elif nli and not single:
-            info(f"ask: {cost.text(models.equivalence.name)}")
-        return code
+        return _answer(executor, models, ways, single or questions, out=out, json=json, limit=limit)
+
+
+def _answer(
+    executor: Executor[Any],
+    models: WorkerState,
+    ways: tuple[Mapping[str, Any], ...],
+    asked: Question | Iterator[Question | RowError],
+    *,
+    out: Path | None,
+    json: bool,
+    limit: int | None,
+) -> int:
+    """Answer one question or many, write the answers, and say what they cost."""
+    cost, counts = NLICost(), Counter[str]()
+    check, then = _checker(models, ways[-1]), partial(_counted, cost, counts)
+    work = RowBlocks(executor, partial(_job, ways), stage="ask", then=then, inputs=Question.row)
+    if isinstance(asked, Question):
+        code = _write_one(work, asked, out, _render(json, out, titled=False))
+    else:
+        render = _render(json, out, titled=True)
+        read = checked(asked, check)
+        code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+    nli = models.equivalence.name != "exact"
+    if ways[-1]["decide"]:
+        calls = f" and {cost.calls} NLI calls of {cost.pairs} ordered pairs" if nli else ""
+        info(f"ask: decided with {counts['draws']} of {counts['all']} draws{calls}")
+    elif nli and not isinstance(asked, Question):
+        info(f"ask: {cost.text(models.equivalence.name)}")
+    return code
 
 
 def _under(

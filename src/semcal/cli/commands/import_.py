@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info
+from semcal.cli.console import info, warn
 from semcal.cli.rows import checked, in_this_process, run_rows
 from semcal.records import Row
 from semcal.registry import check_name
@@ -24,6 +24,9 @@ RequestsOption = Annotated[
 QuestionsOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Questions {id, question, answers} that go with the ids.")
 ]
+
+#: From so many questions on, draws that are all alike are warned of.
+FEWEST = 5
 
 
 def command(
@@ -45,11 +48,14 @@ def command(
     from semcal.pipeline.recorded import FORMATS, read_recorded
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
-    without = 0
+    without = several = alike = 0
 
     def rows_of(block: Sequence[Row]) -> list[dict[str, Any]]:
-        nonlocal without
+        nonlocal without, several, alike
         without += sum("log_likelihoods" not in row.data for row in block)
+        texts = [row.data["generations"] for row in block if len(row.data["generations"]) > 1]
+        several += len(texts)
+        alike += sum(len(set(of_one)) == 1 for of_one in texts)
         return [row.data for row in block]
 
     read = read_recorded(file, format, requests=requests, questions=questions)
@@ -58,4 +64,9 @@ def command(
     if without:
         rows = "row has" if without == 1 else "rows have"
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
+    if several == alike >= FEWEST:
+        warn(
+            f"import: all draws of each of {alike} questions are the same text, and every confidence is 1; "
+            "were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
+        )
     return code

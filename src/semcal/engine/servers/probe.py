@@ -19,7 +19,7 @@ from semcal.errors import ServerError
 from semcal.qa.questions import Turn
 
 #: The version of what is asked here: profiles of another are not read.
-PROBE = 1
+PROBE = 2
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
 #: A prompt of token ids, which begins no chat: nearly anything may follow.
 IDS = tuple(range(40, 56))
@@ -172,9 +172,15 @@ def _vocabulary(asking: _Asking) -> dict[str, Any]:
 
 
 def _several(asking: _Asking) -> dict[str, Any]:
-    """The largest n, of 10 and, where that is refused, of those that the error names, 4 and 2."""
+    """The largest n, of 10 and, where that is refused, of those that the error names, 4 and 2.
+
+    1 where a proxy passes on what llama.cpp says: see `ServerProfile.together`.
+    """
     reply = asking.reply(asking.open, Asked(asking.hot, 8, n=10, seed=1, log_probs=False))
     tried = [10]
+    single = asking.reply(asking.open, Asked(1.0, 1, log_probs=False))
+    if asking.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
+        return {}
     if isinstance(reply, RequestFailed):
         named = {int(number) for number in re.findall(r"\d+", reply.reason)} & set(range(2, 10))
         tried = sorted(named | {4, 2}, reverse=True)

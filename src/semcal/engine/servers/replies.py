@@ -141,7 +141,7 @@ class _Read:
         logprobs = given.get("logprobs")
         if not isinstance(logprobs, Mapping | None):
             raise ValueError(f"'logprobs' is {shown(logprobs)}, not an object")
-        read = _legacy if "tokens" in (logprobs or {}) else _content
+        read = _content if (logprobs or {}).get("tokens") is None else _legacy  # LiteLLM adds tokens: null
         tokens = None if logprobs is None else read(logprobs)
         ids = given.get("token_ids")
         return cls(

@@ -195,13 +195,7 @@ def labels_of(source: str) -> SameMeaning | None:
 
 
 def pair_errors(rows: Rows, same_meaning: SameMeaning) -> PairErrors:
-    """Count the labelled pairs of each row (`question`, `samples`, `clusters`), and those clustered wrongly.
-
-    >>> row = {"question": "?", "samples": ["2", "two", "3", "2"], "clusters": [[0, 3], [1, 2]]}
-    >>> found = pair_errors([row], lambda _, a, b: "3" not in (a, b))
-    >>> [counts.tolist() for counts in (found.same, found.different, found.split, found.merged)]
-    [[1], [2], [1], [1]]
-    """
+    """Count the labelled pairs of rows (`question`, `samples`, `clusters`), and those clustered wrongly."""
     counts = np.array([_count_pairs(row, same_meaning) for row in rows], dtype=np.int64).reshape(-1, 4)
     return PairErrors(*counts.T)
 

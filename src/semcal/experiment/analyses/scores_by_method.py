@@ -221,11 +221,7 @@ def volatility(scores: GridScores) -> list[dict[str, Any]]:
 
 
 def chance_volatility(methods: int) -> float:
-    r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K.
-
-    >>> chance_volatility(5)
-    1.6
-    """
+    r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K."""
     return (methods**2 - 1) / (3 * methods)
 
 

@@ -66,20 +66,12 @@ def published(name: str) -> dict[str, Any]:
 
 
 def model_in_paper(path: str) -> str | None:
-    """The paper's name of a model, by the last part of its directory or hub id; None for any other.
-
-    >>> model_in_paper("Qwen/Qwen2.5-7B-Instruct"), model_in_paper("atlas")
-    ('Qwen', None)
-    """
+    """The paper's name of a model, by the last part of its directory or hub id; None for any other."""
     return MODELS.get(path.rstrip("/").rpartition("/")[2].lower())
 
 
 def dataset_in_paper(source: str) -> str | None:
-    """The paper's name of a data set, by its source; None for any other.
-
-    >>> dataset_in_paper("nq-open"), dataset_in_paper("my-questions.jsonl")
-    ('NQ', None)
-    """
+    """The paper's name of a data set, by its source; None for any other."""
     return DATASETS.get(source.lower())
 
 

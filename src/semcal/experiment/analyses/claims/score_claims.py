@@ -375,12 +375,6 @@ def components(table: Floats) -> tuple[Floats, Floats]:
 
     .. math:: \sigma^2_\text{rows} = \max(0, (MS_\text{rows} - MS_\text{rest}) / J), \qquad
               \sigma^2_\text{columns} = \max(0, (MS_\text{columns} - MS_\text{rest}) / I).
-
-    Examples
-    --------
-    >>> rows, columns = components(np.array([[1.0, 1.5], [3.0, 3.5]]))
-    >>> float(rows), float(columns)
-    (2.0, 0.125)
     """
     i, j = table.shape[:2]
     mean = table.mean(axis=(0, 1))
