@@ -59,34 +59,19 @@ def calibrate_rows(
 ) -> Calibration:
     """Learn the probability that an answer is right from the samples of labelled questions.
 
-    Parameters
-    ----------
-    rows : mapping of temperature to rows
-        The same questions with `id`, `answers`, `samples`, `clusters` and the measures, clustered at each
-        temperature by themselves; the first draws are those of the answer, with key None where they are
-        under `recalibrator` or of an unknown temperature.
-    equivalence : Equivalence or str
-        What they were clustered with, for the record; its revision is unknown where only its name is given.
-    grader : Grader, optional
-        Decides whether the answer's one wording is right; the rules of spec section 7 by default.
-    risk, delta : float
-        With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
-        threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
-        One question of each group counts there, since those of one group are not independent.
-    seed : int
-        Of the folds and of what is kept apart.
+    `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
+    clustered at each temperature by themselves; the first draws are those of the answer, with key None where
+    they are under `recalibrator` or of an unknown temperature. `equivalence` is what they were clustered
+    with, for the record (its revision is unknown where only its name is given); `grader` decides whether the
+    answer's one wording is right, by default the rules of spec section 7. `seed` is that of the folds and of
+    what is kept apart.
 
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 labelled questions.
-    InputError
-        If an id occurs twice, or a row has another number of draws.
+    With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
+    threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
+    One question of each group counts there, since those of one group are not independent.
 
-    Warns
-    -----
-    SemcalWarning
-        Below 50 labelled questions; where all answers are right or all wrong; where all have one share.
+    FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
+    draws. A warning below 50; where all answers are right or all wrong; where all have one share.
     """
     first, own = next(iter(rows.items()))
     check_distinct(map(identity, own))

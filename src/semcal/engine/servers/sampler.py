@@ -40,20 +40,9 @@ _RAISED_TO = {"vLLM": 0.01}
 class ServerModel:
     """A model behind a server (`semcal.engine.language_model.Sampler`).
 
-    Parameters
-    ----------
-    client : ServerClient
-        What asks the server.
-    profile : ServerProfile
-        What a probe found that it does.
-    chat : ChatFormat, optional
-        The form of the model's chats: prompts are then token ids, which the server must take, and the
-        likelihoods of answers that are cut can be known. Without it prompts are messages.
-
-    Attributes
-    ----------
-    thinking : ThinkingCount
-        How many answers so far came after thinking.
+    `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are
+    token ids, which the server must take, and the likelihoods of answers that are cut can be known; without
+    it they are messages. `thinking` counts how many answers so far came after thinking.
     """
 
     def __init__(

@@ -78,21 +78,11 @@ class Known:
 def find_truncation(
     draw: Draw, known: Sequence[Known | None], temperatures: Sequence[float]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Look for truncation.
+    """Return how draws are cut, or None; and the kinds of cut that would have been seen.
 
-    Parameters
-    ----------
-    draw : callable
-        Draws one token to a prompt at a temperature; an empty list if the server refused.
-    known : sequence of Known or None
-        What is known of the distribution after each prompt.
-    temperatures : sequence of float
-        Those that the server accepts, in ascending order, from 1 on.
-
-    Returns
-    -------
-    tuple
-        How draws are cut, or None; and the kinds of cut that would have been seen.
+    `draw` draws one token to a prompt (by its number) at a temperature with a seed, an empty list if the
+    server refused; `known` is what is known of the distribution after each prompt; `temperatures` are those
+    that the server accepts, in ascending order, from 1 on.
     """
     masked = [one for one in known if one is not None and np.isneginf(one.log_probs).any()]
     if masked:
