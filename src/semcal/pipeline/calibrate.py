@@ -226,23 +226,10 @@ def calibrate_samples(
 ) -> Calibration:
     """Learn from stored samples the probability that the commonest answer is right; no model is needed.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        Each with `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
-        `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
-        clustered again.
-    equivalence : Equivalence
-        Decides which answers mean the same.
-    progress : callable, optional
-        Gets the number of questions that are clustered.
-
-    Other parameters are those of :func:`calibrate_rows`. UsageError for one draw a question.
-
-    Warns
-    -----
-    SemcalWarning
-        Where rows hold `clusters` and another equivalence than "exact" is given.
+    Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
+    `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
+    clustered again: a warning, if `equivalence` is another than "exact". `progress` gets the number of
+    questions that are clustered; `how` goes to `calibrate_rows`. UsageError for one draw a question.
     """
     for row in rows:
         try:
