@@ -38,5 +38,10 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	$(BIN)/sphinx-build -W -b html docs docs/_build
 
+# Lowest, newest and fixed versions of what is depended on, each in a clean environment: half an hour, and gigabytes.
+release-check: $(STAMP)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m tools.release_check --uv $(BIN)/uv
+
 clean:
 	rm -rf $(VENV) docs/_build runs

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import tomllib
+import re
+import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -16,30 +18,44 @@ from semcal.errors import ModelError
 ROOT = Path(__file__).parents[2]
 
 
-def installed_files() -> list[Path]:
-    """The files of src/semcal that the settings of the wheel do not leave out."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["src/semcal"]
-    left_out = [ROOT / folder for folder in wheel["exclude"]]
-    return [
-        path
-        for path in sorted((ROOT / "src/semcal").rglob("*"))
-        if path.is_file()
-        and path.suffix != ".pyc"
-        and not any(path.is_relative_to(folder) for folder in left_out)
-    ]
+def test_the_wheel_is_below_12_megabytes_and_holds_what_runs_and_nothing_else(tmp_path: Path) -> None:
+    wheels = pytest.importorskip("hatchling.builders.wheel")
+    (path,) = wheels.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    assert Path(path).stat().st_size < 12e6
+    with zipfile.ZipFile(path) as wheel:
+        names = set(wheel.namelist())
+        metadata = wheel.read(f"semcal-{semcal.__version__}.dist-info/METADATA").decode()
+    weights = {name for name in names if name.endswith(".safetensors")}
+    folders = (paths.language_model_dir(), paths.nli_model_dir())
+    assert weights == {f"semcal/demo/{folder.name}/model.safetensors" for folder in folders}
+    assert {name.partition("/")[0] for name in names} == {"semcal", f"semcal-{semcal.__version__}.dist-info"}
+    assert names >= {"semcal/py.typed", "semcal/demo/demo.yaml", "semcal/demo/quick.yaml"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    extras = set(re.findall(r"Provides-Extra: (.+)", metadata)) - {"dev", "docs"}
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/semcal").rglob("*.py")))
+    assert (
+        set(re.findall(r'MissingExtraError\(".+", "(.+)"\)', source)) == extras
+    )  # each extra is named by an error
 
 
-def test_the_wheel_is_below_12_megabytes_and_holds_the_default_models() -> None:
-    files = installed_files()
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for path in files:
-            wheel.write(path, path.relative_to(ROOT))
-    assert len(archive.getvalue()) < 12e6
-    folders = {path.parent for path in files if path.suffix == ".safetensors"}
-    assert folders == {paths.language_model_dir(), paths.nli_model_dir()}
+def test_the_sdist_holds_what_builds_and_what_tests() -> None:
+    sdists = pytest.importorskip("hatchling.builders.sdist")
+    names = {one.distribution_path for one in sdists.SdistBuilder(str(ROOT)).recurse_included_files()}
+    needed = {"README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py"}
+    assert names >= needed | {"src/semcal/__init__.py", "src/semcal/demo/language_model/model.safetensors"}
+    assert not [name for name in names if name.startswith((".venv", "runs", "dist"))]
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_its_quick_demo_where_nothing_else_is_installed() -> None:
+    release_check = [sys.executable, "-m", "tools.release_check", "constraints", "--uv", find_uv()]
+    done = subprocess.run(release_check, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("all is well\n")
+
+
+def find_uv() -> str:
+    """The program uv, or skip."""
+    return shutil.which("uv") or pytest.skip("the program uv is not installed: pip install uv")
 
 
 @pytest.mark.parametrize("name", ["atlas-mistral", "atlas-qwen2"])

@@ -232,12 +232,7 @@ class CausalLanguageModel:
     ) -> list[Generation]:
         """Answer each prompt by beam search, answers compared by their mean token log-probability.
 
-        Parameters and errors are those of `sample`, and
-
-        Parameters
-        ----------
-        num_beams : int
-            How many sequences continue at every step.
+        `num_beams` sequences continue at every step; parameters and errors are those of `sample` otherwise.
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         generator = self._generator(progress)

@@ -171,25 +171,9 @@ def calibrated_rows(
 ) -> dict[str, list[Lines]]:
     """Learn a calibration once, and give Base's test answers of every run their probabilities.
 
-    Parameters
-    ----------
-    cell : Cell
-    labelled : sequence of AnswerBlock
-        The labelled questions.
-    asked : mapping
-        File → finished rows of the test questions, a list a block.
-    with_se : bool
-        Whether the labelled questions were also drawn at the temperature of SE.
-
-    Returns
-    -------
-    dict
-        File → its lines, a list a block.
-
-    Raises
-    ------
-    Incomplete
-        Where blocks of other shards are missing.
+    `asked` is file → finished rows of the test questions, a list a block; what is returned, file → its
+    lines. `with_se`: the labelled questions were also drawn at the temperature of SE. Incomplete where
+    blocks of other shards are missing.
     """
     names, settings = (cell.model.name, cell.parts.name), cell.settings
     known = known_temperatures()

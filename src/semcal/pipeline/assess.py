@@ -169,7 +169,7 @@ def _measured(scores: Scores, bins: int, groups: NDArray[np.intp] | None, seed: 
         result["entropy_auroc"] = metrics.auroc([-value for value in entropies], scores.correct)
     kept = metrics.selective_accuracy(scores.confidence, scores.correct, rejection=REJECTION_RATES)
     result["selective_accuracy"] = {
-        f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy)
+        f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy.tolist())
     }
     return result
 

@@ -25,7 +25,7 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
-from semcal.pipeline.grade import grade_together
+from semcal.pipeline.grade import grade_together, grader_record
 from semcal.pipeline.measure import AnswerFeatures, RowsAt, candidates_for, features_of, representative
 from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
@@ -59,34 +59,19 @@ def calibrate_rows(
 ) -> Calibration:
     """Learn the probability that an answer is right from the samples of labelled questions.
 
-    Parameters
-    ----------
-    rows : mapping of temperature to rows
-        The same questions with `id`, `answers`, `samples`, `clusters` and the measures, clustered at each
-        temperature by themselves; the first draws are those of the answer, with key None where they are
-        under `recalibrator` or of an unknown temperature.
-    equivalence : Equivalence or str
-        What they were clustered with, for the record; its revision is unknown where only its name is given.
-    grader : Grader, optional
-        Decides whether the answer's one wording is right; the rules of spec section 7 by default.
-    risk, delta : float
-        With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
-        threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
-        One question of each group counts there, since those of one group are not independent.
-    seed : int
-        Of the folds and of what is kept apart.
+    `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
+    clustered at each temperature by themselves; the first draws are those of the answer, with key None where
+    they are under `recalibrator` or of an unknown temperature. `equivalence` is what they were clustered
+    with, for the record (its revision is unknown where only its name is given); `grader` decides whether the
+    answer's one wording is right, by default the rules of spec section 7. `seed` is that of the folds and of
+    what is kept apart.
 
-    Raises
-    ------
-    FitError
-        If there are fewer than 5 labelled questions.
-    InputError
-        If an id occurs twice, or a row has another number of draws.
+    With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
+    threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
+    One question of each group counts there, since those of one group are not independent.
 
-    Warns
-    -----
-    SemcalWarning
-        Below 50 labelled questions; where all answers are right or all wrong; where all have one share.
+    FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
+    draws. A warning below 50; where all answers are right or all wrong; where all have one share.
     """
     first, own = next(iter(rows.items()))
     check_distinct(map(identity, own))
@@ -100,14 +85,16 @@ def calibrate_rows(
                 "calibration is for one number of draws"
             )
     features = features_of(rows)
-    correct = _graded(features, own, grader or RuleGrader())
+    marks = grader or RuleGrader()
+    correct = _graded(features, own, marks)
+    marked_by, of_marks = grader_record(marks)
     ties = list(map(question_ties, own))
     groups = several(ties)
     apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
     learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
     calibration = Calibration(
         map=learnt.map,
-        further=_further(own, features, correct, ~apart, grader or RuleGrader()),
+        further=_further(own, features, correct, ~apart, marks),
         m=m,
         temperature=first,
         temperatures=tuple(t for t in list(rows)[1:] if t is not None and _reads(learnt.map, t)),
@@ -118,6 +105,8 @@ def calibrate_rows(
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
+        grader=marked_by,
+        grader_revision=of_marks,
         recalibrator=recalibrator,
     )
     if risk is None:

@@ -135,15 +135,9 @@ def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
     """Split rows whose samples were drawn at several `temperatures` into rows of one temperature each.
 
     Those at T = 1 come first, or else those of the first sample of the first row. Clusters are cut down to
-    the samples of each temperature. Rows without the field stand under None.
+    the samples of each temperature. Rows without the field stand under None. InputError if only some rows
+    have `temperatures`, or a row lacks samples at one of them.
 
-    Raises
-    ------
-    InputError
-        If only some rows have `temperatures`, or a row lacks samples at one of them.
-
-    Examples
-    --------
     >>> row = {"id": "1", "samples": ["Ana", "Bo", "Ana"], "temperatures": [0.5, 1.0, 1.0]}
     >>> {t: [one["samples"] for one in split] for t, split in rows_by_temperature([row]).items()}
     {1.0: [['Bo', 'Ana']], 0.5: [['Ana']]}
@@ -226,24 +220,12 @@ def measure_rows(
 ) -> list[dict[str, Any]]:
     """Add the seven measures to clustered rows, all rows at once.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        With `id`, `clusters` and `log_likelihoods` (a list, or null where they are not known: such a
-        row gets E-SC alone).
-    t_alpha, g_alpha : float
-        The parameter a of T-SC and of G-SC.
-    temperature : float, optional
-        Which draws of rows with `temperatures` are measured; by default those at T = 1, or else the first.
+    Rows have `id`, `clusters` and `log_likelihoods` (null where they are not known: such a row gets E-SC
+    alone). They get `confidences` (per cluster), `confidence`, `top_cluster` and `semantic_entropy` (nats),
+    each by measure; null where a measure is undefined, and for clusters of other draws. `t_alpha` and
+    `g_alpha` are the parameter a of T-SC and of G-SC; `temperature` chooses the draws of rows with
+    `temperatures`: by default those at T = 1, or else the first.
 
-    Returns
-    -------
-    list of dict
-        The rows with `confidences` (per cluster), `confidence`, `top_cluster` and `semantic_entropy`
-        (nats), each by measure; null where a measure is undefined, and for clusters of other draws.
-
-    Examples
-    --------
     >>> row = {"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None}
     >>> measure_rows([row])[0]["top_cluster"]
     {'E-SC': 0}

@@ -93,26 +93,11 @@ def fit_over_server(
 ) -> OverServer:
     """Fit T to labelled questions by what a server tells of their answers' tokens.
 
-    The parameters are those of `semcal.fit`, and
-
-    Parameters
-    ----------
-    loss : {"NLL", "SS"}
-        SS where the server lists the whole vocabulary.
-    route : {"one token", "whole vocabulary", "draws", "top-k"}, optional
-        By default the first of them that the server allows.
-    keep : Path, optional
-        A folder for what the server said, from which the same call resumes.
-
-    Raises
-    ------
-    UsageError
-        Without a tokenizer.
-    ServerError
-        If the server gives too little, or cannot be reached.
-    FitError
-        If fewer than 5 questions are left, T is beyond what the server accepts, or top-k log-probabilities
-        alone leave it open.
+    The parameters are those of `semcal.fit`; loss SS takes the whole vocabulary. `route` is by default the
+    first that the server allows, and `keep` a folder for what the server said, from which the same call
+    resumes. UsageError without a tokenizer, ServerError if the server gives too little or cannot be reached.
+    FitError if fewer than 5 questions are left, T is beyond what the server accepts, or top-k
+    log-probabilities alone leave it open.
     """
     chosen = _route(model, loss, route)
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)

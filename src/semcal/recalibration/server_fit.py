@@ -229,27 +229,11 @@ def fit_by_losses(
 ) -> ServerFit:
     """Fit T by the NLL of each token, asked for at five temperatures near the optimum.
 
-    Parameters
-    ----------
-    evaluate : callable
-        β → the NLL (N,) of each token at β, in nats. NaN leaves its question out.
-    gold : GoldTokens
-        The answers.
-    start : float
-        A guess of T: the middle of the first window. The loss is convex, so a window that does not hold the
-        optimum says on which side it lies.
-    hottest : float
-        The highest T that can be asked for.
-
-    Returns
-    -------
-    ServerFit
-        The minimum of the polynomial through five losses; `route_error` is what the last order changes.
-
-    Raises
-    ------
-    FitError
-        If fewer than 5 questions are left, or eight windows do not hold the optimum.
+    `evaluate` is β → the NLL (N,) of each token at β, in nats; NaN leaves its question out. `start` is a
+    guess of T, the middle of the first window (the loss is convex, so one that does not hold the optimum
+    says on which side it lies), `hottest` the highest T that can be asked for. The result is the minimum of
+    the polynomial through five losses; `route_error` is what the last order changes. FitError if fewer than
+    5 questions are left, or eight windows do not hold the optimum.
     """
     low, high = -math.log(hottest), -math.log(T_MIN)
     centre, reach, side = -math.log(start), 2 * HALF, 0.0
@@ -292,28 +276,11 @@ def fit_by_draws(
 ) -> ServerFit:
     """Fit T by tokens drawn at each position: Newton steps on the slope and curvature of the NLL.
 
-    Parameters
-    ----------
-    draw : callable
-        β → raw log-probabilities (P, n) of n tokens drawn at T = 1/β at each position, n ≥ 2. NaN leaves
-        its question out.
-    gold : GoldTokens
-        The answers.
-    law : Moments
-        Gives the loss at the optimum, which draws do not.
-    start, hottest : float
-        The T of the first round, and the highest that can be drawn at.
-
-    Returns
-    -------
-    ServerFit
-        From the last round. The draws add 1/n to the labels' variance where the model is calibrated at T, so
-        the error is √(1 + 1/n) times that of the labels; `route_error` is the draws' part.
-
-    Raises
-    ------
-    FitError
-        If fewer than 5 questions are left, or T still moves after six rounds.
+    `draw` is β → raw log-probabilities (P, n) of n ≥ 2 tokens drawn at T = 1/β at each position; NaN leaves
+    its question out. `law` gives the loss at the optimum, which draws do not. `start` is the T of the first
+    round, `hottest` the highest that can be drawn at. The draws add 1/n to the labels' variance where the
+    model is calibrated at T, so the error is √(1 + 1/n) times that of the labels; `route_error` is the
+    draws' part. FitError if fewer than 5 questions are left, or T still moves after six rounds.
     """
     beta = 1 / min(start, hottest)
     for number in range(1, MOST_ROUNDS + 1):

@@ -114,13 +114,7 @@ def calibrated_headline(found: Sequence[CalibratedFinding]) -> str:
 
 
 def in_words(results: Results) -> list[str]:
-    """What a run showed: what Calibrated gains on each set, or else what recalibration changed.
-
-    Parameters
-    ----------
-    results : mapping
-        The content of results.json.
-    """
+    """What a run (results.json) showed: what Calibrated gains on each set, and what recalibration changed."""
     calibrated, recalibrated = calibrated_findings(results), findings(results)
     if not calibrated:
         return [*headlines(recalibrated), *(one.line for one in recalibrated)]

@@ -65,14 +65,8 @@ class ServerClient:
     - Ten requests in a row failed for good by faults that may pass, and none was answered since their first
       tries.
 
-    Parameters
-    ----------
-    endpoint, settings
-        Where the server is, and how it is asked.
-    transport
-        What takes the place of the network, for tests: `httpx.MockTransport`.
-    first_wait : float
-        Seconds: the longest wait before the second try.
+    `transport` takes the place of the network, for tests (`httpx.MockTransport`); `first_wait` is the longest
+    wait before the second try, in seconds.
     """
 
     def __init__(

@@ -78,21 +78,11 @@ class Known:
 def find_truncation(
     draw: Draw, known: Sequence[Known | None], temperatures: Sequence[float]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Look for truncation.
+    """Return how draws are cut, or None; and the kinds of cut that would have been seen.
 
-    Parameters
-    ----------
-    draw : callable
-        Draws one token to a prompt at a temperature; an empty list if the server refused.
-    known : sequence of Known or None
-        What is known of the distribution after each prompt.
-    temperatures : sequence of float
-        Those that the server accepts, in ascending order, from 1 on.
-
-    Returns
-    -------
-    tuple
-        How draws are cut, or None; and the kinds of cut that would have been seen.
+    `draw` draws one token to a prompt (by its number) at a temperature with a seed, an empty list if the
+    server refused; `known` is what is known of the distribution after each prompt; `temperatures` are those
+    that the server accepts, in ascending order, from 1 on.
     """
     masked = [one for one in known if one is not None and np.isneginf(one.log_probs).any()]
     if masked:
@@ -148,12 +138,14 @@ def _look_for_top_k(
         different.update(drawn)
         if len(different) > TOP_K:
             return ""
+        if number >= ROUND and len(different) == 1:  # a token that always comes first, such as <think>
+            return None
     first = known[flattest]
     if first is not None and first.whole:
         others = 1 - float(first.shares(temperature)[:TOP_K].sum())
         if scipy.special.bdtr(TOP_K, number, max(0.0, others)) > FALSE_ALARM:
             return None
-    if number < ROUND or len(different) == 1:  # a token that always comes first, such as <think>
+    if number < ROUND:
         return None
     return f"{cut}: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
 
