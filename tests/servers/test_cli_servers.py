@@ -226,3 +226,14 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none(tmp_path: Path
         assert [row["id"] for row in found] == ["1"]
         assert found[0]["confidence"] is not None
         assert "a draw has no likelihood, which L-SC reads; E-SC needs none" in said
+
+
+def test_a_grid_of_temperatures_is_not_paid_for_where_its_measure_cannot_be_had(tmp_path: Path) -> None:
+    rows = [{"question": f"Where is lake {k}?", "answers": ["Sel"]} for k in range(6)]
+    file = write(tmp_path / "labelled", rows)
+    with FakeServer(log_probs=None) as server:
+        how = ("--model", server.name, "--method", "TS-grid", "--measure", "L-SC", "--out", tmp_path / "fit")
+        code, _, said = semcal("fit", file, *how)
+        assert code == 2
+        assert "L-SC reads likelihoods: " in said
+        assert not any("lake" in json.dumps(body) for _, body in server.requests)

@@ -143,6 +143,10 @@ def command(
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
         if work.over_server:
             options.check_server(language_model.name, features=features, plot=plot)
+            if options.method == "TS-grid" and measure != "E-SC":
+                from semcal.recalibration.temperature import SE
+
+                language_model.check_likelihoods(SE(), measure)  # type: ignore[attr-defined]
         if dry_run:
             return work.plan(options, sampling)
         kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
