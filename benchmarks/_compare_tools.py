@@ -29,6 +29,7 @@ SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "WANDB_MODE": "disabled",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "OPENAI_API_KEY": "unused",
     "PYTHONWARNINGS": "ignore",
 }
@@ -155,7 +156,7 @@ class TruthTorch:
     def evaluated(self) -> str:
         from TruthTorchLM.utils.eval_utils import metric_score
 
-        auroc = metric_score(["auroc"], [0, 1], [math.nan, 0.0])["auroc"]
+        auroc = metric_score(["auroc"], [0, 1], [math.nan, 0.0], [0.5, 0.5])["auroc"]
         return {0.0: "the surest answer", 1.0: "the least sure answer"}[float(auroc)]
 
 
