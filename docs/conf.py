@@ -20,6 +20,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
+smartquotes = False  # which would make one dash of the two of an option
 html_theme = "furo"
 html_title = "semcal"
 html_static_path = ["_static"]

@@ -28,7 +28,7 @@ from semcal.qa import load_questions
 
 examples = load_questions("atlas-trivia", split="few_shot")
 labelled = load_questions("atlas-trivia", limit=360)
-test = load_questions("atlas-trivia", split="test", limit=250)
+test = load_questions("atlas-trivia", split="test", limit=200)
 pd.DataFrame({"question": one.question, "answers": list(one.answers)} for one in labelled[:5])
 
 # %% [markdown]
@@ -73,13 +73,13 @@ axes[1].set_title("After: calibrated")
 plt.show()
 
 # %% [markdown]
-# Left, of the answers that all ten draws agree on only four in five are right: the model is sure of
+# Left, of the answers that all ten draws agree on about four in five are right: the model is sure of
 # some things that it has wrong. Right, the line stays in the grey band, where chance would put it.
 
 # %%
-metrics = pd.DataFrame(answers.metrics()).T
+metrics = pd.DataFrame(answers.metrics(["E-SC", "Calibrated"])).T
 names = ["accuracy", "mean_confidence", "brier", "gain", "auroc", "ace", "ace_floor_95"]
-metrics.loc[["E-SC", "Calibrated"], names].style.format("{:.3f}")
+metrics[names].style.format("{:.3f}")
 
 # %% [markdown]
 # Accuracy is the same, and the mean confidence has come closer to it. The Brier score is lower
@@ -117,7 +117,7 @@ pd.DataFrame(trade).T.rename_axis("threshold").style.format("{:.0%}")
 # For a promise at a lower risk there must be enough labelled questions:
 
 # %%
-print(answers.metrics(risk=0.2)["Calibrated"]["risk"]["sentence"])
+print(answers.metrics("Calibrated", risk=0.2)["Calibrated"]["risk"]["sentence"])
 
 # %% [markdown]
 # ## Use it

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import semcal
@@ -153,6 +157,39 @@ def test_readme_and_docs_have_at_most_40_000_words() -> None:
 
 def test_the_pages_that_come_from_the_program_are_not_stale() -> None:
     assert reference_pages.stale() == []
+
+
+def test_python_that_the_docs_show_imports_what_is_there() -> None:
+    found = [
+        (page.name, node.module, name.name)
+        for page in (ROOT / "docs").rglob("*.md")
+        for code in blocks("python", page.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for name in node.names
+    ]
+    ours = [one for one in found if one[1].startswith("semcal")]
+    assert len(ours) > 10
+    assert [one for one in ours if not hasattr(import_module(one[1]), one[2])] == []
+
+
+def test_options_that_the_docs_show_are_there() -> None:
+    group: Any = typer.main.get_command(app)
+    options = {
+        name: {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"--help"}
+        for name, command in group.commands.items()
+    }
+    shown = [
+        (page.name, *call)
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for language in ("bash", "text", "console")
+        for block in blocks(language, page.read_text(encoding="utf-8"))
+        for call in re.findall(r"\bsemcal ([a-z]+)((?: [^|;#>\n]*)?)", block.replace("\\\n", " "))
+    ]
+    assert len(shown) > 50
+    for page, command, words in shown:
+        assert command in options, f"{page}: semcal {command}"
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options[command], f"{page}: {command}{words}"
 
 
 def test_every_command_is_described(folder: Path) -> None:

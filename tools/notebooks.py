@@ -43,9 +43,8 @@ def run(path: Path) -> Path:
 
     os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # tqdm, without ipywidgets
     notebook = jupytext.read(path)
-    nbclient.NotebookClient(
-        notebook, timeout=SECONDS, resources={"metadata": {"path": str(FOLDER)}}
-    ).execute()
+    here = {"metadata": {"path": str(FOLDER)}}
+    nbclient.NotebookClient(notebook, timeout=SECONDS, resources=here, coalesce_streams=True).execute()
     for number, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{number}", {}
         if cell.cell_type == "code":
@@ -62,7 +61,7 @@ def run(path: Path) -> Path:
 def _is_progress(output: Mapping[str, Any]) -> bool:
     """Whether an output is a line that counts finished questions, and nothing else."""
     return output.get("name") == "stderr" and not re.sub(
-        r"\r\w+: \d+ of \d+ \(\d+ s\)|\s", "", output["text"]
+        r"\r?\w+: \d+ of \d+ \(\d+ s\)|\s", "", output["text"]
     )
 
 

@@ -24,8 +24,13 @@ VALUES = {
     "<path>": "PATH",
 }
 WRITTEN = "<!-- Written by `python -m tools.reference_pages`; do not change it by hand. -->"
-#: Terms that the report's glossary has no need of.
+#: Terms that the report's glossary has no need of, or says in view of its neighbour there.
 TERMS = {
+    "Base": "The model as it is, at temperature 1.",
+    "DSC": "Discrimination: how far the {term}`CORP` curve beats a constant confidence, in Brier score.",
+    "ECE": "Expected calibration error: the gap between confidence and accuracy, over bins of equal width.",
+    "ML-SC": "Mean likelihood: that of the answers with this meaning, so that many count no more than one.",
+    "Platt": "Platt scaling: a factor and an offset for each token of the vocabulary.",
     "abstain": "Not to answer, because the confidence is below the {term}`threshold`.",
     "calibrated": "Of all answers given with confidence p, the share p is right.",
     "calibration": "What `semcal calibrate` learns: the probability that an answer is right, from samples.",

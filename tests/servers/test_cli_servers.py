@@ -210,3 +210,30 @@ def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_fi
     assert sent.keys() == whole.keys()
     again = [body for body, count in sent.items() if count > whole[body]]
     assert 0 < len(again) <= 64  # of the block in hand
+
+
+def test_a_measure_of_likelihoods_is_refused_where_there_are_none(tmp_path: Path) -> None:
+    with FakeServer(log_probs=None) as server:
+        code, found, said = semcal("ask", "Where is it?", "--model", server.name, "--measure", "L-SC")
+        assert (code, found) == (2, [])
+        assert re.search("L-SC reads likelihoods: .* gives no log-probabilities, .* E-SC alone", said)
+    with FakeServer(server="llama.cpp", halves_lost=True, max_top_logprobs=-1) as server:
+        rows = [{"id": str(k), "question": name} for k, name in enumerate(list(fake_model.ANSWERS)[:2])]
+        file = write(tmp_path / "questions", rows)  # an answer to the first has a letter of two tokens
+        how = ("--model", server.name, "--measure", "L-SC", "--m", 20)
+        code, found, said = semcal("ask", file, *how)
+        assert code == 1
+        assert [row["id"] for row in found] == ["1"]
+        assert found[0]["confidence"] is not None
+        assert "a draw has no likelihood, which L-SC reads; E-SC needs none" in said
+
+
+def test_a_grid_of_temperatures_is_not_paid_for_where_its_measure_cannot_be_had(tmp_path: Path) -> None:
+    rows = [{"question": f"Where is lake {k}?", "answers": ["Sel"]} for k in range(6)]
+    file = write(tmp_path / "labelled", rows)
+    with FakeServer(log_probs=None) as server:
+        how = ("--model", server.name, "--method", "TS-grid", "--measure", "L-SC", "--out", tmp_path / "fit")
+        code, _, said = semcal("fit", file, *how)
+        assert code == 2
+        assert "L-SC reads likelihoods: " in said
+        assert not any("lake" in json.dumps(body) for _, body in server.requests)

@@ -189,7 +189,7 @@ class Address:
         self.url, self.quirks = server.url, server.quirks
 
 
-@pytest.mark.parametrize("last", [2, 9])
+@pytest.mark.parametrize("last", [9, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_while_the_server_is_asked_it_goes_on_and_asks_nothing_twice_but_the_block_in_hand(
     data: Path, server: FakeServer, whole: Path, tmp_path: Path, last: int
 ) -> None:

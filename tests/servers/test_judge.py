@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -216,9 +217,25 @@ def test_score_and_calibrate_take_the_judge(server, tmp_path):
     in_python = semcal.calibrate(samples=rows, grader=judge, progress=False)
     assert in_python.report.base["accuracy"] == pytest.approx(2 / 3)
     file = write(tmp_path / "rows", rows)
-    run("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
+    *_, said = run("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
     by_command = semcal.Calibration.from_pretrained(tmp_path / "cal")
     assert by_command.report.base["accuracy"] == pytest.approx(2 / 3)
+    assert "calibrate: 4" in said  # what the judge spent
+    for one in (in_python, by_command):
+        assert one.grader == judge
+        assert one.grader_revision.startswith(f"{server.url}; vLLM 1; judgement ")
+
+
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_calibrate_says_what_model_equivalence_and_judge_spend(server, tmp_path):
+    rows = [{"question": f"Which lake {k}?", "answers": ["Sel"]} for k in range(5)]
+    servers = ("--model", server.name, "--equivalence", server.name, "--grader", f"judge:{server.name}")
+    file = write(tmp_path / "rows", rows)
+    code, _, said = run("calibrate", file, *servers, "--m", 2, "--out", tmp_path / "cal")
+    assert code == 0
+    for role in ("model", "equivalence", "grader"):
+        assert re.search(rf"^calibrate: {role}: \d+ requests", said, re.MULTILINE)
+    assert semcal.Calibration.from_pretrained(tmp_path / "cal").grader == f"judge:{server.name}"
 
 
 def test_cluster_asks_a_server(server, tmp_path):
@@ -256,3 +273,16 @@ def test_options_of_servers_reach_the_judge_and_are_refused_without_one(server, 
     assert "grade: 2 requests" in said
     assert run("grade", rows, "--concurrency", 1)[0] == 2
     assert run("cluster", rows, "--equivalence", "exact", "--price-in", 1)[0] == 2
+
+
+def test_the_key_of_the_model_is_not_sent_to_the_judge_of_another_host(server, tmp_path, monkeypatch):
+    file = write(tmp_path / "rows", [{"question": "Which planet?", "answers": ["Mars"]}])
+    asked = ("--model", "openai:http://127.0.0.1:1/v1", "--grader", f"judge:{server.name}", "--dry-run")
+    monkeypatch.setenv("SEMCAL_API_KEY", "sk-of-the-model")
+    code, _, said = run("calibrate", file, *asked, "--out", tmp_path / "cal")
+    assert code == 2
+    assert f"would be sent to http://127.0.0.1:1 and {server.host}; give" in said
+    assert "sk-of-the-model" not in said
+    monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "")
+    code, _, said = run("calibrate", file, *asked, "--retries", 0, "--out", tmp_path / "cal")
+    assert "cannot be reached" in said

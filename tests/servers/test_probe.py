@@ -150,7 +150,9 @@ def test_a_server_that_truncates_all_the_same_is_seen(log_probs: str | None) -> 
 
 @pytest.mark.parametrize("reasons", ["field", "inline"])
 def test_a_model_that_always_begins_with_the_same_thought_is_not_said_to_be_truncated(reasons: str) -> None:
-    found = probed(reasons=reasons, ids_in=False)
+    with FakeServer(reasons=reasons, ids_in=False) as server, client_of(server) as client:
+        found = probe(client)
+    assert len(server.requests) < 150
     assert found.truncated_to is None
     assert found.truncation_tested == ()
     assert found.log_probs is None

@@ -129,7 +129,7 @@ def note_in_progress(note: Callable[[], str]) -> Iterator[None]:
 
 def _noted(label: str) -> str:
     """A label with the notes."""
-    return "; ".join([label, *(note() for note in _notes)])
+    return "; ".join(filter(None, [label, *(note() for note in _notes)]))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -213,29 +214,43 @@ def server_settings(given: ServerOptions, *names: str | None) -> ServerSettings 
                 f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); leave it out"
             )
         return None
-    from semcal.engine.servers.settings import ServerSettings, read_api_key
+    from semcal.engine.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
 
     key = read_api_key(chosen.pop("api_key_file", None))
+    hosts = {Endpoint.parse(name).host: None for name in names if name is not None and names_a_server(name)}
+    if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
+        raise UsageError(
+            f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and grades "
+            f"its own by {JUDGE_KEY_VARIABLE} (empty: none)"
+        )
     return ServerSettings(api_key=key, **chosen)
 
 
 @contextmanager
-def spending(model: object, label: str) -> Iterator[None]:
-    """Show in progress what a model, equivalence or grader spends on a server, and say it at the end."""
-    inner = model
-    for part in ("judge", "equivalence", "inner"):
-        inner = getattr(inner, part, inner)
-    client = getattr(inner, "client", None)
-    if client is None:
+def spending(label: str, **asked: object) -> Iterator[None]:
+    """Show in progress what `model`, `equivalence` and `grader` spend on servers, and say it at the end."""
+    clients: dict[Any, str] = {}
+    for role, inner in asked.items():
+        for part in ("judge", "equivalence", "inner"):
+            inner = getattr(inner, part, inner)
+        if (client := getattr(inner, "client", None)) is not None:
+            clients.setdefault(client, role)
+
+    def spent() -> list[str]:
+        several = len(clients) > 1
+        used = {one: role for one, role in clients.items() if one.usage.requests}
+        return [f"{role}: {one.usage.text()}" if several else one.usage.text() for one, role in used.items()]
+
+    if not clients:
         yield
         return
     try:
-        with note_in_progress(lambda: client.usage.text()):
+        with note_in_progress(lambda: "; ".join(spent())):
             yield
     finally:
-        if client.usage.requests:
-            info(f"{label}: {client.usage.text()}")
-        thinking = getattr(model, "thinking", None)
+        for one in spent():
+            info(f"{label}: {one}")
+        thinking = getattr(asked.get("model"), "thinking", None)
         if thinking is not None and thinking.answers:
             cut = f", {thinking.cut} of them cut off by the token limit" if thinking.cut else ""
             info(f"{label}: {thinking.answers} answers came after thinking, which is left out{cut}")

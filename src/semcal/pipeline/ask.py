@@ -146,6 +146,8 @@ class SemanticUQ:
         self.draws = self.nli_calls = self.pairs = 0
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
+        if self.measure != "E-SC" and hasattr(model, "check_likelihoods"):
+            model.check_likelihoods(self.recalibrator, self.measure)
         own_rule = self.m, self.measure, self.threshold, self.calibration
         self.rule = DecisionRule.of(*own_rule) if decide else None
 
@@ -196,12 +198,23 @@ class SemanticUQ:
                 rows: RowsAt = {None: [one.row for one in answers]}
                 return Results(answers, rows, grader=RuleGrader(), failures=failures, **how)
             rows, failures = self._rows(questions, update)
+        if self.calibration is None:
+            failures |= {row["id"]: self._unmeasured(row["id"]) for row in rows[None] if self._lacks(row)}
+            rows = {None: [row for row in rows[None] if row["id"] not in failures]}
         own = next(iter(rows.values()))
         limit = None if self.calibration is None else self.calibration.threshold
         threshold = self.threshold if limit is None else limit.threshold
         calibrated = [None] * len(own) if self.calibration is None else self.calibration.apply(rows)
         answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(own, calibrated)]
         return Results(answers, rows, grader=RuleGrader(), failures=failures, **how)
+
+    def _lacks(self, row: Mapping[str, Any]) -> bool:
+        """Whether the draws of a row lack the likelihoods that the measure reads."""
+        return self.measure not in row["confidence"]
+
+    def _unmeasured(self, question_id: str) -> QuestionError:
+        why = f"a draw has no likelihood, which {self.measure} reads; E-SC needs none (--measure E-SC)"
+        return QuestionError(question_id, why)
 
     def _decided(
         self, questions: Sequence[Question], rule: DecisionRule, progress: Callable[[int], None] | None

@@ -137,7 +137,7 @@ def calibrate(
     """
     learning = checked_learning(risk=risk, delta=delta, seed=seed)
     judge = as_equivalence(equivalence)
-    how: dict[str, Any] = {"equivalence": judge, "linkage": linkage}
+    how: dict[str, Any] = {"equivalence": judge, "linkage": linkage, "max_new_tokens": max_new_tokens}
     learning |= {"grader": as_grader(grader, judge)}
     if samples is not None:
         if model is not None or labelled is not None:
@@ -151,11 +151,7 @@ def calibrate(
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    sampling: dict[str, Any] = {
-        "m": checked_draws(10 if m is None else m),
-        "seed": seed,
-        "max_new_tokens": max_new_tokens,
-    }
+    sampling: dict[str, Any] = {"m": checked_draws(10 if m is None else m), "seed": seed}
     further = checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
     own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
@@ -175,7 +171,6 @@ def calibrate(
         {t: measure_rows(rows) for t, rows in sampled.items()},
         **how,
         **learning,
-        max_new_tokens=max_new_tokens,
         provenance=provenance,
         recalibrator=fitted if isinstance(fitted, Fitted) else None,
     )

@@ -25,7 +25,7 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
-from semcal.pipeline.grade import grade_together
+from semcal.pipeline.grade import grade_together, grader_record
 from semcal.pipeline.measure import AnswerFeatures, RowsAt, candidates_for, features_of, representative
 from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
@@ -85,14 +85,16 @@ def calibrate_rows(
                 "calibration is for one number of draws"
             )
     features = features_of(rows)
-    correct = _graded(features, own, grader or RuleGrader())
+    marks = grader or RuleGrader()
+    correct = _graded(features, own, marks)
+    marked_by, of_marks = grader_record(marks)
     ties = list(map(question_ties, own))
     groups = several(ties)
     apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
     learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
     calibration = Calibration(
         map=learnt.map,
-        further=_further(own, features, correct, ~apart, grader or RuleGrader()),
+        further=_further(own, features, correct, ~apart, marks),
         m=m,
         temperature=first,
         temperatures=tuple(t for t in list(rows)[1:] if t is not None and _reads(learnt.map, t)),
@@ -103,6 +105,8 @@ def calibrate_rows(
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
+        grader=marked_by,
+        grader_revision=of_marks,
         recalibrator=recalibrator,
     )
     if risk is None:

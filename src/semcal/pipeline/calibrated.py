@@ -133,6 +133,8 @@ class _Contents:
     max_new_tokens: int | None = None
     provenance: Provenance | None = None
     equivalence_revision: str | None = None
+    grader: str | None = None
+    grader_revision: str | None = None
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
@@ -164,6 +166,9 @@ class Calibration(_Contents):
         How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
     equivalence_revision : str or None
         None where nobody knows.
+    grader, grader_revision : str or None
+        By what the labelled answers were graded: "rules", "nli" or a judge with its URL; and the revision of
+        the model that it asked. None where nobody knows.
     threshold : Threshold or None
     report : CalibrationReport
     max_new_tokens : int or None

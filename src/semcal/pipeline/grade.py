@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from semcal import metrics
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import InputError, UsageError, shown
 from semcal.pipeline.rows import (
     answers_of,
@@ -118,6 +118,20 @@ def as_grader(given: Any, equivalence: Equivalence) -> Grader:
     if equivalence.name == "exact":
         raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')
     return EntailmentGrader(equivalence)
+
+
+def grader_record(grader: Grader) -> tuple[str, str | None]:
+    """What a calibration keeps of a grader: its name, and the revision of the model that it asks, if any.
+
+    >>> grader_record(RuleGrader())
+    ('rules', None)
+    """
+    judge = getattr(grader, "judge", None)
+    if judge is not None:
+        return f"judge:{address_of(judge)}", judge.revision
+    if isinstance(grader, EntailmentGrader):
+        return "nli", grader.equivalence.revision
+    return "rules" if isinstance(grader, RuleGrader) else type(grader).__name__, None
 
 
 def check_gradable(row: Mapping[str, Any]) -> None:

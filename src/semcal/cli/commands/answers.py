@@ -94,7 +94,7 @@ def cluster(
     asks = names_a_server(equivalence)
     with (
         open_executor(plan, load) as (executor, state),
-        spending(state().equivalence if asks else None, "cluster"),
+        spending("cluster", equivalence=state().equivalence if asks else None),
     ):
         work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
@@ -187,7 +187,7 @@ def grade(
     judge = opt.open_equivalence(nli, device=device, **how)
     chosen = as_grader(opt.open_grader(grader, rouge=rouge, **how), judge)
     if audit:
-        with spending(chosen, "grade"):
+        with spending("grade", grader=chosen):
             return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
 
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -196,7 +196,7 @@ def grade(
         )
 
     rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
-    with spending(chosen, "grade"):
+    with spending("grade", grader=chosen):
         return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)
 
 

@@ -121,7 +121,10 @@ def command(
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
     how["settings"] = server_settings(server, model, equivalence)
     load = partial(opt.open_models, model, equivalence or "exact", **how)
-    with open_executor(plan, load) as (executor, state), spending(state().model, "ask"):
+    with (
+        open_executor(plan, load) as (executor, state),
+        spending("ask", model=state().model, equivalence=state().equivalence),
+    ):
         models = state()
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)

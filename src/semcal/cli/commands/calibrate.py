@@ -182,7 +182,9 @@ def _from_samples(
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
     judge = open_judge()
-    return calibrate_samples(rows, equivalence=judge, **{**how, "grader": as_grader(open_marks(), judge)})
+    marks = as_grader(open_marks(), judge)
+    with spending("calibrate", equivalence=judge, grader=marks):
+        return calibrate_samples(rows, equivalence=judge, **{**how, "grader": marks})
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
@@ -212,9 +214,10 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     by_id = {question.id: question for question in questions}
     where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
     where["settings"] = settings
-    with spending(model, "calibrate"), successive_progress() as begin:
-        equivalence = opt.open_equivalence(options["equivalence"], **where)
-        marks = opt.open_grader(how["grader"], cache=options["cache"], settings=settings)
+    equivalence = opt.open_equivalence(options["equivalence"], **where)
+    marks = opt.open_grader(how["grader"], cache=options["cache"], settings=settings)
+    asked: Any = {"model": model, "equivalence": equivalence, "grader": marks}
+    with spending("calibrate", **asked), successive_progress() as begin:
         kept.begin()
         found = calibrate(
             model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache as cached
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spen
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
 from semcal.cli.rows import BadRows, listed, read_labelled
+from semcal.engine.equivalence import names_a_server
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties
@@ -141,12 +143,17 @@ def command(
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
         if work.over_server:
             options.check_server(language_model.name, features=features, plot=plot)
+            if options.method == "TS-grid" and measure != "E-SC":
+                from semcal.recalibration.temperature import SE
+
+                language_model.check_likelihoods(SE(), measure)  # type: ignore[attr-defined]
         if dry_run:
             return work.plan(options, sampling)
         kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
         where: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
-        judge = partial(opt.open_equivalence, equivalence, **where)
-        with spending(language_model, "fit"):
+        judge = cached(partial(opt.open_equivalence, equivalence, **where))
+        served = judge() if names_a_server(equivalence) else None
+        with spending("fit", model=language_model, equivalence=served):
             result = work.run(options, judge, sampling, kept, plot)
         remove_older_results(out, options)
         kept.finish()

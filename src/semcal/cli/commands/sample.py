@@ -71,7 +71,7 @@ def command(
     questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory, settings=settings)
-    with open_executor(plan, load) as (executor, state), spending(state().model, "sample"):
+    with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
         from semcal.pipeline.sample import SampleJob, SamplePass, check_question
 

@@ -29,12 +29,10 @@ from semcal.engine.servers.probe import stored_profile
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import parse_choices
 from semcal.engine.servers.requests import Asked, request_for
-from semcal.engine.servers.settings import PREFIX, Endpoint, ServerSettings, read_api_key
+from semcal.engine.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 from semcal.errors import InputError, SemcalWarning, ServerError, shown
 from semcal.qa.questions import Turn
 
-#: The API key of what decides on meanings and grades; the model's own is used where it is not set.
-JUDGE_KEY_VARIABLE = "SEMCAL_JUDGE_API_KEY"
 #: Tokens of a reply: a label, and at the second try what may be thought before it.
 LABEL, ROOM = 10, 1024
 #: Alternatives of the first token that are asked for; more than 20 is refused by many.

@@ -26,7 +26,7 @@ from semcal.engine.servers.rescoring import (
     why_unknown,
 )
 from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
-from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError
+from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError, shown
 from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.temperature import Greedy, single_temperature
@@ -178,6 +178,12 @@ class ServerModel:
         (found,) = self.sample(prompts, recalibrators=[Greedy()], m=1, **how)
         return [one if isinstance(one, QuestionError) else one[0] for one in found]
 
+    def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
+        """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
+        way = self._way(recalibrator, 0)
+        if way.reading is None and way.asked:
+            raise UsageError(f"{measure} reads likelihoods: {why_unknown(self.profile, way.temperature)}")
+
     def _check(self, recalibrators: Sequence[AnyRecalibrator]) -> None:
         """Refuse what cannot be drawn from, and a server that truncates."""
         for recalibrator in recalibrators:
@@ -315,7 +321,7 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
     Raises
     ------
     UsageError
-        If the name is none of a server.
+        If the name is none of a server, or the tokenizer is another model's.
     ServerError
         If the server cannot be reached, refuses the key, or takes no token ids where there is a tokenizer.
 
@@ -327,7 +333,32 @@ def load_server(name: str, settings: ServerSettings | None = None, **options: An
     settings = replace(settings or ServerSettings(api_key=read_api_key()), **options)
     client = ServerClient(Endpoint.parse(name), settings)
     chat = None if settings.tokenizer is None else _chat_of(settings.tokenizer)
-    return ServerModel(client, stored_profile(client), chat=chat)
+    model = ServerModel(client, stored_profile(client), chat=chat)
+    if chat is not None:
+        check_tokenizer(model, chat, settings.tokenizer or "")
+    return model
+
+
+def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
+    """Refuse with UsageError a tokenizer that makes another text of a drawn answer than the server.
+
+    By one request. Nothing can be told where the server does not tell ids, or the model thinks first.
+    """
+    turns = (Turn("user", "Count from one to ten."),)
+    asked = Asked(1.0, 16, seed=1, log_probs=model.profile.log_probs is not None)
+    prompt = Prompt("tokenizer", chat.encode(turns), turns)
+    (reply,) = model.client.send_all([request_for(model.profile, prompt, asked)], parse_choices)
+    if isinstance(reply, RequestFailed) or not reply[0].whole:
+        return
+    choice = reply[0]
+    ids = choice.token_ids or [one.token_id for one in choice.entries or () if one.token_id is not None]
+    said = chat.tokenizer.decode(list(ids), skip_special_tokens=True)
+    if ids and "�" not in choice.text + said and not _same(said, choice.text):
+        raise UsageError(
+            f"the tokenizer {name} is not that of {model.name}: the tokens {shown(list(ids))} are "
+            f"{shown(said)} to it and {shown(choice.text)} to the server; give the tokenizer of the model "
+            "that is served, or leave --tokenizer out"
+        )
 
 
 def _chat_of(name: str) -> ChatFormat:

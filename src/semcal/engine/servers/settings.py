@@ -16,6 +16,8 @@ from semcal.errors import UsageError, shown
 PREFIX = "openai:"
 #: The environment variable that holds the API key.
 KEY_VARIABLE = "SEMCAL_API_KEY"
+#: That of what decides on meanings and grades; the model's own is used where it is not set.
+JUDGE_KEY_VARIABLE = "SEMCAL_JUDGE_API_KEY"
 
 _EXPECTED = "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models"
 #: What is asked below the URL of a model.

@@ -138,12 +138,14 @@ def _look_for_top_k(
         different.update(drawn)
         if len(different) > TOP_K:
             return ""
+        if number >= ROUND and len(different) == 1:  # a token that always comes first, such as <think>
+            return None
     first = known[flattest]
     if first is not None and first.whole:
         others = 1 - float(first.shares(temperature)[:TOP_K].sum())
         if scipy.special.bdtr(TOP_K, number, max(0.0, others)) > FALSE_ALARM:
             return None
-    if number < ROUND or len(different) == 1:  # a token that always comes first, such as <think>
+    if number < ROUND:
         return None
     return f"{cut}: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
 
