@@ -33,6 +33,14 @@ def stored(name: str) -> list[dict[str, Any]]:
     return found
 
 
+def assert_alike(found: str, shown: str) -> None:
+    """The same words, and numbers that differ by no more than one other draw on another processor."""
+    number = re.compile(r"\d+(?:\.\d+)?")
+    assert number.sub("#", found).split() == number.sub("#", shown).split()
+    pairs = zip(number.findall(found), number.findall(shown), strict=True)
+    assert all(float(a) == pytest.approx(float(b), rel=0.03, abs=0.02) for a, b in pairs)
+
+
 def test_every_notebook_is_a_pair() -> None:
     for ending in ("py", "ipynb"):
         assert tuple(sorted(path.stem for path in FOLDER.glob(f"*.{ending}"))) == NAMES
@@ -56,7 +64,7 @@ def test_a_notebook_runs_and_prints_what_it_shows(
         if kind == "code":
             exec(compile(source, f"{name} {number}", "exec"), known)
             printed = ["".join(one["text"]) for one in cell["outputs"] if one.get("name") == "stdout"]
-            assert capsys.readouterr().out == "".join(printed)
+            assert_alike(capsys.readouterr().out, "".join(printed))
     from matplotlib import pyplot
 
     assert pyplot.get_fignums()
