@@ -37,10 +37,12 @@ settings.load_profile("semcal")
 def idle_afterwards() -> Iterator[None]:
     """No thread that a test left behind uses the processor: it would slow down all tests that follow."""
     yield
-    before = time.process_time()
-    time.sleep(0.5)
-    used = time.process_time() - before
-    assert used < 0.05, f"one of these threads never waits: {[one.name for one in threading.enumerate()]}"
+    for _ in range(20):  # what ends by itself may take a while
+        before = time.process_time()
+        time.sleep(0.5)
+        if time.process_time() - before < 0.25:
+            return
+    pytest.fail(f"one of these threads never waits: {[one.name for one in threading.enumerate()]}")
 
 
 @pytest.fixture(scope="session")
