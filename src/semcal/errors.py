@@ -109,7 +109,14 @@ class WorkerError(SemcalError):
 
 
 class ServerError(SemcalError):
-    """A server that cannot be reached, or does not do what is needed; the message names its URL."""
+    """A server that cannot be reached, or does not do what is needed; the message names its URL.
+
+    `status` is that of the HTTP reply, where a path was asked for in vain.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class BudgetError(SemcalError):

@@ -215,6 +215,12 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         """Turn last hidden states (N, d) into logits (N, V), float32."""
 
 
+def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: str) -> None:
+    """Raise UsageError, with the remedy, if a measure reads likelihoods that a server cannot give."""
+    if measure != "E-SC" and hasattr(model, "check_likelihoods"):
+        model.check_likelihoods(recalibrator, measure)
+
+
 def with_states(model: Sampler, what: str) -> LanguageModel:
     """Return a language model; UsageError if it is a server, which `what` cannot be done with.
 

@@ -12,7 +12,7 @@ from typing import Any
 from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import Sampler
+from semcal.engine.language_model import Sampler, check_likelihoods
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.answer import Answer, answer_of
 from semcal.pipeline.apply_calibration import (
@@ -146,8 +146,7 @@ class SemanticUQ:
         self.draws = self.nli_calls = self.pairs = 0
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
-        if self.measure != "E-SC" and hasattr(model, "check_likelihoods"):
-            model.check_likelihoods(self.recalibrator, self.measure)
+        check_likelihoods(model, self.recalibrator, self.measure)
         own_rule = self.m, self.measure, self.threshold, self.calibration
         self.rule = DecisionRule.of(*own_rule) if decide else None
 

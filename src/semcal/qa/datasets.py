@@ -25,7 +25,7 @@ from semcal.records.parsing import fault
 from semcal.registry import check_name
 
 FIELDS = ("id", "question", "answers", "context")
-PARTS = ("few_shot", "calibration_train", "validation", "test")
+ATLAS_SPLITS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
 #: Columns that are read, by our names, with other names for them.
@@ -231,11 +231,11 @@ def read_questions(
     names = {*_KNOWN, *(name for others in _KNOWN.values() for name in others), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
     read: dict[str, Any] = {"answers_needed": answers_needed, "labelled": labelled, "notify": notify}
-    name = str(source).lower().replace("_", "-")
+    name = _known_name(source)
     if name in ATLAS.names() and not Path(source).exists():
         if format or subset or columns:
             raise UsageError(f"{source} comes with the package: no format, subset or columns apply")
-        part = check_name(split or "calibration_train", PARTS, what=f"split of {source}")
+        part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
         return iter(getattr(ATLAS.load(name)(name), part))
     on_hub = _hub_dataset(str(source), subset)
     if on_hub is None:
@@ -251,14 +251,18 @@ def read_questions(
     return questions_from_rows(rows, on_hub.columns, **read)
 
 
+def _known_name(source: str | Path) -> str:
+    """How a data set that is known by name is written."""
+    return str(source).lower().replace("_", "-")
+
+
 def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
     """The data set on the hub that `source` names; None where it is a local file."""
     if source == "-" or Path(source).exists() or Path(source).suffix:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    name = source.lower().replace("_", "-")
-    known = BUILT_IN[check_name(name, [*BUILT_IN, *ATLAS.names()], what="file or data set")]
+    known = BUILT_IN[check_name(_known_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
     return known if subset is None else replace(known, subset=subset)
 
 

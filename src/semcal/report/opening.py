@@ -60,9 +60,9 @@ class CalibratedFinding(Finding):
                 f"No threshold keeps errors within {limit} ({apart} questions kept apart show none{more})."
             ]
         answered, wrong = self.calibration["answered"], self.calibration["wrong"]
-        here = "" if wrong is None else f" (here {100 * wrong:.0f} %)"
+        here = "" if wrong is None else f" (here {_percent(wrong)})"
         return [
-            f"Answer from {number(found['threshold'], 2).text}: {100 * answered:.0f} % answered, at most "
+            f"Answer from {number(found['threshold'], 2).text}: {_percent(answered)} answered, at most "
             f"{limit} of them wrong with {100 * (1 - found['delta']):.3g} % confidence{here}."
         ]
 

@@ -19,6 +19,7 @@ from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
 from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.engine.equivalence import names_a_server
+from semcal.engine.language_model import check_likelihoods
 from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties
@@ -143,10 +144,10 @@ def command(
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
         if work.over_server:
             options.check_server(language_model.name, features=features, plot=plot)
-            if options.method == "TS-grid" and measure != "E-SC":
+            if options.method == "TS-grid":
                 from semcal.recalibration.temperature import SE
 
-                language_model.check_likelihoods(SE(), measure)  # type: ignore[attr-defined]
+                check_likelihoods(language_model, SE(), measure)
         if dry_run:
             return work.plan(options, sampling)
         kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)

@@ -120,7 +120,7 @@ class ServerClient:
         if isinstance(found, RequestFailed):
             other = found.status == 200 and not self.usage.requests
             remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if other else ""
-            raise ServerError(f"{url}: {found.reason}{remedy}")
+            raise ServerError(f"{url}: {found.reason}{remedy}", found.status)
         return found
 
     def close(self) -> None:

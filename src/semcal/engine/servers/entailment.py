@@ -249,7 +249,9 @@ class CrossEncoderService(ServerVerdicts):
         try:
             info = client.get("/info")
         except ServerError as error:
-            raise ServerError(f"{error}; {other}" if "HTTP 404" in str(error) else str(error)) from None
+            if error.status != 404:
+                raise
+            raise ServerError(f"{error}; {other}") from None
         try:
             self.name, kinds = str(info["model_id"]), info["model_type"].values()
             labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
