@@ -24,6 +24,8 @@ from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
 
+pytest_plugins = ["llama_fixtures"]
+
 # A shell that starts the tests in the background makes them deaf to Ctrl-C, and so all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

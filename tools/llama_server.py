@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 SLOTS = 4
 CONTEXT = 4096
 #: ggml's number of float32.
@@ -46,9 +47,10 @@ def llama_server(model: Path, *, name: str = "atlas", log: Path, patience: float
     RuntimeError
         The server ended or was not ready in time; the message holds the end of its log.
     """
-    command = [sys.executable, "-m", "tools.llama_server", str(model), "--name", name, "--with-parent"]
+    program = [sys.executable, "-m", "tools.llama_server"]
+    command = [*program, str(model.resolve()), "--name", name, "--with-parent"]
     with log.open("wb") as said:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
+        server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True)
     try:
         assert server.stdout is not None
         address = server.stdout.readline().strip()

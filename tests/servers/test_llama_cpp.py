@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from llama_fixtures import own_llama_server
 from semcal.demo.paths import language_model_dir
 from semcal.engine.servers.client import ServerClient
 from semcal.engine.servers.probe import probe
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import parse_choices
 from semcal.engine.servers.settings import Endpoint, ServerSettings
-from tests.servers.conftest import own_llama_server
 from tools.gguf import write_gguf
 
 httpx = pytest.importorskip("httpx")

@@ -1,0 +1,217 @@
+"""The code that README and the pages of docs/ show runs as it stands there.
+
+Blocks of bash and Python run, page by page, in a folder with what they name. Blocks of text are not run:
+they show what other programs need, or print.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from made_up_grid import Grid, write_grid
+
+import semcal
+from semcal.demo.paths import language_model_dir, nli_model_dir
+from semcal.demo.questions import load_set
+from semcal.engine import CausalLanguageModel
+from semcal.engine.language_model import Prompt
+from semcal.experiment.reading import read_settings
+from semcal.qa.questions import chat
+from semcal.records import write_rows
+from warm_semcal import warm_semcal
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text(encoding="utf-8")
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
+#: How a block begins that is not run, and why.
+NOT_RUN = {
+    "python -m venv .venv": "installs semcal, as the tests themselves do",
+    "pip install -e .": "installs semcal, as the tests themselves do",
+    "python -m tools.atlas.train": "trains for an hour",
+    "make bench": "takes the machine for itself, for an hour",
+    "uv venv others": "installs other programs",
+    "semcal run configs/atlas.yaml": "takes an hour; tests/demo runs grids",
+    "pip install 'semcal[ray]'": "needs Ray; tests/experiment runs a grid with it where it is installed",
+    "llama=$SEMCAL_DATA": "takes minutes",
+    'model = semcal.load_model("owner/model", device': "needs a GPU and the hub",
+    "from semcal.export import push_to_hub": "needs the hub; tests/export does the same with an imitation",
+}
+SERVER = "http://127.0.0.1:8000/v1"
+
+
+def blocks(language: str, page: str) -> list[str]:
+    """The blocks of one language that are run, in their order."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    return [block for block in found if not block.startswith(tuple(NOT_RUN))]
+
+
+def pages_with(language: str) -> list[str]:
+    """Names of the pages with such blocks."""
+    return [name for name, page in PAGES.items() if blocks(language, page)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with what the pages name, as the working directory."""
+    for name in ("my-model", "DIR", "path/to/checkpoint"):
+        link(tmp_path / name, language_model_dir())
+    for name in ("my-nli", "NLI_DIR", "DIR_OR_ID", "path/to/nli-model"):
+        link(tmp_path / name, nli_model_dir())
+    atlas = load_set("atlas-rare")
+    for name, questions in (
+        ("labelled.jsonl", atlas.calibration_train[:40]),
+        ("held-out.jsonl", atlas.validation[:20]),
+        ("examples.jsonl", atlas.few_shot),
+        ("questions.jsonl", atlas.validation[:6]),
+        ("train.jsonl", atlas.calibration_train[:1000]),
+        ("dev.jsonl", atlas.test[:500]),
+    ):
+        rows = ({"id": q.id, "question": q.question, "answers": q.answers} for q in questions)
+        write_rows(tmp_path / name, rows)
+    samples = [
+        {
+            "id": str(n),
+            "question": f"Who built mill {n}?",
+            "samples": ["Ana"] * (4 + n % 7) + ["Bo"] * (6 - n % 7),
+            "answers": "Ana" if n % 3 else "Cy",
+        }
+        for n in range(60)
+    ]
+    for name in ("samples.jsonl", "theirs.jsonl", "rows.jsonl"):
+        write_rows(tmp_path / name, samples)
+    write_rows(tmp_path / "samples_mine.jsonl", map(as_lm_eval_logs, samples))
+    judged = (
+        {**row, "answer": row["samples"][0], "human_correct": n % 3 > 0} for n, row in enumerate(samples)
+    )
+    write_rows(tmp_path / "judged.jsonl", judged)
+    (tmp_path / "grid.yaml").write_text(
+        "models: [{name: atlas, path: atlas}]\n"
+        "datasets: [{name: mine, source: train.jsonl, validation: 6, test: 6, calibration_train: 40}]\n"
+        "methods: [Base]\nsampling: {m: 2, counts: []}\nruns: {count: 1}\nequivalence: exact\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def link(path: Path, to: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(to)
+
+
+def as_lm_eval_logs(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `--log_samples` of lm-evaluation-harness."""
+    asked = {"arg_0": row["question"], "arg_1": {"temperature": 1.0, "top_p": 1.0}}
+    return {
+        "doc_id": int(row["id"]),
+        "doc": {"question": row["question"], "answers": [row["answers"]]},
+        "target": row["answers"],
+        "arguments": {"gen_args_0": asked},
+        "resps": [row["samples"]],
+        "filter": "none",
+    }
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved temperature."""
+    out = tmp_path_factory.mktemp("fitted") / "my-temperature"
+    questions = load_set("atlas-rare").calibration_train[:40]
+    semcal.fit(str(language_model_dir()), questions).save_pretrained(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with warm_semcal(tmp_path_factory.mktemp("programs")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", pages_with("bash"))
+def test_commands(name: str, folder: Path, programs: Path, request: pytest.FixtureRequest) -> None:
+    script = "".join(blocks("bash", PAGES[name]))
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    if SERVER in script:
+        url = request.getfixturevalue("llama_server")
+        environment["SEMCAL_CACHE"] = str(request.getfixturevalue("llama_cache"))
+        script = script.replace(SERVER, url).replace("#name", "#atlas")
+    if "--out my-temperature" not in script:
+        link(folder / "my-temperature", request.getfixturevalue("fitted"))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"auroc"' in done.stdout or name != "README.md"
+
+
+@pytest.mark.parametrize("name", pages_with("python"))
+def test_python(
+    name: str, folder: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mpl, "get_backend", lambda: "agg")
+    link(folder / "my-temperature", fitted)
+    if "runs/atlas" in PAGES[name]:
+        write_grid(folder / "runs" / "atlas", Grid(models=("a",), runs=1, n=12, counts=()))
+    for number, code in enumerate(blocks("python", PAGES[name])):
+        given = names_for(code)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Matplotlib is currently using agg")
+            exec(compile(code, f"{name} {number}", "exec"), given)
+            check_values(code, given)
+        assert "print(" not in code or re.search(r"\d\.\d", capsys.readouterr().out)
+
+
+def names_for(code: str) -> dict[str, Any]:
+    """What a block takes for granted: a model of transformers, one of ours, questions and answers."""
+    given: dict[str, Any] = {
+        "semcal": semcal,
+        "questions": ["Who built the old mill?"],
+        "normal_forms": [["ana velis", "velis", "bo tarn"]],
+    }
+    if re.search(r"\bmodel\b|\bmy_model\b", code):
+        ours = semcal.load_model("my-model")
+        assert isinstance(ours, CausalLanguageModel)
+        plain = ours.network.model
+        given |= {"my_model": plain, "my_tokenizer": ours.tokenizer}
+        given["model"] = plain if "model.generate" in code else ours
+        given["inputs"] = dict(ours.tokenizer(given["questions"], return_tensors="pt"))
+        given["prompts"] = [Prompt("1", ours.encode(chat(given["questions"][0])))]
+    return given
+
+
+def check_values(code: str, given: dict[str, Any]) -> None:
+    """An expression with a literal as its comment has that value."""
+    for line, comment in re.findall(r"^(\w.*?\))  # (\S.*)$", code, flags=re.MULTILINE):
+        try:
+            value = ast.literal_eval(comment)
+        except (SyntaxError, ValueError):
+            continue
+        assert eval(line, given) == value, line
+
+
+@pytest.mark.parametrize("name", ["docs/grid.md", "docs/decisions/grids-over-servers.md"])
+def test_grid_settings(name: str, folder: Path) -> None:
+    (shown,) = blocks("yaml", PAGES[name])
+    if "models:" not in shown:
+        shown = f"models:\n{shown}datasets: [{{name: a, source: atlas-trivia}}]\nequivalence: exact\n"
+    (folder / "shown.yaml").write_text(shown)
+    assert read_settings(folder / "shown.yaml").models
+
+
+def test_what_is_not_run_is_on_a_page() -> None:
+    for start in NOT_RUN:
+        assert any(f"\n{start}" in page for page in PAGES.values()), start
