@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench docs notebooks clean
+.PHONY: demo test check bench docs notebooks release-check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,9 +39,11 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -W -b html docs docs/_build
 
 # Lowest, newest and fixed versions of what is depended on, each in a clean environment: half an hour, and gigabytes.
+# TORCH=2.13.0+cpu takes the CPU build of PyTorch.
+TORCH ?= 2.13.0
 release-check: $(STAMP)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/python -m tools.release_check --uv $(BIN)/uv
+	$(BIN)/python -m tools.release_check --uv $(BIN)/uv --torch $(TORCH)
 
 clean:
 	rm -rf $(VENV) docs/_build runs

@@ -170,6 +170,7 @@ def test_python(
         given = names_for(code)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Matplotlib is currently using agg")
+            warnings.filterwarnings("ignore", "AUROC is undefined")  # all wrong: 40 questions at T = 4
             exec(compile(code, f"{name} {number}", "exec"), given)
             check_values(code, given)
         assert "print(" not in code or re.search(r"\d\.\d", capsys.readouterr().out)
@@ -182,6 +183,10 @@ def names_for(code: str) -> dict[str, Any]:
         "questions": ["Who built the old mill?"],
         "normal_forms": [["ana velis", "velis", "bo tarn"]],
     }
+    if "test_rows" in code:
+        given["test_rows"] = given["validation_rows"] = semcal.score(
+            "samples.jsonl", equivalence="exact"
+        ).rows
     if re.search(r"\bmodel\b|\bmy_model\b", code):
         ours = semcal.load_model("my-model")
         assert isinstance(ours, CausalLanguageModel)

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -133,8 +134,9 @@ class Leg:
         """The help, and the quick demo with its page and figures that are as they should be."""
         program = self.python.parent / "semcal"
         assert "calibrate" in run([program, "--help"])
-        told = run([program, "demo", "--quick", "--out", "demo"], cwd=self.folder)
-        print(told)
+        start = time.monotonic()
+        print(run([program, "demo", "--quick", "--out", "demo"], cwd=self.folder))
+        print(f"the quick demo took {time.monotonic() - start:.1f} s", flush=True)
         results = json.loads((self.folder / "demo" / "results.json").read_text(encoding="utf-8"))
         accuracy = results["analyses"]["calibrated"][0]["accuracy"]["mean"]
         assert LEAST < accuracy < MOST, f"accuracy {accuracy}: the embedded model is not read as it should be"

@@ -276,3 +276,13 @@ def test_a_flipped_byte_is_found_or_changes_no_verdict(tmp_path: Path) -> None:
             counts["harmless"] += 1
     assert sum(counts.values()) == 600
     assert min(counts.values()) > 100, counts
+
+
+def test_a_copy_of_the_file_alone_holds_all_verdicts_though_another_has_it_open(tmp_path: Path) -> None:
+    path, copy = tmp_path / "cache", tmp_path / "copy"
+    open_still, one = CachedEquivalence(fake(), path), CachedEquivalence(fake(), path)
+    found = one.entails(ASKED)
+    del one
+    copy.write_bytes(path.read_bytes())
+    kept = CachedEquivalence(fake(), copy)
+    assert (kept.entails(ASKED), kept.calls, open_still.calls) == (found, 0, 0)

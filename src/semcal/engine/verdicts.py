@@ -11,7 +11,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from semcal.engine.equivalence import Deciding, Equivalence, ExactMatch, Triple, address_of
@@ -157,7 +157,7 @@ class CachedEquivalence:
         """Keep an idle connection as long as this object exists."""
         with self._as_store_error():
             anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
-            weakref.finalize(self, anchor.close)
+            weakref.finalize(self, _close, anchor)
             anchor.execute("PRAGMA user_version").fetchone()  # opens the file
 
     def _check(self, database: sqlite3.Connection) -> None:
@@ -203,6 +203,14 @@ class CachedEquivalence:
                 f"the verdict cache {self.path} is damaged ({error}); delete it, "
                 "and its verdicts will be computed anew"
             ) from error
+
+
+def _close(database: sqlite3.Connection) -> None:
+    """Close with all verdicts in the file itself, which SQLite leaves undone where two close at once."""
+    with suppress(sqlite3.Error):
+        database.execute("PRAGMA busy_timeout = 1000")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
 
 
 def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:

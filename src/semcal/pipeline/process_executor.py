@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
+from multiprocessing.util import Finalize
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -82,6 +83,7 @@ def _start_worker(load: Callable[[], Any], reports: connection.Connection[Any, A
     gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process in charge tells us
     _this.append(_Worker(load, reports))
+    Finalize(None, _this.clear, exitpriority=0)  # closes files; such a process runs no functions of atexit
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGTERM, _leave)  # last: the pool would write of what is raised before this ends
 

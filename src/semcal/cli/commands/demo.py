@@ -73,7 +73,7 @@ def command(
     if fresh:
         forget(folder)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = carry_out(settings, folder, None, workers or (1 if quick else None), None, how)
+    outcome = carry_out(settings, folder, None, workers, None, how)
     _show(folder, as_json=json)
     return 1 if outcome.problems else 0
 
