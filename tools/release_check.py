@@ -118,7 +118,8 @@ class Leg:
         """Install by uv, with PyTorch as given."""
         pinned = self.folder / "torch.txt"
         pinned.write_text(f"torch=={self.torch}\n")
-        run([self.uv, "pip", "install", "--quiet", "--python", self.python, "-c", pinned, *words])
+        installing = [self.uv, "pip", "install", "--quiet", "--compile-bytecode"]  # as pip does
+        run([*installing, "--python", self.python, "-c", pinned, *words])
 
     def install_dependencies(self) -> None:
         """What pyproject.toml asks for, without extras, and the wheel."""

@@ -211,7 +211,9 @@ def headlines(found: Sequence[Finding]) -> list[str]:
 
 
 def tally(verdicts: Sequence[str]) -> str:
-    """ "better on 2 of 3 sets, worse on 1"."""
+    """ "better on 2 of 3 sets, worse on 1"; of one set "better"."""
+    if len(verdicts) == 1:
+        return verdicts[0]
     counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
     (first, n), *rest = counts
     return ", ".join([f"{first} on {n} of {len(verdicts)} sets", *(f"{word} on {k}" for word, k in rest)])
