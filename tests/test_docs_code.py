@@ -75,6 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("questions.jsonl", atlas.validation[:6]),
         ("train.jsonl", atlas.calibration_train[:1000]),
         ("dev.jsonl", atlas.test[:500]),
+        ("test.jsonl", atlas.test[:6]),
     ):
         rows = ({"id": q.id, "question": q.question, "answers": q.answers} for q in questions)
         write_rows(tmp_path / name, rows)

@@ -72,5 +72,6 @@ def test_a_row_that_changed_in_the_last_digits_is_another_row_where_the_same_byt
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
 def test_no_command_breaks_on_damaged_files_settings_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--cases", "250", "--seed", "3"]) == 0, capsys.readouterr().out

@@ -29,7 +29,7 @@ TERMS = {
     "Base": "The model as it is, at temperature 1.",
     "DSC": "Discrimination: how far the {term}`CORP` curve beats a constant confidence, in Brier score.",
     "ECE": "Expected calibration error: the gap between confidence and accuracy, over bins of equal width.",
-    "ML-SC": "Mean likelihood: that of the answers with this meaning, so that many count no more than one.",
+    "ML-SC": "The mean likelihood of the answers with this meaning, so that their number does not count.",
     "Platt": "Platt scaling: a factor and an offset for each token of the vocabulary.",
     "abstain": "Not to answer, because the confidence is below the {term}`threshold`.",
     "calibrated": "Of all answers given with confidence p, the share p is right.",
@@ -41,7 +41,8 @@ TERMS = {
     "model, or a model behind a server.",
     "first answer": "The part of a generation that is the answer: up to the first line break or "
     "the end of the first sentence.",
-    "likelihood": "How probable an answer is to the model: the mean log-probability of its tokens.",
+    "likelihood": "How probable an answer is to the model: e to the power of the mean log-probability of "
+    "its tokens.",
     "linkage": "How pairs of answers become meanings: `components` joins all that are linked, `greedy` "
     "compares with the first answer of each meaning.",
     "meaning": "Answers of one question that entail each other, counted as one.",

@@ -7,11 +7,18 @@ import re
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from semcal.engine.fakes import FakeLanguageModel
+from semcal.engine.language_model import questions_a_block
+from semcal.engine.servers.client import ServerClient
+from semcal.engine.servers.profile import ServerProfile
+from semcal.engine.servers.sampler import ServerModel
+from semcal.engine.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write
 from tests.cli.running import finish, start
 from tests.servers import fake_model
@@ -145,6 +152,18 @@ def test_a_budget_ends_the_command_before_it_is_passed_and_keeps_what_is_finishe
         spent = re.search(r"(\d+) tokens in, (\d+) out", said)
         assert spent is not None
         assert int(spent[1]) + int(spent[2]) <= 3000
+
+
+def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_take() -> None:
+    asked = ServerClient(Endpoint("http://127.0.0.1:9/v1"), ServerSettings())
+    one = ServerProfile("http://127.0.0.1:9/v1", "small", "llama.cpp", "b1")
+    several = replace(one, server="vLLM", max_n=8, choices_differ=True)
+    found = [
+        questions_a_block(ServerModel(asked, profile), m, ways, 64)
+        for profile, m, ways in ((one, 10, 1), (one, 10, 2), (one, 200, 1), (several, 10, 2), (several, 8, 1))
+    ]
+    assert found == [12, 6, 1, 32, 64]
+    assert questions_a_block(FakeLanguageModel({}), 10, 2, 64) == 64
 
 
 def test_thinking_is_counted_and_named_when_the_token_limit_ends_it(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_a_host_that_answers_without_v1_too_but_not_as_openai_does_is_refused() 
     with (
         Both() as server,
         ServerClient(Endpoint(server.host), ServerSettings()) as client,
-        pytest.raises(ServerError, match=f"below /v1 alone; give {server.url}$"),
+        pytest.raises(ServerError, match=f"is under /v1; give {server.url}$"),
     ):
         probe(client)
 

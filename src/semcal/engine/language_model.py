@@ -221,6 +221,11 @@ def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: st
         model.check_likelihoods(recalibrator, measure)
 
 
+def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
+    """How many questions are sampled, each in `ways` ways, before they are kept: fewer of a server."""
+    return model.questions_a_block(m, ways, usual) if hasattr(model, "questions_a_block") else usual
+
+
 def with_states(model: Sampler, what: str) -> LanguageModel:
     """Return a language model; UsageError if it is a server, which `what` cannot be done with.
 

@@ -199,8 +199,10 @@ class CachedEquivalence:
                     f"cannot use the verdict cache {self.path}: {error}; see that there is space and that it "
                     "may be written to"
                 ) from error
+            other = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
+            remedy = "give the cache another file, or if this is one delete it" if other else "delete it"
             raise StoreError(
-                f"the verdict cache {self.path} is damaged ({error}); delete it, "
+                f"the verdict cache {self.path} is damaged ({error}); {remedy}, "
                 "and its verdicts will be computed anew"
             ) from error
 

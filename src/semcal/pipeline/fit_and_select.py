@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel, Sampler
+from semcal.engine.language_model import LanguageModel, Sampler, questions_a_block
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
@@ -122,9 +122,10 @@ def sample_candidates(
 ) -> dict[Key, list[dict[str, Any]]]:
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
-    The candidates share the random numbers, and in each block of 64 questions one pass of the model and one
-    clustering. Finished blocks are kept in `keep`; `progress` gets the number of finished questions. One to
-    which a server gave no answers is left out for all, told to `on_bad_question`, by default with a warning.
+    The candidates share the random numbers, and in each block of questions (64; fewer of a server) one pass
+    of the model and one clustering. Finished blocks are kept in `keep`; `progress` gets how many questions
+    are finished. One to which a server gave no answers is left out for all, told to `on_bad_question`, by
+    default with a warning.
     """
     how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     settings = keep and {
@@ -137,8 +138,9 @@ def sample_candidates(
     }
     stage = Stage(keep, "candidates", settings or {})
     rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in recalibrators}
-    for start in range(0, len(questions), BLOCK):
-        block = questions[start : start + BLOCK]
+    size = questions_a_block(model, m, len(recalibrators), BLOCK)
+    for start in range(0, len(questions), size):
+        block = questions[start : start + size]
 
         def clustered(block: Sequence[Question] = block) -> list[dict[str, Any]]:
             under = sample_mixed_at(

@@ -104,7 +104,8 @@ def _id(value: Any) -> str:
 
 def _question(value: Any, data: Mapping[str, Any], key: str) -> str:
     if value is None:
-        raise InputError(f'no question: give it as "{key}"{_hint(data)}')
+        remedy = f'give it as "{key}"{_hint(data)}, or name its column: --columns question=NAME'
+        raise InputError(f"no question: {remedy}")
     text = clean_text(value) if isinstance(value, str) else ""
     if not text:
         raise InputError(f'"{key}" must be a text that is not empty, got {shown(value)}')

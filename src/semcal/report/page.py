@@ -43,15 +43,16 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
         "ML-SC": "Mean likelihood: their mean, so that many answers count no more than one.",
         "B-SC": "Bayesian: the share of the answers times the product of their likelihoods.",
         "T-SC": "Tempered: B-SC with the exponent 1/a; a below 1 is sharper.",
-        "IC-SC": "Internal consistency: L-SC, less where the likelihoods of the answers differ.",
-        "G-SC": "Gibbs: the share of the answers, weighted by the sum of their log-likelihoods times a.",
+        "IC-SC": "Internal consistency: L-SC less the entropy of the likelihoods within the meaning, so "
+        "that n equally likely answers count as one.",
+        "G-SC": "Gibbs: the share of the answers times the product of their likelihoods to the power a.",
     },
     "Methods: what is done to the model's token probabilities": {
         "Base": "Nothing (temperature 1).",
         "SE": "Temperature 0.5, as in the work on semantic entropy.",
         "TS": "Temperature scaling: one temperature, fitted on labelled questions.",
         "Calibrated": "Base's answers, each with the probability that it is right, learnt from labels.",
-        "TS-grid": "One temperature out of a grid from 0.5 to 4.",
+        "TS-grid": "For each measure, one temperature out of a grid from 0.25 to 4.",
         "ATS": "Attentive temperature scaling: a small network gives each token its temperature.",
         "Platt": "A factor and an offset for each token of the vocabulary.",
         "NLL": "Loss of a fit: the negative log-likelihood of the reference answers.",
@@ -59,18 +60,18 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
         "T": "Temperature: above 1 it makes a distribution flatter, below 1 sharper.",
     },
     "Calibration: does a confidence of 0.8 mean right four times in five?": {
-        "ACE": "Adaptive calibration error: the mean gap between confidence and accuracy, over bins of as "
-        "many questions each. 0 is best.",
+        "ACE": "Adaptive calibration error: the mean gap between confidence and accuracy, over bins "
+        "that hold equally many questions. 0 is best.",
         "ECE": "Expected calibration error: the same over bins of equal width.",
         "by chance": "What calibrated confidences would show on so few questions: the mean over outcomes "
-        "drawn from them. p is the share of these that are as far off as what was observed.",
+        "drawn from them. p is the share of these that are at least as far off as what was observed.",
         "CORP": "The isotonic curve of accuracy against confidence, which needs no bins.",
         "MCB": "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
         "DSC": "Discrimination: what that curve is better than a constant confidence, in Brier score.",
         "UNC": "Uncertainty: the Brier score of a constant confidence.",
         "Brier": "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
-        "gain": "Accuracy less Brier score: twice what one earns who answers where confidence reaches a "
-        "threshold t and gets 1 − t if right, −t if wrong, on average over t. 1 is best.",
+        "gain": "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence "
+        "is at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
     },
     "Discrimination: are right answers more confident than wrong ones?": {
         "AUROC": "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",

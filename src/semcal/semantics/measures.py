@@ -153,10 +153,10 @@ def confidence(
 
     Notes
     -----
-    One cluster has confidence 1 under every measure; m = 1 is legal. A draw of likelihood 0 counts in E-SC
-    and adds nothing to s(C) or to H (0 log 0 = 0); a product over a cluster that holds it (B-SC, T-SC, G-SC)
-    is 0. IC-SC is the self-weighted geometric mean of the members' likelihoods: n equal draws of likelihood l
-    score l. B-SC, T-SC and G-SC multiply likelihoods, so they punish large clusters.
+    One cluster has confidence 1 under every measure that is not NaN; m = 1 is legal. A draw of likelihood 0
+    counts in E-SC and adds nothing to s(C) or to H (0 log 0 = 0); a product over a cluster that holds it
+    (B-SC, T-SC, G-SC) is 0. IC-SC is the self-weighted geometric mean of the members' likelihoods: n equal
+    draws of likelihood l score l. B-SC, T-SC and G-SC multiply likelihoods, so they punish large clusters.
 
     References
     ----------

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.prompting import PromptConfig
     from semcal.recalibration.attentive import AnyRecalibrator
 
-#: Questions sampled together; fixed, so that interrupting and resuming changes nothing.
+#: Questions sampled together (fewer by a server); fixed, so that interrupting and resuming changes nothing.
 BLOCK = 64
 
 
@@ -73,6 +73,7 @@ def command(
     load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory, settings=settings)
     with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
+        from semcal.engine.language_model import questions_a_block
         from semcal.pipeline.sample import SampleJob, SamplePass, check_question
 
         method, asking = opt.open_recalibrator(
@@ -89,7 +90,8 @@ def command(
             return SampleJob(tuple(block), asking, passes, max_new_tokens, full=True)
 
         work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
-        code = run_rows(checked(questions, check), out, work=work, label="sample", block=BLOCK, limit=limit)
+        size = questions_a_block(language_model, m, 1, BLOCK)
+        code = run_rows(checked(questions, check), out, work=work, label="sample", block=size, limit=limit)
         kept.finish()
     return code
 

@@ -32,12 +32,12 @@ class Usage:
         """Return one line for people.
 
         >>> Usage(1200, 3, 56000, 7800, 40, 0.0712, 60.0).text()
-        '1200 requests (20/s, 3 retried), 56000 tokens in, 7800 out (up to 40 of them lost), cost 0.0712'
+        '1200 requests (20/s, 3 retried), 56000 tokens in, 7800 out (up to 40 of these ...), cost 0.0712'
         """
         rate = [f"{self.requests / self.seconds:.3g}/s"] if self.seconds else []
         retried = [f"{self.retries} retried"] if self.retries else []
         known = f" ({', '.join([*rate, *retried])})" if rate or retried else ""
-        lost = f" (up to {self.tokens_lost} of them lost)" if self.tokens_lost else ""
+        lost = f" (up to {self.tokens_lost} of these for replies that never came)" if self.tokens_lost else ""
         cost = "" if self.cost is None else f", cost {self.cost:.4g}"
         return (
             f"{self.requests} requests{known}, {self.tokens_in} tokens in, {self.tokens_out} out{lost}{cost}"

@@ -155,7 +155,9 @@ def identify(client: ServerClient) -> ServerProfile:
     entry = next((one for one in listed if name in (one["id"], *(one.get("aliases") or ()))), None)
     if entry is None and listed:
         known = ", ".join(one["id"] for one in listed[:10])
-        warnings.warn(f"{url} does not list the model {name}; it lists {known}", SemcalWarning, stacklevel=2)
+        unlisted = f"{url} does not list the model {name}; it lists {known}"
+        remedy = f"{name} is asked all the same, and what is written is bound to that name"
+        warnings.warn(f"{unlisted}; {remedy}", SemcalWarning, stacklevel=2)
     entry = entry or (listed[0] if listed else {})
     server, told = _server(client, str(entry.get("owned_by", "")))
     version = told.get(VERSIONS.get(server, ("", ""))[1])
@@ -179,7 +181,7 @@ def _check_path(client: ServerClient) -> None:
             client.get("/v1/models")
         except ServerError:
             return
-        raise ServerError(f"{host} speaks as OpenAI does below /v1 alone; give {host}/v1")
+        raise ServerError(f"the OpenAI-style API of {host} is under /v1; give {host}/v1")
 
 
 def _models(client: ServerClient) -> list[dict[str, Any]]:

@@ -37,6 +37,10 @@ _NEEDS = {"ATS": "ATS reads hidden states", "Platt": "Platt scales the logit of 
 _RAISED_TO = {"vLLM": 0.01}
 
 
+#: Enough to keep a server busy, and few to ask again after a stop.
+REQUESTS_A_BLOCK = 128
+
+
 class ServerModel:
     """A model behind a server (`semcal.engine.language_model.Sampler`).
 
@@ -117,6 +121,11 @@ class ServerModel:
             for prompt, answer in zip(prompts, answers)
             if len(prompt.token_ids) + answer > most
         ]
+
+    def questions_a_block(self, m: int, ways: int, usual: int) -> int:
+        """How many questions make about 128 requests, `usual` at most: what a stop may lose."""
+        requests = ways * math.ceil(m / self.profile.together)
+        return max(1, min(usual, REQUESTS_A_BLOCK // requests))
 
     def sample(
         self, prompts: Sequence[Prompt], *, seed: int = 0, m: int = 10, **options: Any
