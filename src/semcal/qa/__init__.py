@@ -46,3 +46,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     return attribute(__name__, _ADDRESSES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

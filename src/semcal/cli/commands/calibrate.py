@@ -255,7 +255,7 @@ def _in_words(found: Calibration, path: Path) -> str:
     for label, figures in (("Base", report.base), ("Calibrated", report.calibrated)):
         cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in shown)
         lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
-    lines += ["", report.why, *report.advice]
-    if found.threshold is not None:
-        lines.append(found.threshold.sentence)
-    return "\n".join([*lines, f"written to {path}"])
+    lines.append("Calibrated is measured out of fold, with the map chosen anew in each fold.")
+    unset = "No threshold was asked for; --risk sets one, below which ask abstains."
+    lines += ["", report.why, *report.advice, found.threshold.sentence if found.threshold else unset]
+    return "\n".join([*lines, f"written to {path}; semcal ask and measure: --calibration {path.parent}"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.prompting import PromptConfig
     from semcal.recalibration.attentive import AnyRecalibrator
 
-#: Questions sampled together (fewer by a server); fixed, so that interrupting and resuming changes nothing.
+#: Questions sampled together, fewer by a server; fixed, so that interrupting and resuming changes nothing.
 BLOCK = 64
 
 
