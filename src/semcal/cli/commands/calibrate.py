@@ -188,12 +188,13 @@ def _from_samples(
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
+    file, m, out = options["file"], options["m"], options["out"]
+    questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
+    # only now, as it takes seconds
     from semcal.experiment.environment import versions
     from semcal.pipeline.calibrate import TEMPERATURES, calibrate
     from semcal.pipeline.store import Store
 
-    file, m, out = options["file"], options["m"], options["out"]
-    questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
     settings = options["settings"]
     model = opt.open_model(
         options["model"], device=options["device"], dtype=options["dtype"], settings=settings
@@ -204,7 +205,8 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     at = tuple(dict.fromkeys((1.0, *(options["temperatures"] or TEMPERATURES))))
     if options["dry_run"]:
         under = ", ".join(f"{t:g}" for t in at)
-        warn(f"would sample {m} answers to each of {len(questions)} questions at T = {under}; writes {out}")
+        wanted = f"{m} answers to each of {len(questions)} questions at T = {under}"
+        warn(f"would sample {wanted}: {m * len(at) * len(questions)} answers; writes {out}")
         return None
     sampling = {"m": m, "max_new_tokens": options["max_new_tokens"], "temperatures": at}
     check_apart(questions, asking.few_shot, both="a few-shot example and a labelled question")
