@@ -206,6 +206,12 @@ def test_an_error_in_place_of_choices_is_named() -> None:
         parse_choices({"error": {"message": "model is loading"}})
 
 
+@pytest.mark.parametrize("broken", [{"top_logprobs": True}, {"top_logprobs": 3}, {"bytes": 10**15}])
+def test_lists_of_a_token_that_are_none_are_named(broken: Json) -> None:
+    with pytest.raises(ValueError, match=r"top_logprobs is|the bytes of a token are"):
+        parse_choices(chat("Mir", entries=[token("Mir", -0.5, **broken)]))
+
+
 WHOLE = json.dumps(chat("Mirna.", entries=MIRNA) | {"usage": {"completion_tokens": 3}})
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),

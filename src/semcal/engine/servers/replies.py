@@ -215,7 +215,7 @@ def _content(logprobs: Mapping[str, Any]) -> list[tuple[TokenEntry, bytes | None
 
 def _entry(given: Any) -> tuple[TokenEntry, bytes | None]:
     text, token_id, piece, log_prob = _token(given)
-    others = given.get("top_logprobs", given.get("top_probs")) or ()
+    others = _typed(given.get("top_logprobs", given.get("top_probs")) or [], list, "top_logprobs")
     return TokenEntry(text, log_prob, token_id, _top(map(_token, others))), piece
 
 
@@ -233,7 +233,7 @@ def _token(given: Any) -> tuple[str, int | None, bytes | None, float]:
         return "", int(named[1]), None, log_prob
     listed = given.get("bytes")
     try:
-        piece = token.encode() if listed is None else bytes(listed)
+        piece = token.encode() if listed is None else bytes(_typed(listed, list, "bytes"))
     except (TypeError, ValueError):
         raise ValueError(f"the bytes of a token are {shown(listed)}") from None
     return token, None if token_id is None else _typed(token_id, int, "a token id"), piece, log_prob
