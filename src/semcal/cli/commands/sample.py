@@ -21,6 +21,7 @@ from semcal.cli.executors import (
     takes_server_options,
 )
 from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
+from semcal.engine.language_model import questions_a_block
 from semcal.errors import RowError
 from semcal.qa.questions import Question
 
@@ -73,7 +74,6 @@ def command(
     load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory, settings=settings)
     with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
-        from semcal.engine.language_model import questions_a_block
         from semcal.pipeline.sample import SampleJob, SamplePass, check_question
 
         method, asking = opt.open_recalibrator(

@@ -35,8 +35,6 @@ from semcal.recalibration.temperature import Greedy, single_temperature
 _NEEDS = {"ATS": "ATS reads hidden states", "Platt": "Platt scales the logit of every token"}
 #: Servers that draw at this T where a lower one is asked for, and do not say so.
 _RAISED_TO = {"vLLM": 0.01}
-
-
 #: Enough to keep a server busy, and few to ask again after a stop.
 REQUESTS_A_BLOCK = 128
 
