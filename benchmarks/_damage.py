@@ -37,7 +37,7 @@ class Ended:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.stdout.splitlines()]
+        return [json.loads(line) for line in self.stdout.split("\n") if line]
 
     @property
     def reported(self) -> int:

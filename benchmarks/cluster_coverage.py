@@ -1,15 +1,19 @@
 """How often 95 % intervals hold the truth where questions come in groups, or are few.
 
     python -m benchmarks.cluster_coverage
+    python -m benchmarks.cluster_coverage sizes
 
-Simulated, 200 data sets a line. Metrics: groups of 1 to 9 questions that share their chance of being correct
-and with probability 0.9 also its outcome; confidences are these chances, or 0.2 too high; 200 resamples.
+Simulated, 200 data sets a line. Metrics: groups of 1 to 9 questions that share their chance of being correct,
+from 0.1 to 0.8 or from 0.9 to 1, and with probability 0.9 also its outcome; confidences are these chances, or
+0.2 too high; 200 resamples; where there is no interval, nothing is missed.
 Temperatures: questions of 4 answer tokens from 20, each with a temperature of its own around the one that a
-fit to 20 000 of them finds.
+fit to 20 000 of them finds. With `sizes`: how often calibrated confidences in groups, 500 data sets of each
+population, are refused.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import cache
 from typing import Any
@@ -17,50 +21,87 @@ from typing import Any
 import numpy as np
 import torch
 
-from semcal.metrics import joint_bootstrap, summary
+from semcal.metrics import bootstrap, joint_bootstrap, summary
+from semcal.metrics.noise import FLOORED, noise_floors
 from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures
 
 DATA_SETS, RESAMPLES = 200, 200
-NAMES = ("accuracy", "brier", "auroc", "ace")
+NAMES = ("accuracy", "brier", "gain", "auroc", "ace")
 TOKENS, VOCABULARY = 4, 20
+#: Beta distributions of calibrated confidences; shares of members that take the number of their group.
+CALIBRATED = {"67 % right, sharp": (0.6, 0.3), "92 % right": (6, 0.5)}
+ALIKE = {"alike": 1.0, "half alike": 0.5, "not": 0.0}
+SIZED, DRAWS = 500, 199
+
+World = tuple[float, float, float]
+#: Range of the chances, and how much too high confidences are.
+WORLDS: tuple[World, ...] = ((0.1, 0.8, 0.0), (0.1, 0.8, 0.2), (0.9, 1.0, 0.0))
 
 
-def grouped(seed: int, groups: int, flattery: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def grouped(seed: int, groups: int, world: World) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Confidences, outcomes and groups."""
+    low, high, flattery = world
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(groups), rng.integers(1, 10, groups))
-    chance = rng.uniform(0.1, 0.8, groups)[group]
+    chance = rng.uniform(low, high, groups)[group]
     drawn = np.where(rng.random(len(group)) < 0.9, rng.random(groups)[group], rng.random(len(group)))
     return chance + flattery, (drawn < chance).astype(float), group
 
 
 @cache
-def truth(flattery: float) -> dict[str, float]:
-    """Accuracy, Brier score and AUROC of very many questions; ACE is the flattery by design."""
-    p, c, _ = grouped(0, 60_000, flattery)
-    return {**summary(p, c), "ace": flattery}
+def truth(world: World) -> dict[str, float]:
+    """Accuracy, Brier score, gain and AUROC of very many questions; ACE is the flattery by design."""
+    p, c, _ = grouped(0, 60_000, world)
+    return {**summary(p, c, draws=0), "ace": world[2]}
 
 
 def metrics_held() -> list[dict[str, Any]]:
     """Shares of data sets whose plain and clustered intervals hold the truth."""
     rows = []
     for groups in (10, 20, 30, 60, 200):
-        for flattery in (0.0, 0.2):
+        for world in WORLDS:
             hits = {name: np.zeros(2) for name in NAMES}
             for seed in range(1, DATA_SETS + 1):
-                p, c, label = grouped(seed, groups, flattery)
+                p, c, label = grouped(seed, groups, world)
                 for place, given in enumerate((None, label)):
                     how = {"metrics": NAMES, "groups": given, "resamples": RESAMPLES, "seed": seed}
                     drawn = joint_bootstrap({0: (p, c)}, **how)
                     for name in NAMES:
                         one = drawn.interval(0, name)
-                        hits[name][place] += one.low <= truth(flattery)[name] <= one.high
+                        hits[name][place] += not (
+                            one.low > truth(world)[name] or truth(world)[name] > one.high
+                        )
             rows += [
-                {"groups": groups, "true ACE": flattery, "metric": name}
+                {"groups": groups, "chances": "{} to {}".format(*world), "true ACE": world[2], "metric": name}
                 | dict(zip(("questions drawn", "groups drawn"), (count / DATA_SETS).tolist()))
                 for name, count in hits.items()
             ]
     return rows
+
+
+def refused(seed: int, groups: int, members: int, alike: float, shape: tuple[float, float]) -> list[bool]:
+    """Whether p ≤ .05, by metric, and whether the interval of ACE lies above 0."""
+    rng = np.random.default_rng((seed, groups, members))
+    label = np.repeat(np.arange(groups), members)
+    p = rng.beta(*shape, len(label))
+    shared = rng.random(len(label)) < alike
+    c = (np.where(shared, rng.random(groups)[label], rng.random(len(label))) <= p).astype(float)
+    floors = noise_floors(p, c, groups=label, draws=DRAWS, seed=seed)
+    low = bootstrap(p, c, metrics=["ace"], groups=label, resamples=RESAMPLES, seed=seed)["ace"].low
+    return [*(floors[name].p_value <= 0.05 for name in FLOORED), low > 0]
+
+
+def sizes() -> list[dict[str, Any]]:
+    """Shares of calibrated data sets that are refused."""
+    head = (*(f"p of {name}" for name in FLOORED), "lower end of ace > 0")
+    return [
+        {"confidences": name, "groups": groups, "of": members, "members": agree}
+        | dict(zip(head, np.mean([refused(i, groups, members, alike, shape) for i in range(SIZED)], axis=0)))
+        for name, shape in CALIBRATED.items()
+        for groups in (10, 20, 40, 100)
+        for members in (3, 5)
+        for agree, alike in ALIKE.items()
+    ]
 
 
 def fitted(seed: int, questions: int) -> TemperatureFit:
@@ -106,6 +147,9 @@ def main() -> int:
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if sys.argv[1:] == ["sizes"]:
+            print(table(sizes()))
+            return 0
         print(table(metrics_held()), table(temperatures_held()), sep="\n\n")
     return 0
 

@@ -2,10 +2,13 @@
 
     python -m benchmarks.interval_coverage
     python -m benchmarks.interval_coverage few
+    python -m benchmarks.interval_coverage means
 
 Simulated: 500 questions whose chance of being correct lies a constant gap below their confidence, so that
 the true ACE, ECE and SmoothECE are the gap; confidences continuous or in tenths; 200 data sets, 200
-resamples. With `few`: 10 to 200 questions of the populations below, in each 400 data sets.
+resamples. With `few`: 10 to 200 questions of the populations below, in each 400 data sets. With `means`:
+accuracy, Brier score and gain of 10 to 200 questions of which 2 to 98 % are right, 400 data sets each: the
+least coverage and the mean width over these accuracies, of the bootstrap alone and of the interval as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import numpy as np
 from semcal.errors import UndefinedWarning
 from semcal.metrics import bootstrap, joint_bootstrap
 from semcal.metrics.frequencies import FrequencyTable
+from semcal.metrics.intervals import interval_of
 from semcal.metrics.overview import METRICS
 
 QUESTIONS, DATA_SETS, RESAMPLES = 500, 200, 200
@@ -36,6 +40,8 @@ POPULATIONS: dict[str, tuple[tuple[float, float], int, Curve]] = {
     "calibrated, sharp": ((0.6, 0.3), 16, lambda p: p),
     "calibrated, 92 % right": ((6, 0.5), 16, lambda p: p),
 }
+MEANS, ACCURACIES = ("accuracy", "brier", "gain"), (0.02, 0.05, 0.1, 0.5, 0.9, 0.95, 0.98)
+Population = Callable[[np.random.Generator, int, float], tuple[np.ndarray, np.ndarray]]
 
 
 def data(gap: float, tenths: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,10 +119,73 @@ def few_questions() -> list[dict[str, Any]]:
     return rows
 
 
+def chances(power: float) -> Population:
+    """Chances from a beta distribution, and confidences that are a power of them."""
+
+    def draw(rng: np.random.Generator, n: int, right: float) -> tuple[np.ndarray, np.ndarray]:
+        chance = rng.beta(4 * right, 4 * (1 - right), n)
+        return chance**power, chance
+
+    return draw
+
+
+def mostly(rng: np.random.Generator, n: int, common: float, odd: float, often: float) -> np.ndarray:
+    """One value, and now and then another."""
+    return np.where(rng.random(n) < often, odd, common)
+
+
+#: (random numbers, questions, accuracy) → confidences, and the chance of each.
+SHAPES: dict[str, Population] = {
+    "all .9": lambda _, n, right: (np.full(n, 0.9), np.full(n, right)),
+    "calibrated": chances(1.0),
+    "overconfident": chances(1 / 3),
+    "underconfident": chances(3.0),
+    "0 or 1": lambda rng, n, right: (mostly(rng, n, float(right > 0.5), 0.5, 0.1), np.full(n, right)),
+    ".5, seldom 1": lambda rng, n, right: (mostly(rng, n, 0.5, 1.0, 0.05), np.full(n, right)),
+}
+
+
+def means() -> list[dict[str, Any]]:
+    """Least coverage over accuracies, and mean width, by population, number of questions and metric."""
+    rows = []
+    for name in SHAPES:
+        for n in FEW:
+            found = np.array([held_means(name, n, right) for right in ACCURACIES])  # [accuracies, metrics, 4]
+            for metric, (plain, shown, before, width) in zip(MEANS, np.moveaxis(found, 0, -1)):
+                least = {"bootstrap holds it": plain.min(), "interval holds it": shown.min()}
+                widths = {"width of bootstrap": before.mean(), "width": width.mean()}
+                at_half = {"width at .5": width[3] / before[3]}
+                rows.append(
+                    {"confidences": name, "questions": n, "metric": metric} | least | widths | at_half
+                )
+    return rows
+
+
+def held_means(name: str, n: int, right: float) -> np.ndarray:
+    """Whether the bootstrap and the interval hold the true value, and their widths: [metrics, 4]."""
+    p, chance = SHAPES[name](np.random.default_rng(0), 400_000, right)
+    worth = {"accuracy": chance, "brier": chance * (1 - 2 * p) + p**2, "gain": p * (2 * chance - p)}
+    found = np.zeros((len(MEANS), 4))
+    for seed in range(FEW_DATA_SETS):
+        rng = np.random.default_rng((n, seed))
+        p, chance = SHAPES[name](rng, n, right)
+        drawn = joint_bootstrap(
+            {0: (p, rng.random(n) < chance)}, metrics=MEANS, resamples=RESAMPLES, seed=seed
+        )
+        for row, metric in zip(found, MEANS):
+            one, least = drawn.interval(0, metric), METRICS[metric].least
+            resampled = drawn.resampled[0][metric]
+            plain = interval_of(metric, one.estimate, resampled, 0.95, least=least, most=1.0)
+            true = worth[metric].mean()
+            row[:2] += [each.low - 1e-9 <= true <= each.high + 1e-9 for each in (plain, one)]
+            row[2:] += [each.high - each.low for each in (plain, one)]
+    return found / FEW_DATA_SETS
+
+
 def main() -> int:
     from benchmarks.__main__ import table
 
-    print(table(few_questions() if sys.argv[1:] == ["few"] else results()))
+    print(table({"few": few_questions, "means": means}.get(*sys.argv[1:2] or [""], results)()))
     return 0
 
 

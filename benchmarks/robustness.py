@@ -12,6 +12,7 @@ rows reported, or if a row that nobody touched comes out otherwise than without 
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import json
 import os
@@ -29,6 +30,8 @@ from unittest.mock import patch
 import typer
 
 from benchmarks._damage import Area, Arguments, Ended, RowCommand, faults_of, file_case, row_case, semcal
+from benchmarks._damaged_logs import import_cases
+from benchmarks._hostile_servers import hostile_areas
 from benchmarks._mutations import (
     OPTIONS,
     WORK,
@@ -43,6 +46,8 @@ from semcal.pipeline.store import UnfinishedWork
 from semcal.records import canonical
 
 CASES, SEED = 2400, 0
+#: Of the samples as a table.
+COLUMNS = ("id", "question", "answers", "samples", "log_likelihoods")
 #: Options that say how much to do; a value that large is work, not damage.
 AMOUNTS = {"--m", "--max-new-tokens", "--workers", "--limit", "--bins", "--memory"}
 GRID = """\
@@ -120,6 +125,10 @@ def _rows(bench: Bench) -> None:
     stages = ("samples", "clustered", "measured", "graded")
     first = _done(semcal("sample", bench.path("questions.jsonl"), "--model", "atlas", "--m", "4"))
     bench.path("samples.jsonl").write_text(first.stdout)
+    with bench.path("samples.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(COLUMNS)
+        table.writerows([json.dumps(row[name]).strip('"') for name in COLUMNS] for row in first.rows)
     for before, after, command in zip(stages, stages[1:], ("cluster", "measure", "grade")):
         ended = _done(semcal(command, bench.path(f"{before}.jsonl")))
         bench.path(f"{after}.jsonl").write_text(ended.stdout)
@@ -163,8 +172,10 @@ def areas(bench: Bench) -> dict[str, tuple[float, Case]]:
         **_data_areas(bench),
         **_model_areas(bench),
         **_store_areas(bench),
+        "imports": (12.0, import_cases(bench.path("logs"))),
         "every command, options": (14.0, _option_cases(bench)),
         "run --set": (4.0, _setting_cases(bench)),
+        **hostile_areas(bench.folder),
     }
 
 
@@ -190,6 +201,7 @@ def _data_areas(bench: Bench) -> dict[str, tuple[float, Case]]:
     return {
         "metrics, rows": (4, _files(lambda f: ("metrics", f), [bench.path("graded.jsonl")])),
         "metrics --ci, rows": (1, _files(lambda f: ("metrics", f, "--ci"), [bench.path("graded.jsonl")])),
+        "cluster, CSV": (4, _files(lambda f: ("cluster", f), [bench.path("samples.csv")])),
         "sample, CSV": (4, _files(lambda f: ("sample", f, *small), [bench.path("questions.csv")])),
         "sample, gzip": (2, _files(lambda f: ("sample", f, *small), [bench.path("questions.jsonl.gz")])),
         "sample, few-shot examples": (

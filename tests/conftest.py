@@ -47,6 +47,14 @@ def idle_afterwards() -> Iterator[None]:
     pytest.fail(f"one of these threads never waits: {[one.name for one in threading.enumerate()]}")
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's cache for each test: what one test has found out no other relies on."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("SEMCAL_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def semcal_data() -> Path:
     """The folder of public development data; tests that need it are skipped without it."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks._damage import Ended, RowCommand, faults_of, row_case, same
+from benchmarks._hostile_servers import hostile_areas
 from benchmarks.robustness import main
 
 CASES = 40
@@ -43,6 +44,15 @@ def test_a_damaged_row_is_reported_or_read_and_the_others_come_out_as_without_it
         if found
     ]
     assert faults == []
+
+
+@pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
+@pytest.mark.parametrize("area", ["sample, hostile server", "ask, hostile server"])
+def test_a_server_that_damages_its_replies_breaks_no_rule(area: str, tmp_path: Path) -> None:
+    _, case = hostile_areas(tmp_path)[area]
+    found = [case(Random(number)) for number in range(6)]
+    assert [(words, faults) for _, words, faults in found if faults] == []
+    assert {ended.code for ended, _, _ in found} >= {0, 1}
 
 
 def ended(code: int = 0, stderr: str = "", seconds: float = 0.1, fault: str | None = None) -> Ended:

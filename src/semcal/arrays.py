@@ -32,8 +32,8 @@ def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
     Traceback (most recent call last):
     semcal.errors.InputError: confidence holds texts (str), got ['0.5']; expected numbers
     """
-    found = _plain(values, what)
     try:
+        found = _plain(values, what)
         array = np.asarray(found)
         if array.dtype.kind == "O" or (array.dtype.kind == "V" and "float" in array.dtype.name):
             _check_objects(array, what)

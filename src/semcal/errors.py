@@ -19,6 +19,7 @@ SemcalWarning (a UserWarning)
 
 from __future__ import annotations
 
+import unicodedata
 from reprlib import Repr
 from typing import Any
 
@@ -37,11 +38,16 @@ __all__ = [
     "UndefinedWarning",
     "UsageError",
     "WorkerError",
+    "printable",
     "shown",
 ]
 
 #: Longest text of a value in a message.
 WIDTH = 60
+#: What shapes words and does not move the cursor: soft hyphen, joiners, marks of direction.
+_JOINERS = frozenset("\u00ad\u061c\u200c\u200d\u200e\u200f")
+#: Blanks, and letters that are newer than this Python, such as emoji.
+_HARMLESS = ("Zs", "Cn")
 
 
 class SemcalError(Exception):
@@ -171,3 +177,25 @@ def shown(value: Any) -> str:
     text = _SHORT.repr(value)
     text = " ".join(text.split()) if "\n" in text else text  # reprs of arrays and tables have line breaks
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    """Return a text from outside with each letter that does not print replaced by U+FFFD.
+
+    Replaced are control characters (what escape sequences start with, C1 too), except those in `keep`, halves
+    of characters, overrides, embeddings and isolates of direction, and letters for private use. Blanks of any
+    width, joiners of Arabic, Indic and emoji sequences, and letters unknown to this Python stay.
+
+    Examples
+    --------
+    >>> printable("Ana\\x1b[2J Velis")
+    'Ana�[2J Velis'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one
+        if one.isprintable() or one in keep or one in _JOINERS or unicodedata.category(one) in _HARMLESS
+        else "\ufffd"
+        for one in text
+    )

@@ -7,6 +7,7 @@ with the nearest one that is, and so is a hub id while the hub cannot be reached
 from __future__ import annotations
 
 import difflib
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,8 +109,12 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     path = Path(name).expanduser()
     if path.is_dir():
         return _directory(path, kind)
+    hint = _hint(path, kind)
+    line = _server_line(str(name), hint) if kind is LANGUAGE_MODEL else None
+    if line is not None and not _in_cache(str(name), kind, revision):
+        raise kind.error(f"{line}; otherwise {kind.advice}")
     if isinstance(name, Path) or not (is_hub_id(name) or _in_cache(name, kind, revision)):
-        raise kind.error(f"no such directory: {name}; {_hint(path, kind)}{kind.advice}")
+        raise kind.error(f"no such directory: {name}; {hint}{kind.advice}")
     reason = unreachable() if "/" in name else "its owner is not named"
     if reason is None:
         return Location(name, name, on_hub=True)
@@ -120,6 +125,21 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
             f"network (hf download {name})"
         )
     return Location(name, name, on_hub=True, cached=True)
+
+
+def _server_line(name: str, hint: str) -> str | None:
+    """What to write for a model that a server has, told by its name; None for the name of a directory."""
+    local, model = "write --model openai:http://127.0.0.1", name.removeprefix("ollama:")
+    if name.lower().endswith(".gguf"):
+        return (
+            f"{name} is for llama.cpp: llama-server -m {name} -c 8192 --port 8080 serves it; {local}:8080/v1"
+        )
+    if re.match(r"gpt-\d[^:]*$|chatgpt-|o\d(-|$)", name, re.IGNORECASE):
+        return f"{name} is a model of OpenAI: write --model openai:https://api.openai.com/v1#{name}"
+    if model == name and (hint or not re.fullmatch(r"\w[\w.:-]*", name)):
+        return None
+    missing = f"no such directory: {name}" if name.isalpha() else f"{name} is no directory here"
+    return f"{missing}; for a model of Ollama, {local}:11434/v1#{model}"
 
 
 def _directory(path: Path, kind: NamedKind) -> Location:

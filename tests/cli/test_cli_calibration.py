@@ -222,6 +222,11 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
         ({"confidence": None}, "abstained: the confidence is undefined"),
         ({"abstained": None, "threshold": None}, ""),
         ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
+        ({"confidence": 0.9, "threshold": 0.8}, "abstained: share 0.75 is below the threshold 0.80"),
+        (
+            {"confidence": 0.1, "threshold": 0.7, "abstained": False},
+            "answered: share 0.75 reaches the threshold 0.70",
+        ),
     ],
 )
 def test_why_an_answer_abstains_is_said(changed, line: str) -> None:

@@ -81,3 +81,11 @@ def test_a_recalibrator_may_have_a_hub_id(
     monkeypatch.setattr("semcal.recalibration.saving.snapshot", lambda *_, **__: tmp_path / "kept")
     code, (answer,), _ = semcal("ask", "Who?", *options, "--force", "--json")
     assert (code, answer["temperature"]) == (0, Temperature(fitted.temperature_).temperature)
+
+
+def test_ask_without_a_model_says_that_the_embedded_one_answers(model: str) -> None:
+    said = "ask: the embedded model of an invented world answers; name yours with --model\n"
+    options = ("What is the capital of France?", "--m", "2")
+    assert semcal("ask", *options)[2].startswith(said)
+    for more in (("--model", "atlas"), ("--model", model), ("-q",)):
+        assert said not in semcal("ask", *options, *more)[2]

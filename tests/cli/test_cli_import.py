@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import pickle
 import struct
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from invoking import semcal, write
 
+from benchmarks._damaged_logs import damaged_zip
 from semcal.errors import InputError, RowError
 from semcal.pipeline.recorded import read_recorded
 from semcal.qa.first_answer import first_answer
@@ -81,7 +86,11 @@ def test_lm_eval_lines_of_several_filters_become_one_row_a_question(tmp_path):
         ("Paris", ["Paris"]),
         ("['Paris', \"Paris' centre\"]", ["Paris", "Paris' centre"]),
         ('["a", "b"]', ["a", "b"]),
-        ("[1970]", ["1970"]),
+        ("[1970]", ["[1970]"]),
+        ("[1, 2]", ["[1, 2]"]),
+        ("['a', 2]", ["['a', 2]"]),
+        ("['1', '2']", ["1", "2"]),
+        ("[0x" + "f" * 5000 + "]", ["[0x" + "f" * 5000 + "]"]),
         ("[sic]", ["[sic]"]),
         (3, ["3"]),
     ],
@@ -450,6 +459,269 @@ def test_lines_of_a_batch_that_are_none_are_reported(tmp_path):
     assert "line 2: not JSON" in stderr
 
 
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 10])
+def test_a_number_of_draw_that_nobody_counts_to_is_part_of_the_id(tmp_path, digits):
+    output = write(
+        tmp_path / "output.jsonl", [reply(f"q#{digits}", "a"), reply("q#0", "b"), reply("q#1", "c")]
+    )
+    asked = [request(name, "Who?") for name in (f"q#{digits}", "q#0", "q#1")]
+    requests = write(tmp_path / "requests.jsonl", asked)
+    code, rows, _ = semcal("import", "openai-batch", output, "--requests", requests)
+    assert code == 0
+    assert [(row["id"], row["generations"]) for row in rows] == [(f"q#{digits}", ["a"]), ("q", ["b", "c"])]
+
+
+@pytest.mark.parametrize(
+    "logprob", [-(10**400), -1e301, math.nan, False, "-0.5"], ids=lambda one: f"{one!s:.9}"
+)
+def test_a_log_probability_that_is_none_leaves_the_likelihood_out(tmp_path, logprob):
+    sample = inspect_sample("1", 1, "Sull.")
+    listed = [*entries("Sull.", end=False), {"token": "<|end|>", "logprob": logprob}]
+    sample["output"]["choices"][0]["logprobs"] = {"content": listed}
+    log = json_file(tmp_path / "log.json", [sample], temperature=1, top_p=1)
+    code, (row,), _ = semcal("import", "inspect", log)
+    assert (code, row["samples"]) == (0, ["Sull"])
+    assert "log_likelihoods" not in row
+
+
+# --questions: by id, or by text where no question has an id
+
+
+def questions_file(tmp_path: Path, questions: Sequence[Mapping[str, Any]]) -> str:
+    return write(tmp_path / "questions.jsonl", questions)
+
+
+LINES = [{"question": question, "answers": [answers[0]]} for question, answers, _ in ASKED.values()]
+
+
+def test_questions_without_ids_are_joined_by_their_text(tmp_path):
+    """lm-eval counts documents from 0, and the lines of a file count from 1."""
+    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+    for questions in (LINES, LINES[::-1]):
+        code, rows, _ = semcal(
+            *("import", "lm-eval", output, "--questions", questions_file(tmp_path, questions))
+        )
+        assert code == 0
+        assert [(row["id"], row["question"], row["answers"]) for row in rows] == [
+            (name, question, [answers[0]]) for name, (question, answers, _) in ASKED.items()
+        ]
+        assert all("prompt" not in row for row in rows)
+
+
+def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_quotes_both(tmp_path):
+    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+    shifted = [{"id": number, **line} for number, line in enumerate(LINES, start=1)]
+    code, rows, err = semcal("import", "lm-eval", output, "--questions", questions_file(tmp_path, shifted))
+    assert (code, rows) == (1, [])
+    assert "line 1 (id '0'): no question of this id in" in err
+    assert "line 2 (id '1'): its question is 'Which river runs through Belmar?', but 'Who wrote The" in err
+    assert "Amber Gate?' has this id in" in err
+
+
+def test_case_and_spaces_make_no_other_question_and_the_words_of_the_log_stay_in_the_row(tmp_path):
+    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+    lines = [{**line, "question": f" {line['question'].upper()}".replace(" ", "  ")} for line in LINES]
+    for questions in (lines, [{"id": number, **line} for number, line in enumerate(lines)]):
+        code, rows, _ = semcal(
+            *("import", "lm-eval", output, "--questions", questions_file(tmp_path, questions))
+        )
+        assert code == 0
+        for row, (question, answers, texts) in zip(rows, ASKED.values(), strict=True):
+            assert (row["question"], row["prompt"]) == (question.upper(), question)
+            assert (row["answers"], row["samples"]) == ([answers[0]], first_answers(texts))
+
+
+FEW_SHOT = "Answer briefly.\n\nQuestion: Which river runs through Belmar?\nAnswer: Orre\n\n"
+BELMAR = {"id": "1", "question": "Which river runs through Belmar?"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "agrees"),
+    [
+        ("Who wrote The Amber Gate?", True),
+        ("Question: Who wrote The Amber Gate?\nAnswer:", True),
+        ("Q:who wrote the\tamber gate?\nA:", True),
+        (f"{FEW_SHOT}Question: Who wrote The Amber Gate?\nAnswer:", True),
+        (f"{FEW_SHOT}Who wrote The Amber Gate?", True),
+        ("Answer in one word. Who wrote  The Amber Gate?", True),
+        ("Context: Ilka was a poet.\n\nQuestion:\nWho wrote The Amber Gate?\n\nAnswer: ", True),
+        ("When and who wrote The Amber Gate?", False),
+        ("Who wrote The Amber Gate? And when?", False),
+        ("Question: Who wrote The Amber Gate?\nAnswer: Ilka\nQuestion: When?\nAnswer:", False),
+        ("Who wrote The Amber Gates?", False),
+        ("", False),
+    ],
+)
+def test_a_prompt_that_ends_in_the_question_agrees_with_it(tmp_path, prompt, agrees):
+    sample = inspect_sample("0", 1, "Ilka Soren.", input=[{"role": "user", "content": prompt}])
+    log = json_file(tmp_path / "log.json", [sample])
+    amber = {"question": "Who wrote The Amber Gate?", "answers": ["Ilka"], "level": 2, "samples": ["x"]}
+    for questions in ([{"id": 0, **amber}, BELMAR], [amber, {"question": BELMAR["question"]}]):
+        code, rows, err = semcal(
+            *("import", "inspect", log, "--questions", questions_file(tmp_path, questions))
+        )
+        assert code == (0 if agrees else 1), err
+        if not agrees:
+            assert not rows
+            assert prompt[-20:].replace("\n", "\\n") in err
+            continue
+        (row,) = rows
+        assert (row["question"], row["answers"], row["level"]) == (amber["question"], ["Ilka"], 2)
+        assert row["samples"] == ["Ilka Soren"]
+        assert row.get("prompt") == (None if prompt == amber["question"] else prompt)
+
+
+def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(tmp_path):
+    output = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+    twice = questions_file(tmp_path, [LINES[1], {**LINES[1], "answers": ["another"]}])
+    code, rows, err = semcal("import", "lm-eval", output, "--questions", twice)
+    assert (code, rows) == (1, [])
+    assert "(id '0'): its question is 'Who wrote The Amber Gate?', and none of those in" in err
+    assert "(id '1'): its question is 'Which river runs through Belmar?', and 2 of those in" in err
+    batch_output = write(tmp_path / "output.jsonl", [reply("1", "Sull.")])
+    code, rows, err = semcal("import", "openai-batch", batch_output, "--questions", twice)
+    assert (code, rows) == (1, [])
+    assert "(id '1'): its question is not known, and none of those in" in err
+
+
+def test_the_time_for_a_prompt_of_blanks_grows_with_its_length_alone(tmp_path):
+    """A cubic pattern took 20 s for 4,000 blanks; a thousand times as many are no more work a blank."""
+    for filler in ("\n", " ", "Question:", "Question: ", "\nQ:", "Answer:\n"):
+        prompt = f"Question:{filler * 1_000_000}"
+        file = write(
+            tmp_path / "samples.jsonl",
+            [lm_eval_line("0", doc={}, arguments={"gen_args_0": {"arg_0": prompt}})],
+        )
+        questions = questions_file(tmp_path, [*LINES, {"question": "Question:"}])
+        assert len(list(read_recorded(file, "lm-eval", requests=None, questions=questions))) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "question"),
+    [
+        ("Question: Who?\nAnswer:", "Who?"),
+        ("Q:\n\n  Who built it? \n\nA: \n", "Who built it?"),
+        ("Question: Who?\nAnswer: Ana\n\nQuestion: When?\nAnswer:", "When?"),
+        ("Who?\nAnswer:", "Who?\nAnswer:"),
+        ("Question: Who?", "Question: Who?"),
+        ("Question:\nAnswer:", "Question:\nAnswer:"),
+    ],
+)
+def test_the_question_of_a_prompt_stands_between_its_last_two_labels(tmp_path, prompt, question):
+    line = lm_eval_line("0", doc={}, arguments={"gen_args_0": {"arg_0": prompt}})
+    (row,) = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))[1]
+    assert row["question"] == question
+
+
+# Zip files that are damaged, encrypted, or far larger than they look
+
+
+def test_ids_with_slashes_are_read_from_an_inspect_log(tmp_path):
+    samples = [sample | {"id": f"a/b{sample['id']}"} for sample in inspect_samples()]
+    code, rows, _ = semcal("import", "inspect", eval_file(tmp_path / "log.eval", samples))
+    assert code == 0
+    assert [(row["id"], len(row["samples"])) for row in rows] == [("a/b0", 4), ("a/b1", 4)]
+
+
+def outcome(log: Path, format: str) -> list[Row | RowError] | str:
+    """The rows of a log, or the error that it is none."""
+    try:
+        return list(read_recorded(str(log), format, requests=None, questions=None))
+    except InputError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path, part):
+    whole = eval_file(tmp_path / "log.eval", inspect_samples(), temperature=1.0).read_bytes()
+    log, refused = tmp_path / "damaged.eval", 0
+    for number in range(54 * part, 54 * (part + 1)):
+        damaged, words = damaged_zip(whole, Random(number))
+        log.write_bytes(damaged)
+        found = outcome(log, "inspect")
+        refused += isinstance(found, str)
+        errors = [outcome(log, "lm-eval"), *([found] if isinstance(found, str) else [])]
+        rows = [] if isinstance(found, str) else found
+        assert all(str(error).startswith((str(log), "[RowError(")) for error in errors), words
+        assert all(isinstance(row, Row | RowError) for row in rows), words
+    assert refused >= 15
+
+
+@pytest.mark.parametrize(
+    ("error", "module"),
+    [
+        *(
+            (error, None)
+            for error in (RuntimeError("File is encrypted, password required"), OverflowError("1"))
+        ),
+        *((error, None) for error in (NotImplementedError("method 99"), struct.error("2"), EOFError("3"))),
+        *(
+            (error, None)
+            for error in (OSError("4"), lzma.LZMAError("5"), UnicodeDecodeError("a", b"", 0, 1, "6"))
+        ),
+        (ArithmeticError("a frame of zstd"), "zstandard"),
+        (ArithmeticError("a frame of zstd"), "compression.zstd"),
+    ],
+)
+def test_every_way_in_which_unpacking_fails_is_one_clear_error(tmp_path, monkeypatch, error, module):
+    def fail(*_: object) -> bytes:
+        raise error
+
+    if module is not None:
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(ZstdError=ArithmeticError))
+    log = eval_file(tmp_path / "log.eval", inspect_samples())
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
+    code, rows, stderr = semcal("import", "inspect", log)
+    assert (code, rows) == (1, [])
+    assert f"is no inspect log, or damaged or encrypted ({error}); make or copy it again" in stderr
+
+
+def bomb(path: Path, size: int, *, declared: int | None = None) -> Path:
+    """A log whose first sample unpacks to `size` bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
+        log.writestr("samples/1_epoch_1.json", b" " * size + b"{}")
+    if declared is not None:
+        raw = bytearray(path.read_bytes())
+        for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+            struct.pack_into("<I", raw, raw.find(signature) + offset, declared)
+        path.write_bytes(raw)
+    return path
+
+
+@pytest.mark.parametrize("declared", [None, 1000, 2**31])
+def test_a_member_is_unpacked_up_to_a_bound_whatever_its_header_says(tmp_path, declared):
+    log = bomb(tmp_path / "log.eval", 150_000_000, declared=declared)
+    assert log.stat().st_size < 200_000
+    tracemalloc.start()
+    code, rows, stderr = semcal("import", "inspect", log)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (code, rows) == (1, [])
+    assert (
+        "Bad CRC-32" if declared == 1000 else "'samples/1_epoch_1.json' in it to more than 100000000;"
+    ) in stderr
+    assert peak < 250_000_000
+
+
+def test_all_members_together_are_bounded_too(tmp_path, monkeypatch):
+    log = eval_file(tmp_path / "log.eval", inspect_samples())
+    monkeypatch.setattr("semcal.pipeline.recorded.LARGEST", 3000)
+    code, rows, stderr = semcal("import", "inspect", log)
+    assert (code, rows) == (1, [])
+    assert "unpacks to more than 3000 bytes" in stderr
+
+
+def test_lists_in_lists_where_a_text_belongs_are_a_bad_row(tmp_path):
+    content: Any = "Sull."
+    for _ in range(400):
+        content = [{"type": "text", "text": content}]
+    code, rows, stderr = semcal(
+        *("import", "inspect", json_file(tmp_path / "log.json", [inspect_sample("1", 1, content)]))
+    )
+    assert (code, rows) == (1, [])
+    assert "(id '1'): epoch 1: expected a text" in stderr
+
+
 # all formats
 
 
@@ -550,3 +822,17 @@ def test_what_is_imported_goes_through_the_whole_pipe(tmp_path, kind):
     code, (found,), _ = semcal("metrics", "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
     assert code == 0
     assert (found["measure"], found["n"], found["accuracy"]) == ("E-SC", 2, 0.5)
+
+
+def test_a_question_that_the_log_names_is_no_prompt_that_may_end_in_another(tmp_path):
+    line = lm_eval_line("0")
+    line["doc"] = {"question": "He left. Why?"}
+    log = write(tmp_path / "samples.jsonl", [line])
+    for questions in (
+        [{"question": "Why?", "answers": ["x"]}],
+        [{"id": 0, "question": "Why?", "answers": ["x"]}],
+    ):
+        file = questions_file(tmp_path, questions)
+        code, rows, err = semcal("import", "lm-eval", log, "--questions", file)
+        assert (code, rows) == (1, [])
+        assert "'He left. Why?'" in err

@@ -356,3 +356,12 @@ def test_a_lock_that_a_killed_process_left_is_no_hindrance(rows: str, tmp_path: 
     assert hidden(tmp_path) == []
     with file_lock(tmp_path / f".out.jsonl{LOCK}", "busy"):
         assert semcal("cluster", rows, "--out", out, "--overwrite")[0] == 2
+
+
+def test_a_name_that_no_file_can_have_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", [{"question": "Who?"}])
+    for options in ((file, "--out", tmp_path / ("9" * 300)), ("9" * 300,)):
+        code, rows, stderr = semcal("sample", *options, "--model", "atlas", "--m", 2)
+        assert (code, rows) == (1, [])
+        assert "File name too long: " in stderr
+        assert "standard output" not in stderr

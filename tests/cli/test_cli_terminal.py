@@ -174,6 +174,23 @@ def test_env_tells_versions_without_loading_pytorch() -> None:
     assert loaded == "False False"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ask", "missing.jsonl"),
+        ("ask", " "),
+        ("ask", "Caf\udce9?"),
+    ],
+)
+def test_plain_mistakes_are_told_without_loading_pytorch(arguments: tuple[str, ...]) -> None:
+    printing = (
+        f"import sys; from semcal.cli.app import app\n"
+        f"try: app({arguments!r})\n"
+        "except SystemExit as ended: print(ended.code in (1, 2), 'torch' in sys.modules)"
+    )
+    assert child(printing) == "True False\n"
+
+
 def test_env_asks_pytorch_with_v() -> None:
     code, stdout, _ = semcal("env", "--json", "-v")
     found = json.loads(stdout)

@@ -122,9 +122,13 @@ def test_a_directory_without_a_configuration_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:
-    (tmp_path / "model.gguf").write_text("x")
-    with pytest.raises(ModelError, match="no such directory"):
-        semcal.load_model(tmp_path / "model.gguf")
+    for name, reason in (
+        ("model.bin", "no such directory"),
+        ("model.gguf", "is for llama.cpp: llama-server"),
+    ):
+        (tmp_path / name).write_text("x")
+        with pytest.raises(ModelError, match=reason):
+            semcal.load_model(tmp_path / name)
 
 
 def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch: pytest.MonkeyPatch) -> None:

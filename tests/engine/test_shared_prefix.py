@@ -11,6 +11,9 @@ import tiny_models
 import torch
 
 from semcal.engine import CausalLanguageModel, Prompt
+from semcal.engine.scheduling import kept_length, shared_length
+from semcal.pipeline.prompting import PromptConfig
+from semcal.qa.questions import Question
 from semcal.recalibration import ATS, Base, BlockShape, Temperature
 
 HEAD = tuple(range(20, 60))
@@ -100,3 +103,29 @@ def test_threads_share_a_prefix_or_run_their_own() -> None:
     with ThreadPoolExecutor(4) as threads:
         asked = [PROMPTS, others] * 6
         assert list(threads.map(lambda some: model.greedy(some, recalibrator=Base()), asked)) == expected * 6
+
+
+def prompts_with_examples(tails: list[tuple[int, ...]], examples: int) -> list[Prompt]:
+    beginning = tuple(range(3, 3 + examples))
+    return [Prompt(str(i), (*beginning, *tail), examples=examples) for i, tail in enumerate(tails)]
+
+
+def test_examples_are_kept_apart_from_what_a_block_happens_to_share() -> None:
+    block = prompts_with_examples([(50, 51, 60), (50, 51, 61), (50, 51, 62)], examples=20)
+    assert shared_length(block) == 22
+    assert kept_length(block, 22) == 20  # two tokens, twice again, are less than the examples
+    many = prompts_with_examples([(50, 51, 60 + i) for i in range(12)], examples=20)
+    assert kept_length(many, 22) == 22  # eleven times two are more
+    assert kept_length(block[:1], 22) == 20  # so a single question finds the examples of the last one
+    unknown = [Prompt(one.question_id, one.token_ids) for one in block]
+    assert kept_length(unknown, 22) == 22
+
+
+def test_prompts_say_how_many_tokens_are_the_examples() -> None:
+    asking = PromptConfig((Question("e", "Who sang it?", ("Bo",)),))
+    questions = [Question("a", "Which bird?"), Question("b", "Who?", (), "A passage.")]
+    model = Counted().model
+    found = asking.prompts(model, questions)
+    assert all(0 < one.examples < len(one.token_ids) for one in found)
+    assert len({one.token_ids[: min(p.examples for p in found)] for one in found}) == 1
+    assert [one.examples for one in PromptConfig().prompts(model, questions)] == [0, 0]

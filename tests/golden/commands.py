@@ -86,7 +86,8 @@ def _questions(path: Path, part: str, count: int) -> Path:
     """Questions of Atlas that the model knows badly, as JSON Lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     questions = getattr(load_set("atlas-rare"), part)[:count]
-    rows = [{k: v for k, v in dataclasses.asdict(one).items() if v not in (None, {})} for one in questions]
+    fields = map(dataclasses.asdict, questions)
+    rows = [{k: v for k, v in one.items() if v not in (None, {}, False)} for one in fields]
     path.write_text("".join(json.dumps({**row, **row.pop("extra", {})}) + "\n" for row in rows))
     return path
 

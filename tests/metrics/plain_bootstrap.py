@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from semcal.errors import UndefinedWarning
 from semcal.metrics import summary
@@ -70,5 +71,10 @@ def plain_intervals(runs: Runs, resamples: int, seed: int) -> dict[str, tuple[fl
             ends = area_interval(area, right, wrong, 0.95)
             ends = ends if name == "auroc" else tuple(2 * end - 1 for end in ends)
             low, high = min(low, ends[0]), max(high, ends[1])
+        if name in ("accuracy", "brier", "gain"):
+            n, error, half, z = len(runs[0][0]), values.std(ddof=1), (1 - metric.least) / 2, norm.ppf(0.975)
+            centre = (n * estimate + z**2 * (1 - half)) / (n + z**2)
+            reach = z * np.hypot(n * error, z * half) / (n + z**2)
+            low, high = min(low, max(centre - reach, metric.least)), max(high, min(centre + reach, 1.0))
         found[name] = min(low, estimate), max(high, estimate), values.std(ddof=1)
     return found

@@ -8,13 +8,12 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from semcal.errors import InputError, UndefinedWarning
-from semcal.metrics import bootstrap, joint_bootstrap, paired_test
-from semcal.metrics.calibration import smooth_ece_of
-from semcal.metrics.frequencies import frequency_table
+from semcal.metrics import bootstrap, joint_bootstrap, paired_test, summaries
+from semcal.metrics.intervals import area_interval
 from semcal.metrics.overview import METRICS
+from semcal.metrics.resamples import CALIBRATED
 from tests.metrics.plain_bootstrap import plain_resamples
 
 Floats = NDArray[np.float64]
@@ -52,34 +51,23 @@ def test_clustered_resamples_are_those_of_groups_written_out(groups: int) -> Non
             assert getattr(interval, end) == pytest.approx(getattr(single[name], end), abs=2e-4 + tolerance)
 
 
-def plain_null(p: Floats, c: Floats, label: NDArray[np.int64], signs: Floats) -> dict[str, float]:
-    """Errors of calibration with the residuals of whole groups turned, from the definitions."""
-    right = p + signs[label] * (c - p)
-    order = np.argsort(p, kind="stable")
-    values = {v: right[p == v].mean() for v in np.unique(p)}
-    pooled = np.array([values[v] for v in p])
-    bins = np.array_split(pooled[order] - p[order], 15)  # ties are pooled before they are cut
-    edges = np.clip(np.ceil((p - 1e-6) * 15) - 1, 0, 14)
-    fit = isotonic_regression(pooled[order]).x
-    return {
-        "ece": sum(abs((right - p)[edges == b].sum()) for b in range(15)) / len(p),
-        "ace": sum(abs(part.sum()) for part in bins) / len(p),
-        "reliability": float(((pooled - p) ** 2).mean()),
-        "mcb": float(((p - right) ** 2).mean() - ((right[order] - fit) ** 2).mean()),
-    }
+def drawn_together(label: NDArray[np.int64], draws: int, seed: int) -> Floats:
+    """The numbers that decide outcomes under the null, one a group, after those of the resamples."""
+    groups = int(label.max()) + 1
+    rng = np.random.default_rng(seed)
+    rng.integers(groups, size=(draws, groups))
+    return rng.random((draws, groups))[:, label]
 
 
-def test_the_null_of_clustered_errors_turns_the_residuals_of_whole_groups() -> None:
+def test_the_null_of_clustered_errors_decides_the_members_of_a_group_by_one_number() -> None:
     p, c, label = clustered(2, groups=30)
     found = joint_bootstrap({"it": (p, c)}, groups=label, resamples=60, seed=3)
-    rng = np.random.default_rng(3)
-    rng.integers(30, size=(60, 30))
-    signs = np.where(rng.random((60, 30)) < 0.5, -1.0, 1.0)
-    expected = [plain_null(p, c, label, one) for one in signs]
-    for name in ("ece", "ace", "reliability", "mcb"):
-        np.testing.assert_allclose(
-            found.if_calibrated("it", name), [one[name] for one in expected], atol=1e-12, err_msg=name
-        )
+    outcomes = drawn_together(label, 60, 3) < p
+    expected = summaries(np.tile(p, (60, 1)), outcomes)
+    for name in CALIBRATED:
+        tolerance = 2**-13 if name == "smooth_ece" else 1e-12
+        errors = found.if_calibrated("it", name)
+        np.testing.assert_allclose(errors, expected[name], atol=tolerance, err_msg=name)
 
 
 def test_a_clustered_paired_test_is_that_of_the_joint_bootstrap() -> None:
@@ -92,15 +80,40 @@ def test_a_clustered_paired_test_is_that_of_the_joint_bootstrap() -> None:
         assert getattr(test, name) == pytest.approx(getattr(common, name), abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_signs_that_turn_nothing_are_no_evidence_however_they_are_rounded(seed: int) -> None:
-    """The reliability of confidences that are all different is the same under any signs."""
-    rng = np.random.default_rng(seed)
-    p = rng.random(24)
-    c, label = rng.random(24) < p, rng.integers(0, 8, 24)
-    assert bootstrap(p, c, groups=label, resamples=60)["reliability"].low == 0
-    both = joint_bootstrap({"it": (p, c)}, groups=label, resamples=60)
-    assert both.interval("it", "reliability").low == 0
+@pytest.mark.parametrize(("groups", "members", "alike"), [(60, 4, 1.0), (40, 5, 0.0)])
+def test_intervals_of_calibrated_confidences_in_groups_begin_at_0(
+    groups: int, members: int, alike: float
+) -> None:
+    """Of answers mostly right: with sign flips 11 and 14 % began above 0."""
+    above, label = 0, np.repeat(np.arange(groups), members)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        p = rng.beta(6, 0.5, len(label))
+        together = rng.random(len(label)) < alike
+        c = np.where(together, rng.random(groups)[label], rng.random(len(label))) < p
+        above += bootstrap(p, c, metrics=["ace"], groups=label, resamples=100, seed=seed)["ace"].low > 0
+    assert above <= 5
+
+
+@pytest.mark.parametrize("groups", [60, 200])
+def test_with_fewer_than_200_groups_the_lower_end_of_an_error_leaves_room_for_their_floor(
+    groups: int,
+) -> None:
+    p, c, label = clustered(4, groups=groups, flattery=0.3)
+    drawn = joint_bootstrap({0: (p, c)}, metrics=["ace"], groups=label, resamples=200)
+    found, values = drawn.interval(0, "ace"), drawn.resampled[0]["ace"]
+    plain = 2 * found.estimate - np.quantile(values, 0.975)
+    floored = 2 * found.estimate - found.high - drawn.if_calibrated(0, "ace").mean()
+    assert len(p) > 200
+    assert 0 < floored < plain
+    assert found.low == pytest.approx(floored if groups < 200 else plain)
+
+
+def test_newcombes_interval_of_an_auroc_counts_a_group_as_one_question() -> None:
+    label = np.repeat(np.arange(20), 10)
+    p, c = np.linspace(0.1, 0.9, 200), np.arange(200) >= 100
+    found = bootstrap(p, c, metrics=["auroc"], groups=label, resamples=50)["auroc"]
+    assert (found.low, found.high) == (area_interval(1.0, 10, 10, 0.95)[0], 1)
 
 
 def test_groups_of_one_question_each_and_no_groups_give_the_same_bits_as_before_groups() -> None:
@@ -115,9 +128,10 @@ def test_groups_of_one_question_each_and_no_groups_give_the_same_bits_as_before_
             drawn = joint_bootstrap({"it": (p, c)}, groups=groups, resamples=100, seed=6)
             single = bootstrap(p, c, groups=groups, resamples=100, seed=6)
         content = [drawn.resampled["it"][name].round(12).tolist() for name in older if name != "smooth_ece"]
-        content += [[round(single[name].low, 12), round(single[name].high, 12)] for name in older]
+        ends = [name for name in older if not METRICS[name].of_outcomes]  # these hold Wilson's since
+        content += [[round(single[name].low, 12), round(single[name].high, 12)] for name in ends]
         digests.add(blake2b(repr(content).encode(), digest_size=8).hexdigest())
-    assert digests == {"9f3858222f03f8da"}
+    assert digests == {"db6a80ddd8fa7e75"}
 
 
 def coverage(metric: str, truth: float, data: int, **how: object) -> tuple[float, float]:
@@ -161,13 +175,3 @@ def test_questions_of_one_group_have_no_interval() -> None:
     with pytest.warns(UndefinedWarning, match="brier is undefined for these data or their resamples"):
         found = bootstrap([0.2, 0.8, 0.5], [0, 1, 1], metrics=["brier"], groups=["a", "a", "a"])
     assert np.isnan([found["brier"].low, found["brier"].high, found["brier"].standard_error]).all()
-
-
-def test_smooth_ece_of_residuals_with_signs_is_that_of_a_table_with_such_outcomes() -> None:
-    p, c, label = clustered(9, groups=25)
-    found = joint_bootstrap({0: (p, c)}, metrics=["smooth_ece"], groups=label, resamples=50, seed=1)
-    rng = np.random.default_rng(1)
-    rng.integers(25, size=(50, 25))
-    signs = np.where(rng.random((50, 25)) < 0.5, -1.0, 1.0)[:, label]
-    expected = [smooth_ece_of(frequency_table(p, p + one * (c - p)))[0] for one in signs]
-    np.testing.assert_allclose(found.if_calibrated(0, "smooth_ece"), expected, atol=2**-13)

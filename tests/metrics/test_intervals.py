@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import sem
+from scipy.stats import binomtest, sem
 
 import semcal.metrics as metrics
 from semcal.errors import InputError, UndefinedWarning, UsageError
@@ -283,6 +283,77 @@ class TestWeightsOfRuns:
     def test_weights_that_are_none_are_refused(self, weights):
         with pytest.raises(InputError, match="weights"):
             bootstrap([[0.1, 0.9]] * 2, [[0, 1]] * 2, metrics=["brier"], weights=weights, resamples=5)
+
+
+def share_held(metric, n, draw, worlds=200):
+    """How often the interval holds the mean over outcomes of `draw` (n, rng) → confidences and chances."""
+    p, chance = draw(300_000, np.random.default_rng(0))
+    if_right, if_wrong = {
+        "accuracy": (1 + 0 * p, 0 * p),
+        "brier": ((1 - p) ** 2, p**2),
+        "gain": (2 * p - p**2, -(p**2)),
+    }[metric]
+    truth, held = (chance * if_right + (1 - chance) * if_wrong).mean(), 0
+    for world in range(worlds):
+        rng = np.random.default_rng((world, n))
+        p, chance = draw(n, rng)
+        found = bootstrap(p, rng.random(n) < chance, metrics=[metric], resamples=60, seed=world)[metric]
+        held += found.low <= truth + 1e-9 and truth - 1e-9 <= found.high
+    return held / worlds
+
+
+class TestOutcomesThatAreSeldom:
+    @pytest.mark.parametrize(("right", "n"), [(20, 20), (0, 20), (3, 12)])
+    def test_the_interval_of_an_accuracy_holds_wilsons(self, right, n):
+        outcomes = np.arange(n) < right
+        found = bootstrap([0.5] * n, outcomes, metrics=["accuracy"], resamples=4000)["accuracy"]
+        wilson = binomtest(right, n).proportion_ci(method="wilson")
+        assert found.low <= wilson.low + 0.004
+        assert found.high >= wilson.high - 0.004
+        if right in (0, n):
+            assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high), abs=1e-12)
+
+    def test_groups_that_are_all_right_count_as_one_question_each(self):
+        label = np.repeat(np.arange(10), 5)
+        found = bootstrap([0.5] * 50, [1] * 50, metrics=["accuracy"], groups=label, resamples=20)["accuracy"]
+        wilson = binomtest(10, 10).proportion_ci(method="wilson")
+        assert (found.low, found.high) == pytest.approx((wilson.low, 1))
+
+    def test_gain_counts_in_a_range_twice_as_wide_as_the_brier_score(self):
+        found = bootstrap([1.0] * 10, [1] * 10, metrics=["brier", "gain"], resamples=20)
+        z2 = 1.959964**2
+        assert (found["brier"].low, found["brier"].high) == pytest.approx((0, z2 / (10 + z2)))
+        assert (found["gain"].low, found["gain"].high) == pytest.approx((1 - 2 * z2 / (10 + z2), 1))
+
+    def test_many_questions_of_both_kinds_leave_the_bootstraps(self):
+        p, c = drawn(11, 3000)
+        both = joint_bootstrap({0: (p, c)}, metrics=["accuracy", "brier", "gain"], resamples=200)
+        for metric, values in both.resampled[0].items():
+            found = both.interval(0, metric)
+            plain = np.quantile(values, [0.025, 0.975]) - found.bias
+            assert (found.low, found.high) == pytest.approx(plain, abs=0.1 * np.ptp(plain)), metric
+
+    @pytest.mark.parametrize("metric", ["accuracy", "brier", "gain"])
+    @pytest.mark.parametrize(("mean", "power"), [(0.02, 3), (0.1, 1), (0.95, 1 / 3), (0.98, 1)])
+    @pytest.mark.parametrize("n", [10, 30])
+    def test_nine_in_ten_intervals_hold_the_truth(self, metric, mean, power, n):
+        """.03 to .83 of the bootstrap's do."""
+
+        def draw(number, rng):
+            chance = rng.beta(4 * mean, 4 * (1 - mean), number)
+            return chance**power, chance
+
+        assert share_held(metric, n, draw) >= 0.9
+
+    @pytest.mark.parametrize("metric", ["brier", "gain"])
+    def test_they_do_where_one_question_in_ten_has_another_confidence(self, metric):
+        """Of ten questions of confidence .5 all have the Brier score .25."""
+
+        def draw(number, rng):
+            sure = rng.random(number) < 0.1
+            return np.where(sure, 1.0, 0.5), np.where(sure, 0.0, 0.5)
+
+        assert share_held(metric, 10, draw) >= 0.9
 
 
 class TestFewQuestions:

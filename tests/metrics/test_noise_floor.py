@@ -86,7 +86,33 @@ def test_groups_that_are_right_together_are_no_evidence_against_calibration() ->
         assert with_groups.mean == noise_floor(p, c, draws=199).mean
     assert alone > 60
     assert grouped <= 14
-    assert noise_floor(p, c, groups=[0] * 240, draws=50).p_value == 1
+
+
+@pytest.mark.parametrize("shape", [(0.6, 0.3), (6, 0.5)])
+@pytest.mark.parametrize("alike", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize(("groups", "members"), [(10, 3), (20, 5)])
+def test_p_of_calibrated_groups_is_small_no_more_often_than_it_says(
+    groups: int, members: int, alike: float, shape: tuple[float, float]
+) -> None:
+    """Of ten groups of three, mostly right, sign flips refused a third."""
+    refused, label = 0, np.repeat(np.arange(groups), members)
+    for world in range(200):
+        rng = np.random.default_rng((world, groups))
+        p = rng.beta(*shape, len(label))
+        together = rng.random(len(label)) < alike
+        c = np.where(together, rng.random(groups)[label], rng.random(len(label))) < p
+        refused += noise_floor(p, c, groups=label, draws=99).p_value <= 0.05
+    assert binom.sf(refused - 1, 200, 0.05) > 0.001
+
+
+@pytest.mark.parametrize("metric", ["ace", "ece"])
+def test_one_group_is_all_right_or_all_wrong_under_the_null(metric: str) -> None:
+    p, label = [0.7] * 20, ["it"] * 20
+    right = noise_floor(p, [True] * 20, metric=metric, groups=label, draws=20_000)
+    assert (right.observed, right.p_value) == (pytest.approx(0.3), 1.0)
+    wrong = noise_floor(p, [False] * 20, metric=metric, groups=label, draws=20_000)
+    assert (wrong.observed, wrong.p_value) == (pytest.approx(0.7), pytest.approx(0.3, abs=0.012))
+    assert wrong.mean == noise_floor(p, metric=metric, draws=20_000).mean
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others() -> None:

@@ -223,3 +223,11 @@ def test_clusters_and_relations_of_texts_are_refused() -> None:
     with pytest.raises(InputError, match="related holds NaN"):
         semantics.greedy([[1, None], [None, 1]])
     assert semantics.components(torch.eye(2, requires_grad=True)) == [[0], [1]]
+
+
+def test_numbers_nested_hundreds_deep_are_refused() -> None:
+    nested: object = 0.5
+    for _ in range(900):
+        nested = [nested]
+    with pytest.raises(InputError, match="confidence holds something that is no number"):
+        metrics.ece(nested, [True])

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -90,7 +92,68 @@ def test_a_map_of_a_higher_tier_must_be_clearly_better() -> None:
     assert choose_map(copy, right, [NONE, cheap, dear]).map.candidate == dear
 
 
-@pytest.mark.parametrize("rights", [0, 4, 396, 400])
+@pytest.mark.parametrize("seed", range(4))
+def test_bounded_slopes_meet_the_conditions_of_the_optimum_and_are_those_of_another_solver(seed: int) -> None:
+    """Karush, Kuhn and Tucker: no slope in its range can be moved so that the penalised loss falls."""
+    rng = np.random.default_rng(seed)
+    n, names = 120, ("up", "down", "turned up", "turned down", "free")
+    x = rng.normal(size=(n, 5)) @ (np.eye(5) + 0.4)
+    right = (rng.random(n) < expit(x @ [0.8, -0.8, -1.0, 1.0, -0.5])).astype(float)
+    candidate = MapCandidate("logistic", names, rising=("up", "turned up"), falling=("down", "turned down"))
+    found = candidate.fit(dict(zip(names, x.T)), right)
+    z = (x - x.mean(0)) / x.std(0)
+    slopes = np.array(found.parameters["slopes"]) * x.std(0)
+    sign = np.array([1.0, -1.0, 1.0, -1.0, 0.0])
+
+    def loss(theta: np.ndarray) -> float:
+        score = z @ theta[:-1] + theta[-1]
+        return float((np.logaddexp(0, score) - right * score).sum() + 1.5 * (theta[:-1] ** 2).sum())
+
+    residual = found.predict(dict(zip(names, x.T))) - right
+    gradient = residual @ z + 3 * slopes
+    assert (sign * slopes >= 0).all()
+    assert (sign * gradient)[sign != 0] == pytest.approx(np.maximum(0, sign * gradient)[sign != 0], abs=1e-4)
+    assert slopes * gradient == pytest.approx(np.zeros(5), abs=1e-4)
+    assert abs(residual.sum()) < 1e-4
+    assert (slopes == 0).sum() >= 1  # or no bound would be met
+    bounds = [*((0 if s > 0 else None, 0 if s < 0 else None) for s in sign), (None, None)]
+    theirs = minimize(
+        loss, np.zeros(6), method="SLSQP", bounds=bounds, options={"ftol": 1e-12, "maxiter": 500}
+    )
+    assert slopes == pytest.approx(theirs.x[:-1], abs=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), step=st.floats(0.01, 2))
+def test_the_probability_does_not_rise_when_a_falling_feature_rises(seed: int, step: float) -> None:
+    features, right = overconfident(60, seed)  # the labels want it to rise
+    falling = MapCandidate("logistic", ("share", "depth"), ("share",), rising=("share",), falling=("depth",))
+    found = falling.fit(features, right)
+    after = found.predict({**features, "depth": features["depth"] + step})
+    assert (after <= found.predict(features) + 1e-12).all()
+
+
+@pytest.mark.parametrize(("rights", "expected"), [(0, 1 / 402), (400, 401 / 402)])
+def test_answers_all_wrong_or_all_right_leave_a_constant_and_the_share_as_their_order(
+    rights: int, expected: float
+) -> None:
+    features, _ = overconfident()
+    right = (np.arange(400) < rights).astype(float)
+    found = choose_map(features, right, [NONE, BETA, BOTH])
+    assert found.map.candidate.name == "constant(share)"
+    assert found.map.predict(features) == pytest.approx(np.full(400, expected))
+    assert found.map.scores(features) == pytest.approx(features["share"])
+    assert found.map.scores({"share": np.array([np.nan])}) == pytest.approx(features["share"].mean())
+    assert [one.candidate.kind for one in found.scores] == ["none", "constant"]
+    out = predict_out_of_fold(features, right, [NONE, BETA, BOTH])
+    assert out == pytest.approx(np.full(400, (0.8 * rights + 1) / 322))
+    groups = np.arange(400) % 3
+    few = predict_out_of_fold(features, right, [NONE, BETA, BOTH], groups=groups)
+    assert few == pytest.approx(np.full(400, expected))
+    assert choose_map(features, right, [NONE], groups=0 * groups).map.candidate.kind == "constant"
+
+
+@pytest.mark.parametrize("rights", [1, 4, 396, 399])
 def test_fewer_than_five_right_or_wrong_answers_leave_the_share_as_it_is(rights: int) -> None:
     features, _ = overconfident()
     right = (np.arange(400) < rights).astype(float)
@@ -169,6 +232,7 @@ def test_the_same_seed_gives_the_same_choice_and_part_of_keeps_the_order() -> No
         (MapCandidate("isotonic", ("share",)), {"thresholds": (), "values": ()}, (0.0,)),
         (MapCandidate("isotonic", ("share",)), {"thresholds": (0.1, 0.2), "values": (0.5,)}, (0.0,)),
         (MapCandidate("none", ("share", "depth")), {}, (0.0, 0.0)),
+        (MapCandidate("constant", ("share",)), {}, (0.0,)),
     ],
 )
 def test_a_map_with_other_parameters_than_its_kind_has_is_refused(

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from semcal import metrics
 from semcal.errors import InputError, UsageError
 from semcal.metrics import risk_controlled_threshold
+from semcal.metrics.thresholds import likeliest_start
+from semcal.pipeline.calibrate_rows import set_threshold
 
 
-def plain_threshold(p, c, risk, delta, grid):
-    """Threshold after threshold from the strictest that could pass, each by SciPy's exact binomial bound."""
+def plain_threshold(p, c, risk, delta, grid, start):
+    """Threshold after threshold from the start on, each by SciPy's exact binomial bound."""
     found = None
-    for t in sorted(grid, reverse=True):
+    for t in sorted((t for t in grid if t <= start), reverse=True):
         answered = [right for x, right in zip(p, c, strict=True) if x >= t]
-        if len(answered) < math.log(delta) / math.log(1 - risk):
-            continue
+        if not answered:
+            break
         errors = len(answered) - sum(answered)
         test = binomtest(errors, len(answered), alternative="less")
         if test.proportion_ci(confidence_level=1 - delta, method="exact").high > risk:
@@ -33,8 +36,9 @@ def test_the_threshold_is_the_last_of_a_row_of_exact_binomial_tests(seed):
     rng = np.random.default_rng(seed)
     p = rng.choice(np.arange(1, 11) / 10, 300) if seed % 2 else rng.beta(3, 1, 300)
     c = rng.uniform(size=300) < p**0.3
-    result = risk_controlled_threshold(p, c, risk_limit=0.15, delta=0.1)
-    expected = plain_threshold(p.tolist(), c.tolist(), 0.15, 0.1, [k / 100 for k in range(101)])
+    start = [0.8, 0.9, 0.985][seed % 3]
+    result = risk_controlled_threshold(p, c, risk_limit=0.15, delta=0.1, start=start)
+    expected = plain_threshold(p.tolist(), c.tolist(), 0.15, 0.1, [k / 100 for k in range(101)], start)
     assert result.threshold == expected
     if expected is not None:
         assert result.answered == (p >= expected).sum()
@@ -42,6 +46,7 @@ def test_the_threshold_is_the_last_of_a_row_of_exact_binomial_tests(seed):
         assert result.coverage == pytest.approx((p >= expected).mean())
         assert result.upper_bound <= 0.15
         assert result.tested_bounds[:-1].max(initial=0) <= 0.15
+    assert (result.questions, result.aside) == (300, 0)
 
 
 @pytest.mark.parametrize("curve", ["calibrated", "overconfident", "at the limit"])
@@ -74,12 +79,12 @@ def test_a_useful_threshold_is_found_when_there_is_one():
 @pytest.mark.parametrize(("n", "found"), [(58, False), (59, True)])
 def test_without_errors_it_takes_as_many_answers_as_could_pass_at_all(n, found):
     # ln 0.05 / ln 0.95 = 58.4
-    result = risk_controlled_threshold([0.9] * n, [1] * n, risk_limit=0.05, delta=0.05)
+    result = risk_controlled_threshold([0.9] * n, [1] * n, risk_limit=0.05, delta=0.05, start=0.9)
     assert (result.threshold is not None) is found
 
 
 def test_no_threshold_is_an_answer():
-    result = risk_controlled_threshold([0.9] * 100, [0] * 100, risk_limit=0.1)
+    result = risk_controlled_threshold([0.9] * 100, [0] * 100, risk_limit=0.1, start=0.9)
     assert result.threshold is None
     assert (result.answered, result.errors, result.coverage) == (0, 0, 0.0)
     assert math.isnan(result.upper_bound)
@@ -91,7 +96,7 @@ def test_testing_stops_at_the_first_failure_although_a_looser_threshold_would_pa
     # 0.9: all right; 0.8: a run of errors; 0.1: many right answers that would make up for them.
     p = [0.9] * 100 + [0.8] * 20 + [0.1] * 2000
     c = [1] * 100 + [0] * 20 + [1] * 2000
-    result = risk_controlled_threshold(p, c, risk_limit=0.05)
+    result = risk_controlled_threshold(p, c, risk_limit=0.05, start=0.9)
     assert result.threshold == pytest.approx(0.81)
     assert result.tested_thresholds[-1] == pytest.approx(0.8)
     assert result.tested_bounds[-1] > 0.05
@@ -100,7 +105,7 @@ def test_testing_stops_at_the_first_failure_although_a_looser_threshold_would_pa
 def test_thresholds_of_ones_own_may_be_of_any_score():
     score = [-0.1] * 100 + [-2.0] * 100
     result = risk_controlled_threshold(
-        score, [1] * 100 + [0] * 100, risk_limit=0.05, thresholds=[-3.0, -1.0, -0.5, -1.0]
+        score, [1] * 100 + [0] * 100, risk_limit=0.05, thresholds=[-3.0, -1.0, -0.5, -1.0], start=-0.5
     )
     assert result.threshold == -1.0
     assert result.answered == 100
@@ -134,16 +139,19 @@ def passes(errors: int, answered: int, risk: float, delta: float) -> bool:
 def test_without_errors_the_questions_needed_are_those_that_could_pass_at_all(risk, delta, needed):
     assert passes(0, needed, risk, delta)
     assert not passes(0, needed - 1, risk, delta)
-    result = risk_controlled_threshold([0.9] * 8, [1] * 8, risk_limit=risk, delta=delta)
+    how = {"risk_limit": risk, "delta": delta, "start": 0.9}
+    result = risk_controlled_threshold([0.9] * 8, [1] * 8, **how)
     assert (result.threshold, result.questions, result.questions_needed) == (None, 8, needed)
-    half = risk_controlled_threshold([0.9] * 4 + [0.2] * 4, [1] * 4 + [0] * 4, risk_limit=risk, delta=delta)
+    half = risk_controlled_threshold([0.9] * 4 + [0.2] * 4, [1] * 4 + [0] * 4, **how)
     assert half.questions_needed == 2 * needed
 
 
 @pytest.mark.parametrize("errors", [1, 2, 3])
 def test_with_errors_they_are_the_least_that_pass_at_the_same_error_rate(errors):
     n, risk, delta = 60, 0.1, 0.05
-    result = risk_controlled_threshold([0.9] * n, [0] * errors + [1] * (n - errors), risk_limit=risk)
+    result = risk_controlled_threshold(
+        [0.9] * n, [0] * errors + [1] * (n - errors), risk_limit=risk, start=0.9
+    )
     if passes(errors, n, risk, delta):
         assert result.questions_needed is None
         return
@@ -152,7 +160,7 @@ def test_with_errors_they_are_the_least_that_pass_at_the_same_error_rate(errors)
 
 
 def test_where_even_the_surest_are_wrong_too_often_no_number_of_questions_is_promised():
-    result = risk_controlled_threshold([0.9] * 50, [0] * 10 + [1] * 40, risk_limit=0.1)
+    result = risk_controlled_threshold([0.9] * 50, [0] * 10 + [1] * 40, risk_limit=0.1, start=0.9)
     assert (result.threshold, result.questions_needed) == (None, None)
     assert "wrong answers within 10 % by these 50 questions, nor would it be by more" in result.sentence
 
@@ -161,7 +169,8 @@ def test_that_even_the_surest_err_too_often_is_said_only_where_the_questions_cou
     """Of ten per cent 28.4 questions are the fewest that could show it, and 85.3 three times that."""
 
     def needed(right: int, wrong: int) -> int | None:
-        found = risk_controlled_threshold([0.9] * (right + wrong), [1] * right + [0] * wrong, risk_limit=0.1)
+        p, c = [0.9] * (right + wrong), [1] * right + [0] * wrong
+        found = risk_controlled_threshold(p, c, risk_limit=0.1, start=0.9)
         assert found.threshold is None
         return found.questions_needed
 
@@ -172,27 +181,27 @@ def test_that_even_the_surest_err_too_often_is_said_only_where_the_questions_cou
     assert few == next(n for n in range(51, 500) if passes(7, n, 0.1, 0.05))
     assert needed(75, 10) is not None  # of 85 likewise
     assert needed(76, 10) is None  # of 86 as well, and they are enough
-    half = risk_controlled_threshold([0.9, 0.4] * 6, [0, 0] * 6, risk_limit=0.1, thresholds=[0.8])
+    half = risk_controlled_threshold([0.9, 0.4] * 6, [0, 0] * 6, risk_limit=0.1, thresholds=[0.8], start=0.8)
     assert half.questions_needed == 2 * 29
     assert half.sentence.endswith("by these 12 questions; at least 58 would be needed")
 
 
 def test_the_sentence_says_what_holds_or_what_it_would_take():
     p, c = [0.62] * 48 + [0.3] * 52, [1] * 47 + [0] + [0] * 52
-    result = risk_controlled_threshold(p, c, risk_limit=0.1)
+    result = risk_controlled_threshold(p, c, risk_limit=0.1, start=0.62)
     expected = "answer from .31: 48 % answered, at most 10 % of them wrong with 95 % confidence"
     assert (result.sentence, result.questions_needed) == (expected, None)
-    few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1)
+    few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1, start=0.62)
     assert few.sentence == (
         "no threshold is shown to keep the share of wrong answers within 10 % by these 20 questions; "
         "at least 29 would be needed"
     )
-    some = risk_controlled_threshold([0.62] * 40, [0] * 2 + [1] * 38, risk_limit=0.1)
+    some = risk_controlled_threshold([0.62] * 40, [0] * 2 + [1] * 38, risk_limit=0.1, start=0.62)
     assert some.sentence == (
         "no threshold is shown to keep the share of wrong answers within 10 % by these 40 questions; "
         f"about {some.questions_needed} would be needed"
     )
-    whole = risk_controlled_threshold([0.5] * 60, [1] * 60, risk_limit=0.125, thresholds=[0, 1, -3])
+    whole = risk_controlled_threshold([0.5] * 60, [1] * 60, risk_limit=0.125, thresholds=[0, 1, -3], start=0)
     assert whole.sentence.startswith("answer from -3: 100 % answered, at most 12.5 % of them wrong")
 
 
@@ -221,16 +230,113 @@ def test_the_bound_holds_for_questions_that_are_right_and_wrong_together_if_thei
     assert honest == grouped
 
 
+#: Confidences that are right always, never and nine times in ten, at more errors in all than one in ten. The
+#: first two lie in one cell of the grid, so that what is answered there is a tenth wrong as well.
+LEVELS, RIGHT = np.array([0.9999, 0.9901, 0.96]), np.array([1.0, 0.0, 0.9])
+SHARES = np.array([0.12 * (1 - 0.10001), 0.12 * 0.10001, 0.88])
+
+
+LIMITS = {"risk_limit": 0.1, "delta": 0.1}
+LOOSEST = max(e for e in range(200) if binom.cdf(e, 200, 0.1) <= 0.1)  # errors among all that may pass
+
+
+def chance_of_a_threshold(start) -> float:
+    """How likely 200 tested questions show one, all outcomes summed; `start` of their confidences (200,)."""
+    total = 0.0
+    for surest in range(200):
+        weight = binom.pmf(surest, 200, SHARES[:2].sum())
+        for wrong in range(surest + 1):
+            each = weight * binom.pmf(wrong, surest, SHARES[1] / SHARES[:2].sum())
+            if each > 1e-7:
+                above = start(np.repeat(LEVELS, [surest - wrong, wrong, 200 - surest])) > 0.96
+                alone = binom.cdf(wrong, surest, 0.1) <= 0.1
+                total += each * (alone if above else binom.cdf(LOOSEST - wrong, 200 - surest, 0.1))
+    return total
+
+
+def test_a_start_chosen_by_the_tested_confidences_breaks_the_guarantee_and_one_chosen_before_does_not():
+    assert (1 - RIGHT)[:2] @ SHARES[:2] / SHARES[:2].sum() > 0.1
+    assert (1 - RIGHT) @ SHARES > 0.1
+    looked = chance_of_a_threshold(lambda p: likeliest_start(p, 1 - p, 200, **LIMITS))
+    assert looked == pytest.approx(0.1280, abs=1e-4)
+    for start in (0.99, 0.9):
+        assert chance_of_a_threshold(lambda _, start=start: start) <= 0.1
+
+
+def test_no_confidence_of_a_tested_question_moves_the_start():
+    tested = np.repeat(LEVELS, [25, 0, 175])
+    correct = np.arange(200) < 200 - 18
+    fitted = np.repeat(LEVELS, [32, 4, 264])
+    assert likeliest_start(tested, 1 - tested, 200, **LIMITS) > 0.96 > LEVELS.min() - 0.01
+    assert set_threshold(tested, correct, 0.1, 0.1, fitted=(fitted, fitted)).threshold is None
+    rng = np.random.default_rng(0)
+    p = rng.choice([0.3, 0.5, 0.7, 0.9], size=150)
+    c = rng.random(150) < p
+    starts = []
+    for number in range(150):
+        moved = p.copy()
+        moved[number] = 1.0 - p[number]
+        found = risk_controlled_threshold(moved, c, risk_limit=0.3)
+        starts.append(found.tested_thresholds[0])
+    (usual, count), *_ = Counter(starts).most_common()
+    assert usual == risk_controlled_threshold(p, c, risk_limit=0.3).tested_thresholds[0]
+    assert count >= 120  # the 30 others are those set aside
+
+
+def test_by_default_a_fifth_of_the_questions_says_where_testing_starts_and_only_the_others_count():
+    p = np.repeat([0.62, 0.3], [120, 130])
+    c = p > 0.5
+    found = risk_controlled_threshold(p, c, risk_limit=0.1, seed=3)
+    assert (found.questions, found.aside) == (200, 50)
+    assert 80 < found.answered < 110
+    assert found.coverage == found.answered / 200
+    assert found.threshold == pytest.approx(0.31)
+    again = risk_controlled_threshold(p, c, risk_limit=0.1, seed=4)
+    assert again.answered != found.answered
+    few = risk_controlled_threshold([0.9] * 30, [1] * 30, risk_limit=0.1)
+    assert (few.questions, few.questions_needed) == (24, math.ceil(29 * 30 / 24))
+    assert few.sentence.endswith("by these 30 questions; at least 37 would be needed")
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_of_fewer_than_five_questions_none_is_set_aside_and_the_loosest_threshold_is_tested(n):
+    found = risk_controlled_threshold([0.9] * n, [1] * n, risk_limit=0.99)
+    assert (found.threshold, found.aside, found.tested_thresholds.tolist()) == (0.0, 0, [0.0])
+
+
+def test_a_start_below_every_threshold_or_of_words_is_refused():
+    with pytest.raises(UsageError, match=r"below all thresholds; the loosest is 0\.4"):
+        risk_controlled_threshold([0.5], [1], risk_limit=0.1, thresholds=[0.4, 0.6], start=0.3)
+    with pytest.raises(UsageError, match="start is 'likeliest'; expected a number"):
+        risk_controlled_threshold([0.5], [1], risk_limit=0.1, start="likeliest")
+
+
+def test_the_likeliest_start_is_where_a_binomial_of_the_expected_errors_passes_most_often():
+    rng = np.random.default_rng(0)
+    p, n, risk, delta = rng.beta(4, 1, 300), 200, 0.15, 0.05
+    chances = {}
+    for t in (k / 100 for k in range(101)):
+        answered = int((p >= t).sum() * n / 300)
+        allowed = np.flatnonzero(binom.cdf(np.arange(answered), answered, risk) <= delta)
+        chances[t] = binom.cdf(allowed[-1], answered, (1 - p[p >= t]).mean()) if len(allowed) else 0.0
+    best = max(chances.values())
+    expected = min(t for t, chance in chances.items() if chance >= best - 1e-9)
+    assert likeliest_start(p, 1 - p, n, risk_limit=risk, delta=delta) == expected
+    assert 0.5 < expected < 0.95
+
+
 def test_one_question_of_each_group_counts_and_which_one_goes_by_the_seed():
     groups = ["a", "a", "b", "b", "b", "c"]
     p, c = [0.9, 0.1] * 3, [1, 0, 1, 0, 1, 1]
-    found = [risk_controlled_threshold(p, c, risk_limit=0.9, groups=groups, seed=s) for s in range(20)]
-    assert {one.questions for one in found} == {3}
+    found = [
+        risk_controlled_threshold(p, c, risk_limit=0.9, start=0.9, groups=groups, seed=s) for s in range(20)
+    ]
+    assert {one.questions + one.aside for one in found} == {3}
     assert len({one.answered for one in found}) > 1
-    again = risk_controlled_threshold(p, c, risk_limit=0.9, groups=groups, seed=3)
+    again = risk_controlled_threshold(p, c, risk_limit=0.9, start=0.9, groups=groups, seed=3)
     assert (again.threshold, again.answered) == (found[3].threshold, found[3].answered)
     alone = risk_controlled_threshold(p, c, risk_limit=0.9, groups=range(6))
-    assert alone.questions == 6
+    assert (alone.questions, alone.aside) == (5, 1)
     assert alone.sentence == metrics.risk_controlled_threshold(p, c, risk_limit=0.9).sentence
     with pytest.raises(InputError, match="5 groups for 6 questions"):
         risk_controlled_threshold(p, c, risk_limit=0.9, groups=[1] * 5)

@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_up_calibration import calibration, threshold
 from scipy.stats import binomtest
 
 from semcal.engine import load_equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
+from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
+from semcal.pipeline.answer import answer_of
 from semcal.pipeline.calibrate import calibrate, calibrate_samples
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.measure import features_of, measure_rows, rows_by_temperature
+from semcal.pipeline.decide import DecisionRule
+from semcal.pipeline.measure import candidates_for, features_of, measure_rows, rows_by_temperature
 from semcal.qa.questions import Question
 from semcal.recalibration import TemperatureScaling
 
@@ -264,12 +268,99 @@ def test_draws_at_several_temperatures_are_split_with_those_at_one_first() -> No
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_labels_of_one_kind_leave_the_share_and_say_so(right: bool) -> None:
+def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: bool, tmp_path: Path) -> None:
     rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]
-    with pytest.warns(SemcalWarning, match="share is left as it is"):
+    with pytest.warns(SemcalWarning) as caught:
         found = calibrate_samples(rows, equivalence=EXACT)
-    assert found.report.chosen == "none(E-SC)"
+    kind, p = ("right", 61 / 62) if right else ("wrong", 1 / 62)
+    assert [str(one.message).partition(",")[0] for one in caught] == [f"all 60 answers are {kind}"]
+    assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] is None
+    assert found.report.why.startswith(f"All 60 answers are {kind}: each gets the probability {p:.3f}")
+    found.save_pretrained(tmp_path)
+    answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
+    assert [one.probability for one in answers] == pytest.approx([p] * 20)
+    with pytest.raises(UsageError, match="must rise with the answer's share"):
+        DecisionRule.of(10, "E-SC", 0.5, found)
+
+
+def test_under_a_constant_the_threshold_is_one_of_the_share() -> None:
+    alike = ProbabilityMap(MapCandidate("constant", ("E-SC",)), {"value": (0.99,)}, (0.5,))
+    found = calibration(map=alike, threshold=threshold(0.75))
+    rows = measured(samples(100))
+    answers = found.apply({1.0: rows})
+    share = [max(map(len, row["clusters"])) / 10 for row in rows]
+    assert {one.probability for one in answers} == {0.99}
+    assert [one.abstained for one in answers] == [one < 0.75 for one in share]
+    assert {one.abstained for one in answers} == {True, False}
+    shown = [answer_of(row, "E-SC", one, 0.75) for row, one in zip(rows, answers)]
+    assert [one.abstained for one in shown] == [one.abstained for one in answers]
+
+
+def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
+    rows = [{**row, "answers": row["samples"]} for row in samples(200)]
+    with pytest.warns(SemcalWarning, match="all 120 answers are right"):
+        found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
+    assert found.threshold is not None
+    assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.0, 80, 0)
+
+
+def test_no_map_falls_as_the_draws_agree_more() -> None:
+    """Labels that want entropy and meanings to raise the probability do not get it."""
+    rows = samples(200)
+    turned = [
+        {**row, "answers": row["samples"] if len(set(row["samples"])) > 2 else ["Nobody"]} for row in rows
+    ]
+    features = features_of({None: measured(rows)})
+    correct = np.array([float(row["answers"] != ["Nobody"]) for row in turned])
+    logistic = next(one for one in candidates_for(features) if one.kind == "logistic")
+    found = logistic.fit(features.values, correct)
+    slopes = dict(zip(logistic.features, found.parameters["slopes"]))
+    assert slopes["entropy"] <= 0
+    assert slopes["meanings"] <= 0
+    assert min(slopes[name] for name in ("E-SC", "L-SC", "IC-SC", "likelihood")) >= 0
+    by_share = [
+        {"id": str(n), "question": "Who?", "samples": ["Ana"] * n + [f"Bo {k}" for k in range(10 - n)]}
+        for n in range(2, 11)
+    ]
+    known = features_of({None: measured(by_share)}).values
+    p = found.predict({name: np.full(9, np.nan) for name in logistic.features} | dict(known))
+    assert (np.diff(p) >= -1e-12).all()
+
+
+def test_a_stored_map_that_falls_as_the_draws_agree_more_is_used_with_a_warning(tmp_path: Path) -> None:
+    falls = ProbabilityMap(
+        MapCandidate("logistic", ("E-SC", "meanings")),
+        {"slopes": (1.0, 0.8), "intercept": (0.0,)},
+        (0.5, 1.0),
+    )
+    made_up = calibration(map=falls)
+    made_up.save_pretrained(tmp_path)
+    with pytest.warns(SemcalWarning, match=r"falls as the draws agree more \(meanings\); calibrate again"):
+        assert Calibration.from_pretrained(tmp_path).map == falls
+
+
+def test_the_probability_of_a_further_meaning_is_how_often_one_is_right_where_there_are_some() -> None:
+    """Of the answers that are wrong, half of those with further meanings have the right one among these."""
+    rng = np.random.default_rng(0)
+
+    def world(n: int) -> list[dict[str, Any]]:
+        rows = []
+        for number in range(n):
+            drawn = ["Bo"] * 10 if rng.random() < 0.6 else ["Bo"] * 6 + ["Ana"] * 4
+            answers = ["Bo"] if rng.random() < 0.3 else ["Ana"] if rng.random() < 0.5 else ["Nobody"]
+            rows.append(
+                {"id": f"q{number}", "question": f"Who {number}?", "samples": drawn, "answers": answers}
+            )
+        return rows
+
+    found = calibrate_samples(world(2000), equivalence=EXACT)
+    new = [row for row in world(4000) if len(set(row["samples"])) > 1]
+    answers = found.apply({None: measured(new)})
+    stated = [one.probabilities[1] for one in answers]
+    right = [row["answers"] == ["Ana"] for row in new]
+    assert found.further == pytest.approx(0.5, abs=0.05)
+    assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.04)
 
 
 def test_too_few_labels_are_refused_and_few_are_warned_about() -> None:
@@ -378,7 +469,9 @@ def test_the_guarantee_is_broken_no_more_often_than_promised() -> None:
     from benchmarks.calibrate_guarantee import DELTA, results
 
     rows = results(200, ("independent", "in groups"))
-    for row in rows:
+    *rows, made_up, looked = rows
+    for row, delta in (*((row, DELTA) for row in rows), (made_up, 0.1)):
         broken = round(row["broken"] * row["worlds"])
-        assert binomtest(broken, row["worlds"], DELTA, alternative="greater").pvalue > 0.001
+        assert binomtest(broken, row["worlds"], delta, alternative="greater").pvalue > 0.001
+    assert looked["broken"] > made_up["broken"]
     assert max(row["with a threshold"] for row in rows) > 0.5  # or it would promise nothing

@@ -172,7 +172,7 @@ def test_an_answer_that_was_decided_early_says_what_is_known():
     assert [row["correct"] for row in found.rows] == [True, False, False, False]
     with pytest.raises(InputError, match="ask without decide"):
         found.metrics()
-    assert repr(found) == "Results(4 answers, none graded)"
+    assert repr(found) == "Results(4 answers, none graded; meanings by 'exact')"
 
 
 class Failing(FakeLanguageModel):

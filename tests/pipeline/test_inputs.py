@@ -73,6 +73,14 @@ def test_samples_are_the_same_from_a_file_dicts_tables_and_cells_of_text(tmp_pat
     assert as_sample_rows(tmp_path / "s.csv") == SAMPLED
 
 
+def test_a_column_of_whole_numbers_is_one_of_reference_answers() -> None:
+    """pandas makes floats of it where one is missing."""
+    samples, answers = [["1988", "1987"]] * 3, [1988, None, 0]
+    table = pandas.DataFrame({"question": ["When?"] * 3, "samples": samples, "answers": answers})
+    assert [row.get("answers") for row in as_sample_rows(table)] == [["1988"], None, ["0"]]
+    assert [one.answers for one in as_questions(table)] == [("1988",), (), ("0",)]
+
+
 def test_missing_cells_of_a_table_are_no_answers_and_ids_are_numbered() -> None:
     table = pandas.DataFrame(
         {
@@ -119,7 +127,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ([{"question": ""}], r'questions\[0\]: "question" must be a text that is not empty'),
     ([{"q": "Who?"}], r"questions\[0\]: no question: give it as \"question\" \(the row's keys: q\)"),
     ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
-    ([{"question": "Who?", "answers": [1]}], r'"answers" must hold texts only, got 1: write it in quotes'),
+    ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
     ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*leave it out"),
     ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*give each question its own"),
     ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id", though rows before have one'),
@@ -234,7 +242,7 @@ WRONG_CALLS = {
     ),
     "what is about a model beside samples": (
         lambda: semcal.calibrate(samples=SAMPLED, m=5, temperatures=[0.5], few_shot=LABELLED),
-        "m, temperatures, few_shot given beside samples, which no model is asked for; leave them out",
+        "^temperatures, few_shot given beside samples, which no model is asked for; leave them out",
     ),
     "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
     "progress as a text": (lambda: semcal.ask_many(["Who?"], MODEL, progress="yes"), "progress must be True"),

@@ -12,12 +12,13 @@ import pytest
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
+from semcal.experiment.grid_blocks import grid_temperatures
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_questions
-from semcal.pipeline.select import paired_scores
-from semcal.pipeline.temperature_grid import GRID, choose_temperatures, fit_grid, rows_at_temperatures
+from semcal.pipeline.select import GRID, paired_scores
+from semcal.pipeline.temperature_grid import choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration import Temperature
@@ -66,6 +67,11 @@ class CountingModel:
 def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:
     assert np.diff(np.log(GRID)) == pytest.approx([math.log(2) / 4] * 16)
     assert {0.25, 0.5, 1.0, 2.0, 4.0} <= set(GRID)
+
+
+def test_a_grid_of_models_tries_the_temperatures_that_a_fit_tries() -> None:
+    assert tuple(grid_temperatures().values()) == GRID
+    assert (min(GRID), max(GRID)) == (0.25, 4.0)
 
 
 @pytest.mark.parametrize(("by", "chosen"), [("brier", 2), ("gain", 1)])

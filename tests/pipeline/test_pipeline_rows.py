@@ -108,6 +108,13 @@ def test_grade_takes_one_prediction_or_several() -> None:
     assert grade_row({**given, "prediction": "Karun"}, grader=RuleGrader())["correct"] is False
 
 
+@pytest.mark.parametrize("answers", [1988, [1988], ["Toreth", 1988], 1988.0])
+def test_whole_numbers_are_references(answers) -> None:
+    given = {"id": "q", "answers": answers}
+    assert grade_row({**given, "prediction": "in 1988"}, grader=RuleGrader())["correct"] is True
+    assert grade_row({**given, "prediction": "in 1989"}, grader=RuleGrader())["correct"] is False
+
+
 def test_grading_by_entailment_needs_both_directions_and_respects_numbers() -> None:
     grader = EntailmentGrader(
         FakeEquivalence([{"nyc", "new york"}, {"7", "8"}], entailments=[("soho", "nyc")])
@@ -122,6 +129,10 @@ def test_grading_by_entailment_needs_both_directions_and_respects_numbers() -> N
     ("change", "message"),
     [
         ({"answers": []}, "at least one reference"),
+        ({"answers": None}, "'answers' is empty or no list of at least one reference answer, got None"),
+        ({"answers": [True]}, "must hold texts or whole numbers, got True: write it in quotes"),
+        ({"answers": 3.5}, "must hold texts or whole numbers, got 3.5: write it in quotes"),
+        ({"answers": [10**400]}, "must hold texts or whole numbers, got a whole number of about 400 digits"),
         ({"top_cluster": {"E-SC": 2}}, "must be in 0 … 1"),
         ({"prediction": 3}, "must be a list of strings"),
         ({"samples": ["a"]}, "every sample index from 0 to 0 once"),

@@ -6,6 +6,7 @@ import io
 import sys
 import warnings
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -80,7 +81,7 @@ def test_a_data_frame_has_a_row_a_question_and_no_empty_columns(asked, samples) 
 
 def test_answers_that_nobody_graded_have_no_metrics() -> None:
     found = semcal.score([{"question": "Who?", "samples": ["Ana", "Bo"], "answer": "Ana"}])
-    assert repr(found) == "Results(1 answers, none graded)"
+    assert repr(found) == "Results(1 answers, none graded; meanings by 'exact')"
     for call in (found.metrics, found.plot):
         with pytest.raises(InputError, match=r"add a column 'answers' \(there are: id, question, sam"):
             call()
@@ -134,7 +135,8 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path
     pair = asked.plot()
     assert [one.get_title() for one in pair] == ["E-SC, 60 questions"] * 2
     assert pair[0].figure is pair[1].figure
-    pair[0].figure.savefig(tmp_path / "both.png")
+    pair.savefig(tmp_path / "both.png", dpi=50)
+    assert pyplot.imread(tmp_path / "both.png").shape[:2] == (210, 460)
     limited = semcal.score(samples, calibration=semcal.score(samples).calibrate(risk=0.9))
     (ax,) = limited.plot(kind="selective")
     assert [one.get_xdata()[0] for one in ax.lines if "threshold" in one.get_label()] == [
@@ -142,7 +144,10 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path
     ]
     assert not any("threshold" in one.get_label() for one in limited.plot("E-SC", kind="selective")[0].lines)
     own = Figure().subplots()
-    assert asked.plot("L-SC", kind="selective", ax=own) == [own]
+    alone = asked.plot("L-SC", kind="selective", ax=own)
+    assert alone == [own]
+    alone.savefig(tmp_path / "own.svg")
+    assert (tmp_path / "own.svg").read_text().count("L-SC, 60 questions") == 1
     assert asked.plot("L-SC", ax=Figure().subplots())[0].has_data()
     with pytest.raises(UsageError, match="unknown plot 'reliable'"):
         asked.plot(kind="reliable")
@@ -297,3 +302,36 @@ def test_a_function_gets_the_number_of_finished_questions() -> None:
     assert told[-1] == 60
     with shown_progress(told.append, "any", 3) as update:
         assert update == told.append
+
+
+@pytest.mark.parametrize("key", ["samples", "clusters", "answers", "question", "notes"])
+def test_a_row_nested_hundreds_deep_is_refused_with_its_place(key: str) -> None:
+    nested: object = "Ana"
+    for _ in range(900):
+        nested = [nested]
+    row = {"question": "Who?", "samples": ["Ana", "Bo"]}
+    with pytest.raises(InputError, match=r"^samples\[1\]: nested more than 100 deep: leave out the key"):
+        semcal.score([row, {**row, key: nested}])
+
+
+def test_without_a_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert semcal.score([{"question": "Who?", "samples": ["Ana", "Ana"]}])[0].confidence == 1
+
+
+def test_results_say_what_decided_on_their_meanings() -> None:
+    row = {"question": "Who?", "samples": ["Ana", "A. Velis"]}
+    stored = {**row, "clusters": [[0, 1]]}
+    judge = FakeEquivalence([{"Ana", "A. Velis"}], name="<b>\x1b[2J")
+    for given, how, expected in (
+        ([row], {}, "exact"),
+        ([row], {"equivalence": judge}, "<b>\x1b[2J"),
+        ([stored], {"equivalence": judge}, "<b>\x1b[2J"),  # clustered anew
+        ([stored, stored], {}, "stored clusters"),
+        ([row, stored, row], {}, "exact, and stored clusters of 1 rows"),
+    ):
+        found = semcal.score(given, **how)
+        assert found.equivalence == expected
+        assert f"meanings by {expected!r})" in repr(found)
+        assert f"meanings by {escape(repr(expected))})" in found._repr_html_()
+    assert semcal.ask_many(["Who built mill 1?"], FakeLanguageModel(TABLE)).equivalence == "exact"

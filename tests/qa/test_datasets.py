@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
 from semcal.qa.datasets import clean_text, load_questions, question_from_row, read_questions
 from semcal.qa.questions import Question
+from semcal.qa.sources import read_source_rows
 from semcal.records import Row
 
 
@@ -74,7 +75,7 @@ def test_a_missing_question_names_the_keys_that_are_there():
     assert "prompt, gold" in row_error({"prompt": "Who?", "gold": "Ada"})
 
 
-@pytest.mark.parametrize("bad", [[1984], [["Ada"]], ["Ada", None], 1984, True])
+@pytest.mark.parametrize("bad", [[1984.5], [["Ada"]], ["Ada", None], 1984.5, True])
 def test_answers_that_are_not_texts_are_an_error(bad):
     assert '"answers" must' in row_error({"id": "q", "question": "When?", "answers": bad})
 
@@ -99,7 +100,7 @@ def test_a_context_is_kept_exactly():
 
 
 def test_a_long_bad_value_is_shortened_in_the_message():
-    assert len(row_error({"question": "Who?", "answers": {"text": 5, "long": "x" * 2_000_000}})) < 300
+    assert len(row_error({"question": "Who?", "answers": {"texts": 5, "long": "x" * 2_000_000}})) < 300
 
 
 def test_half_characters_are_an_error_before_anything_is_computed():
@@ -259,7 +260,51 @@ def test_csv_rows_become_questions_and_bad_ones_are_reported(tmp_path):
     assert [question.id for question in questions] == ["a", "d"]
     assert [error.line for error in errors] == [4, 6, 7]
     assert "expected 4 cells (id, question, answers, level), got 5" in errors[0].reason
-    assert "UTF-8" in errors[2].reason
+    assert str(errors[2]) == "line 7 (id 'c'): 'question' is not UTF-8 (byte 0xe9): save the file as UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [(1988, ("1988",)), ([1988, "7", 7], ("1988", "7")), (1988.0, ("1988",)), (0, ("0",)), (-3, ("-3",))],
+)
+def test_whole_numbers_are_reference_answers(tmp_path, cell, texts):
+    path = write_lines(tmp_path / "q.jsonl", [{"question": "When?", "answers": cell}])
+    assert load_questions(path, answers_needed=True)[0].answers == texts
+
+
+@pytest.mark.parametrize("cell", [True, 1.5, [False], [0.1], 2.0**60, 1e300, [None], [["a"]]])
+def test_other_values_are_none_and_say_what_to_do(tmp_path, cell):
+    _, (error,) = read_both(write_lines(tmp_path / "q.jsonl", [{"question": "When?", "answers": cell}]))
+    assert error.reason.startswith('"answers" must hold texts or whole numbers, got ')
+    assert error.reason.endswith("write it in quotes")
+
+
+def test_whole_numbers_of_tables_are_reference_answers(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    question = ["When?", "Who?", "How many?"]
+    for answers in ([1988, 7, None], [1988.0, 7.0, None], [[1988], [7], []]):  # None makes floats in pandas
+        table = pyarrow.table({"question": question, "answers": answers})
+        parquet.write_table(table, tmp_path / "q.parquet")
+        found = [one.answers for one in load_questions(tmp_path / "q.parquet")]
+        assert found == [("1988",), ("7",), ()]
+    (tmp_path / "q.csv").write_text("question,answers\nWhen?,1988\nWho?,7.0\n")
+    assert [one.answers for one in load_questions(tmp_path / "q.csv")] == [("1988",), ("7.0",)]
+
+
+@pytest.mark.parametrize("name", ["q.csv", "q.csv.gz"])
+def test_a_header_that_is_not_utf8_is_one_clear_error(tmp_path, name):
+    raw = b"question,r\xe9ponse\nWho?,Ada\n"
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+    with pytest.raises(InputError, match=r"first line of .* is not UTF-8 \(byte 0xe9\): save the file"):
+        load_questions(tmp_path / name)
+
+
+def test_a_byte_that_is_not_utf8_in_a_json_list_spoils_its_own_row_only(tmp_path):
+    path = tmp_path / "q.json"
+    path.write_bytes(b'[{"question": "Who?"}, {"question": "Caf\xe9?"}, {"question": "When?"}]')
+    rows = list(read_source_rows(path))
+    assert [isinstance(row, Row) for row in rows] == [True, False, True]
+    assert "save the file as UTF-8" in str(rows[1])
 
 
 def test_a_quote_in_csv_that_never_closes_is_reported_where_it_opens(tmp_path):

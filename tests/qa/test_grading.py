@@ -212,9 +212,23 @@ def test_a_piece_of_a_number_is_not_the_number(prediction, reference):
         ("in the 1st century AD 500 soldiers", "the 1st century AD", True),
         ("70 CE", "70 BCE", False),
         ("753 BCE", "752 BC", False),
+        ("19 August 14 BC", "19 August 14 AD", False),
+        ("19 August 14 AD", "19 August 14 BC", False),
+        ("He died on 19 August, 14 BC.", "19 August 14", False),
+        ("19 August 14", "19 August 14 AD", True),
+        ("19 August AD 14", "19 August 14 CE", True),
+        ("14 AD", "19 August 14 AD", True),
+        ("August 14 BC", "August 14 AD", False),
+        ("It was on 5 May 1200 in Kent town hall", "It was on 5 May 1200 BC in Kent town hall", False),
+        ("5 May 1200 AD", "5 May 1200", True),
+        ("5 May 1200", "5 May 1200 BC", False),
+        ("1066-10-14 BC", "1066", False),
+        ("1066-10-14 BC", "October 1066", False),
+        ("1066-10-14 BC", "1066 BC", True),
+        ("1066-10-14 AD", "1066", True),
     ],
 )
-def test_an_era_belongs_to_its_number_or_century(prediction, reference, right):
+def test_an_era_belongs_to_its_number_date_or_century(prediction, reference, right):
     assert is_right(prediction, reference) is right
 
 
@@ -415,3 +429,11 @@ def test_every_member_is_drawn_equally_often():
 def test_the_default_rules_stand_in_the_order_of_the_specification():
     assert RULES == ("equality", "containment", "date", "fuzzy", "F1")
     assert GRADER.rules == RULES
+
+
+@pytest.mark.parametrize("name", ["Apollo 11", "Game 7", "Super Bowl 11", "Week 3:", "Room 12", "Act 2"])
+@pytest.mark.parametrize(("said", "reference"), [("July 20", "20 August"), ("20 August", "July 20")])
+def test_a_number_of_a_name_before_a_month_is_no_day_of_it(name: str, said: str, reference: str) -> None:
+    right = RuleGrader().grade("When?", [f"{name}, {said}"], [f"{name}, {said}"])
+    wrong = RuleGrader().grade("When?", [f"{name}, {said}"], [f"{name}, {reference}"])
+    assert (right.correct, wrong.correct) == (True, False)

@@ -131,10 +131,16 @@ def test_what_an_open_file_holds_already_stays(tmp_path: Path) -> None:
     assert (tmp_path / "all.jsonl").read_text() == '{"id": 1}\n{"id": 2}\n'
 
 
+#: Without what `dumps` escapes for terminals (tests/cli/test_cli_escapes.py).
+TEXTS = st.text(
+    st.characters(exclude_categories=("Cs", "Cf"), exclude_characters="".join(map(chr, range(0x80, 0xA0))))
+)
+
+
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(np.float32(0.1)),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+        st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.just(np.float32(0.1)),
+        lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner) | st.tuples(inner, inner),
     )
 )
 def test_what_is_written_at_once_is_what_is_written_number_by_number(value: object) -> None:

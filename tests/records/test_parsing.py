@@ -129,6 +129,8 @@ def test_a_large_file_is_read_as_a_stream(tmp_path: Path) -> None:
         ("q.csv", b"PK\x03\x04rest", "an archive, or a spreadsheet"),
         ("q.json", b"PAR1", "rename it to q.json.parquet"),
         ("q.tsv", b"\xff\xfeq\x00", "UTF-16 text: save it as UTF-8"),
+        ("q.csv", "question,id".encode("utf-16-le"), "UTF-16 text: save it as UTF-8"),
+        ("q.jsonl", '{"id": 1}'.encode("utf-16-be"), "UTF-16 text: save it as UTF-8"),
     ],
 )
 def test_a_file_of_another_kind_gets_advice(name, content, advice, tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dic
     assert {"table-calibrated", "table-calibrated-against"} <= page.tables.keys()
 
 
+def test_each_table_is_written_once(results: dict[str, Any]) -> None:
+    names = [table.name for table in grid_tables(results)]
+    assert {"calibrated", "calibrated-against"} <= set(names)
+    assert len(names) == len(set(names))
+
+
 def test_the_words_say_what_the_figures_say(folder: Path, results: dict[str, Any]) -> None:
     base, _, own = results["analyses"]["calibrated"]
     line = line_of(results)

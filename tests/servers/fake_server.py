@@ -12,6 +12,7 @@ body and its index. The model is that of `fake_model` (questions, answers and pr
 Switches (`Quirks`), all off at first, which is a server that does everything and does it right:
 
 n_ignored             n > 1 gives one choice
+n_at_most             n above it gives that many choices, without a word
 slots                 n above it is a 400 (llama.cpp)
 seed_ignored          the same request is answered differently each time
 choices_alike         all choices of a request are the same
@@ -75,6 +76,7 @@ class Quirks:
     """See the module."""
 
     n_ignored: bool = False
+    n_at_most: int = 10**6
     slots: int | None = None
     seed_ignored: bool = False
     choices_alike: bool = False
@@ -233,7 +235,7 @@ class FakeModel:
         alike = quirks.choices_alike
         return [
             self._draw(body, prompt, limit, temperature, f"{key}{0 if alike else index}")
-            for index in range(1 if quirks.n_ignored else n)
+            for index in range(1 if quirks.n_ignored else min(n, quirks.n_at_most))
         ]
 
     def _draw(self, body: Json, prompt: str, limit: int, temperature: float, key: str) -> Drawn:

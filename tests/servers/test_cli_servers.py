@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
@@ -15,7 +16,8 @@ import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.engine.language_model import questions_a_block
-from semcal.engine.servers.client import ServerClient
+from semcal.engine.servers import client
+from semcal.engine.servers.client import ServerClient, _Running
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.sampler import ServerModel
 from semcal.engine.servers.settings import Endpoint, ServerSettings
@@ -256,3 +258,51 @@ def test_a_grid_of_temperatures_is_not_paid_for_where_its_measure_cannot_be_had(
         assert code == 2
         assert "L-SC reads likelihoods: " in said
         assert not any("lake" in json.dumps(body) for _, body in server.requests)
+
+
+def test_ctrl_c_while_connections_are_closed_ends_the_command_with_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came inside a finalizer, where Python ignores what is raised; what is finished is kept."""
+    stop, stopped = _Running.stop, []
+
+    def interrupted(running: _Running) -> None:
+        if not stopped:
+            stopped.append(running)
+            signal.raise_signal(signal.SIGINT)
+        stop(running)
+
+    monkeypatch.setattr(_Running, "stop", interrupted)
+    file, out = write(tmp_path / "q.jsonl", ASKED), tmp_path / "s.jsonl"
+    with FakeServer(log_probs="scaled") as server:
+        options = ("--model", server.name, "--m", 2, "--out", out)
+        code, _, said = semcal("sample", file, *options)
+        stop(stopped[0])
+        assert (code, len(stopped)) == (130, 1)
+        assert f"interrupted; {out} was written" in said
+        assert len(out.read_text().splitlines()) == len(ASKED)
+
+
+def test_ctrl_c_at_the_last_reply_is_never_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, out = write(tmp_path / "q.jsonl", ASKED), tmp_path / "s.jsonl"
+    answered, parse = [], client.tokens_of_reply
+
+    def counted(*given: Any, **more: Any) -> Any:
+        answered.append(given)
+        if len(answered) == n_requests:
+            os.kill(os.getpid(), signal.SIGINT)
+        return parse(*given, **more)
+
+    monkeypatch.setattr(client, "tokens_of_reply", counted)
+    with FakeServer(log_probs="scaled") as server:
+        n_requests = -1
+        options = ("sample", file, "--model", server.name, "--m", 2)
+        assert semcal(*options)[0] == 0  # with the probe's requests
+        answered.clear()
+        _, expected, _ = semcal(*options)
+        n_requests, _ = len(answered), answered.clear()
+        code, _, said = semcal(*options, "--out", out)
+        assert (code, "interrupted; " in said) == (130, True)
+        n_requests = -1
+        assert semcal(*options, "--out", out, *(["--overwrite"] if out.exists() else []))[0] == 0
+        assert [json.loads(line) for line in out.read_text().splitlines()] == expected

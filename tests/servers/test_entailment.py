@@ -386,7 +386,7 @@ def test_the_judge_has_a_key_of_its_own_or_the_models(monkeypatch):
     monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "judge")
     assert settings_of_judge(settings).api_key == "judge"
     monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "")
-    assert settings_of_judge(settings).api_key is None
+    assert settings_of_judge(settings).api_key == ""  # none at all, also none of OPENAI_API_KEY
 
 
 def test_a_key_that_is_needed_is_sent_and_never_shown(monkeypatch):

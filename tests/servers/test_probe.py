@@ -124,6 +124,8 @@ def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
         ({"choices_alike": True}, "choices_differ", False),
         ({"n_ignored": True}, "max_n", 1),
         ({"slots": 7}, "max_n", 7),
+        ({"n_at_most": 4}, "max_n", 4),
+        ({"n_at_most": 9}, "max_n", 9),
         ({"end_has_entry": False}, "end_included", False),
         ({"continues": False}, "continues", False),
         ({"ids_in": False}, "token_ids_in", False),

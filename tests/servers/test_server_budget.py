@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import httpx
@@ -74,14 +75,14 @@ def answering(tokens: dict[int, tuple[int, int]], sent: list[int]) -> httpx.Mock
 @settings(max_examples=25)
 @given(
     worst=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12),
-    share=st.floats(0, 1),
+    share=st.floats(0.01, 1),  # a count of 0 would be none
     limit=st.integers(1, 400),
     concurrency=st.integers(1, 6),
 )
 def test_a_limit_is_never_passed_and_stops_nothing_that_fits(
     worst: list[tuple[int, int]], share: float, limit: int, concurrency: int
 ) -> None:
-    tokens = {i: (int(share * one[0]), int(share * one[1])) for i, one in enumerate(worst)}
+    tokens = {i: (ceil(share * one[0]), ceil(share * one[1])) for i, one in enumerate(worst)}
     sent: list[int] = []
     asked = ServerSettings(max_tokens_total=limit, concurrency=concurrency)
     with ServerClient(URL, asked, transport=answering(tokens, sent)) as client:

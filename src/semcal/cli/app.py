@@ -13,13 +13,14 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial, wraps
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
 
+from semcal.cli import console
 from semcal.cli import options as opt
 from semcal.cli.commands import (
     answers,
@@ -36,8 +37,9 @@ from semcal.cli.commands import (
     run_folder,
     sample,
 )
-from semcal.cli.console import Output, kept_message, output_file, reserved, set_quiet, set_verbose, warn
-from semcal.errors import SemcalError, SemcalWarning, UsageError
+from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
+from semcal.errors import SemcalError, SemcalWarning, UsageError, shown
+from semcal.records.parsing import HALF
 
 Command = Callable[..., int]
 #: What a command with these options writes to.
@@ -82,12 +84,15 @@ app = typer.Typer(
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
-    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
-        sys.stdout.reconfigure(encoding="utf-8")  # JSON Lines are UTF-8, whatever the locale
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="replace")  # a locale of ASCII alone
+        else:  # JSON Lines are UTF-8, whatever the locale; names of files are bytes
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     if version:
         from semcal import __version__
 
-        typer.echo(f"semcal {__version__}")
+        show(f"semcal {__version__}")
         raise typer.Exit
 
 
@@ -100,16 +105,27 @@ def _guarded(command: Command, output_of: OutputOf) -> Callable[..., None]:
 
     @wraps(command)
     def run(*, quiet: bool, verbose: bool, **options: Any) -> None:
-        set_quiet(quiet)
-        set_verbose(verbose)
+        console.set_quiet(quiet)
+        console.set_verbose(verbose)
         options |= {"verbose": verbose} if "verbose" in inspect.signature(command).parameters else {}
         warnings.showwarning = partial(_show_warning, shown=set())
         with _sigterm_raises():
             code = _exit_code(command, output_of, options)
-        raise typer.Exit(code or _flush_stdout())
+        raise typer.Exit(code or flush(sys.stdout))
 
     opt.add_options(run, command, {"quiet": opt.QuietOption, "verbose": opt.VerboseOption})
     return run
+
+
+def run_app() -> None:
+    """Run the command that the arguments of the process name, and exit."""
+    try:
+        app(prog_name="semcal")
+    except OSError as error:  # of --help and --version; commands report their own
+        warn(f"error: {error.strerror}: standard output")
+        sys.exit(1)
+    finally:
+        flush(sys.stdout)
 
 
 @contextmanager
@@ -134,9 +150,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _exit_code(command: Command, output_of: OutputOf, options: Mapping[str, Any]) -> int:
+def _exit_code(command: Command, output_of: OutputOf, options: dict[str, Any]) -> int:
     output = None
     try:
+        texts = {"question", "context", "columns"} & options.keys()
+        options |= {name: _as_text(name, options[name]) for name in texts}
         output = output_of(options)
         overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
         with reserved(output, overwrite=overwrite, dry_run=dry_run):
@@ -148,12 +166,12 @@ def _exit_code(command: Command, output_of: OutputOf, options: Mapping[str, Any]
         warn(f"error: {error}")
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)
-        kept = kept_message(output, options) or _nothing_kept(output)
+        kept = kept_message(output, options) or _nothing_kept(output, options)
         warn(f"{'terminated' if terminated else 'interrupted'}; {kept}")
-        _flush_stdout()
+        flush(sys.stdout)
         return 143 if terminated else 130
     except BrokenPipeError:  # nobody reads our output any more
-        _flush_stdout()
+        flush(sys.stdout)
         return 1
     except MemoryError:
         warn("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
@@ -161,27 +179,33 @@ def _exit_code(command: Command, output_of: OutputOf, options: Mapping[str, Any]
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
         warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
-        _flush_stdout()
+        flush(sys.stdout)
     if output is not None and output.kept is not None and (kept := kept_message(output, options)):
         warn(kept)
     return 1
 
 
-def _nothing_kept(output: Output | None) -> str:
+def _as_text(name: str, value: Any) -> Any:
+    """Return what is no file's name as UTF-8, in any locale; UsageError if it is none.
+
+    Python keeps bytes that it cannot decode as halves of characters.
+    """
+    if isinstance(value, list):
+        return [_as_text(name, one) for one in value]
+    if value is None or not HALF.search(value) or os.path.lexists(value):
+        return value
+    try:
+        return os.fsencode(value).decode()
+    except UnicodeError:
+        raise UsageError(f"{name}: {shown(value)} is not UTF-8; write it in a terminal of UTF-8") from None
+
+
+def _nothing_kept(output: Output | None, options: Mapping[str, Any]) -> str:
     if output is None:
         return "nothing is kept but what was printed"
+    if output.path.is_file() and not options.get("overwrite"):  # it appears whole, and was not there before
+        return f"{output.path} was written"
     return f"nothing is kept, and {output.path} was not written"
-
-
-def _flush_stdout() -> int:
-    """Flush stdout; where that fails, return 1 and close it, so that Python does not try again."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
 
 
 def _show_warning(

@@ -1,6 +1,7 @@
 """What a command writes: messages and progress on stderr, and its --out, which it checks and locks.
 
-`warn` prints always, `info` unless -q, `debug` with -v.
+`warn` prints always, `info` unless -q, `debug` with -v; `show` prints results. What comes from outside
+(answers, names, words of servers) reaches a terminal through these alone, without escape sequences.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from semcal.errors import UsageError
-from semcal.pipeline.progress import bar
+from semcal.errors import UsageError, printable
+from semcal.pipeline.progress import ProgressClock, bar, duration, note_block, note_resumed
 from semcal.pipeline.store import UnfinishedWork, remove_if_nothing_is_finished
 from semcal.records import LOCK, file_lock, is_stream, own_files
 
@@ -32,15 +33,21 @@ _verbose = False
 
 @dataclass
 class _Running:
-    """One piece of work in progress."""
+    """One piece of work in progress, told the number of finished items."""
 
     label: str
     show: Callable[[int], None]
     done: int = 0
 
-    def update(self, done: int) -> None:
+    def __call__(self, done: int) -> None:
         self.done = done
         self.show(done)
+
+    def resume(self, count: int) -> None:
+        note_resumed(self.show, count)
+
+    def end_block(self) -> None:
+        note_block(self.show)
 
 
 _running: list[_Running] = []
@@ -61,8 +68,9 @@ def set_verbose(verbose: bool) -> None:
 
 def warn(text: str) -> None:
     """Print a line on stderr, whatever the options."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # a stderr that fails leaves nobody to be told
+        sys.stderr.write(printable(text) + "\n")
+    flush(sys.stderr)
 
 
 def info(text: str) -> None:
@@ -75,6 +83,28 @@ def debug(text: str) -> None:
     """Print a line on stderr if -v was given, and not -q."""
     if _verbose:
         info(text)
+
+
+def show(text: object = "") -> None:
+    """Print a result on stdout: on a terminal as `as_shown` makes it, elsewhere as it is."""
+    sys.stdout.write(as_shown(str(text)) + "\n")
+    sys.stdout.flush()
+
+
+def as_shown(text: str) -> str:
+    """Return a text with letters that do not print replaced if stdout is a terminal."""
+    return printable(text) if sys.stdout.isatty() else text
+
+
+def flush(stream: TextIO) -> int:
+    """Flush a stream; where that fails, return 1 and close it, so that Python does not try again."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 1
+    return 0
 
 
 @contextmanager
@@ -112,7 +142,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
             _running.append(_Running(label, show))
             try:
-                yield _running[-1].update
+                yield _running[-1]
             finally:
                 _running.pop()
 
@@ -156,18 +186,19 @@ def _is_pipe(stream: TextIO | None) -> bool:
         return False
 
 
-def _lines(label: str, total: int | None) -> Callable[[int], None]:
+def _lines(label: str, total: int | None) -> ProgressClock:
     start = last = time.monotonic()
 
-    def update(done: int) -> None:
+    def show(done: int, seconds: float | None) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= INTERVAL:
             last = now
             of = f" of {total}" if total else ""
-            warn(_noted(f"{label}: {done}{of} ({now - start:.0f} s)"))
+            left = f", {duration(seconds)} left" if seconds else ""
+            warn(_noted(f"{label}: {done}{of} ({duration(now - start)}{left})"))
 
-    return update
+    return ProgressClock(show, total)
 
 
 @dataclass
@@ -320,4 +351,5 @@ def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
 
 
 def _holds_work(folder: Path) -> bool:
-    return any(path.is_file() for name in _WORK for path in (folder / name).rglob("*"))
+    places = [folder / name for name in _WORK if os.path.isdir(folder / name)]  # noqa: PTH112 - any name
+    return any(path.is_file() for place in places for path in place.rglob("*"))

@@ -20,6 +20,7 @@ from semcal.cli.options import ApiKeyFileOption, add_options, countable
 from semcal.cli.rows import Item
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
+from semcal.pipeline.progress import note_block, note_resumed
 from semcal.pipeline.store import UnfinishedWork
 
 if TYPE_CHECKING:
@@ -140,22 +141,27 @@ class RowBlocks(Generic[Item]):
             n_done[number] = count
             update(n_done.total())
 
+        note_block(update)
         waiting: deque[tuple[list[Item], Callable[[], Rows]]] = deque()
         for number, block in enumerate(blocks):
-            waiting.append((block, self._begin(block, partial(progress, number))))
+            waiting.append((block, self._begin(block, partial(progress, number), update)))
             if len(waiting) >= self.executor.n_ahead:
                 yield waiting.popleft()
         yield from waiting
 
-    def _begin(self, block: Sequence[Item], progress: Callable[[int], None]) -> Callable[[], Rows]:
+    def _begin(
+        self, block: Sequence[Item], progress: Callable[[int], None], update: Callable[[int], None]
+    ) -> Callable[[], Rows]:
         inputs = [self.inputs(item) for item in block]
         found = self.unfinished.find(inputs)
         if found is not None:
+            note_resumed(update, len(block))
             progress(len(block))
             return lambda: found
 
         def keep(result: Any) -> Rows:
             progress(len(block))
+            note_block(update)
             return self.unfinished.keep(inputs, self.then(result))
 
         job = self.job_of(block)
@@ -254,3 +260,5 @@ def spending(label: str, **asked: object) -> Iterator[None]:
         if thinking is not None and thinking.answers:
             cut = f", {thinking.cut} of them cut off by the token limit" if thinking.cut else ""
             info(f"{label}: {thinking.answers} answers came after thinking, which is left out{cut}")
+        for client in clients:  # now, not when they are collected: there Python ignores Ctrl-C
+            client.close()

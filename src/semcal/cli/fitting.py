@@ -106,7 +106,7 @@ class FitWork:
 
     def _grid(self) -> list[float]:
         """The temperatures of TS-grid that the model can be sampled at."""
-        from semcal.pipeline.temperature_grid import GRID
+        from semcal.pipeline.select import GRID
 
         most = getattr(getattr(self.model, "profile", None), "max_temperature", None)
         grid = [t for t in GRID if most is None or t <= most]

@@ -14,7 +14,7 @@ import typer
 
 from semcal.cli.console import loading
 from semcal.engine.equivalence import names_a_server
-from semcal.errors import RowError, UsageError, shown
+from semcal.errors import RowError, UsageError, printable, shown
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ LARGEST = 2**31
 def out_path(path: Path | None) -> Path | None:
     """Refuse an output path whose grandparent folder does not exist either: it is misspelt."""
     if path is not None and not path.parent.exists() and not path.parent.parent.exists():
-        raise typer.BadParameter(
-            f"neither {path.parent} nor {path.parent.parent} exists; check the path, or make the folder "
-            f"first (mkdir -p {path.parent})"
-        )
+        reason = f"neither {path.parent} nor {path.parent.parent} exists"
+        remedy = f"check the path, or make the folder first (mkdir -p {path.parent})"
+        raise typer.BadParameter(printable(f"{reason}; {remedy}"))
     return path
 
 
@@ -50,7 +49,7 @@ def countable(count: int | None) -> int | None:
     return _below(count, LARGEST)
 
 
-def _seed(seed: int) -> int | None:
+def _seed(seed: int | None) -> int | None:
     return _below(seed, LARGEST**2)
 
 
@@ -76,6 +75,10 @@ ColumnsOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, callback=_seed, help="Random seed.")]
+KeptSeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, callback=_seed, help="Random seed: 0 by default, or that of kept samples."),
+]
 LimitOption = Annotated[
     int | None,
     typer.Option(min=1, callback=countable, help="Stop after this many rows; bad ones count as well."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ _VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*
 Data = Mapping[str, Any]
 #: What a command works on: a row of a file, or a question.
 Item = TypeVar("Item", Row, Question)
+Anything = TypeVar("Anything")
 
 
 #: Maps blocks of items, and a function that gets the number of finished items, to each block in order with a
@@ -38,9 +40,21 @@ Work: TypeAlias = Callable[
 ]
 
 
+#: Cuts items into blocks.
+Cut: TypeAlias = Callable[[Iterator[Item]], Iterator[list[Item]]]
+
+
 def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Question | RowError]:
     """Read questions; `columns` is the option."""
     return read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
+
+
+def counted(file: str, items: Iterator[Anything]) -> tuple[Iterator[Anything], int | None]:
+    """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
+    if not os.path.isfile(file):  # noqa: PTH113 - a name that is too long is no file, and no error yet
+        return items, None
+    found = list(items)
+    return iter(found), len(found)
 
 
 def read_labelled(
@@ -157,16 +171,19 @@ def run_rows(
     *,
     work: Work[Item],
     label: str,
-    block: int = 256,
+    block: int | Cut[Item] = 256,
     limit: int | None = None,
+    total: int | None = None,
     render: Callable[[Data], str] = dumps,
 ) -> int:
     """Stream items through `work`, block by block, to `out` (or stdout) and return the exit code.
 
-    `out` appears whole or not at all; `render` writes a result row as text.
+    A block holds `block` items, or that cuts it. `out` appears whole or not at all; `render` writes a result
+    row as text; `total` is how many items there are, where that is known.
     """
     done = 0
-    with BadRows() as bad, writing(out) as handle, progress(label, limit) as update:
+    total = limit if total is None else min(total, limit or total)
+    with BadRows() as bad, writing(out) as handle, progress(label, total) as update:
         for count, results in block_results(items, bad, work, update, block=block, limit=limit):
             handle.writelines(render(row) + "\n" for row in results)
             handle.flush()
@@ -185,7 +202,7 @@ def block_results(
     work: Work[Item],
     update: Callable[[int], None],
     *,
-    block: int = 256,
+    block: int | Cut[Item] = 256,
     limit: int | None = None,
 ) -> Iterator[tuple[int, Sequence[Data]]]:
     """Work through blocks: of each the number of its good items, and their results.
@@ -194,7 +211,8 @@ def block_results(
     fault is lost. `limit` counts bad items as well.
     """
     good = good_items(islice(items, limit), bad)
-    for part, result in work(_blocks(good, block), update):
+    blocks = _blocks(good, block) if isinstance(block, int) else block(good)
+    for part, result in work(blocks, update):
         try:
             results = list(result())
         except InputError:

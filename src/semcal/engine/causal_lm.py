@@ -43,6 +43,9 @@ class CausalLanguageModel:
         Default: a quarter of the weights' size, but at least 64 MiB, so that it depends on the model alone.
     refuse_larger : bool
         Whether a question that may exceed the budget by itself is refused; otherwise it runs by itself.
+    checkpoint : str
+        A hash of the weights and the configuration, if `model` is just that: the comparison of the engine's
+        logits with the model's is then made once, and its verdict kept in the user's cache.
 
     Raises
     ------
@@ -64,11 +67,12 @@ class CausalLanguageModel:
         revision: str = "",
         memory_budget: int | None = None,
         refuse_larger: bool = False,
+        checkpoint: str = "",
     ) -> None:
         self.name = name
         self.revision = revision
         self.tokenizer = tokenizer
-        self.network = checked_network(model)
+        self.network = checked_network(model, checkpoint)
         self.format = chat_format(tokenizer, self.network.end_of_text(tokenizer))
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(_MIN_BUDGET, weights // 4)

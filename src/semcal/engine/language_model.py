@@ -27,6 +27,7 @@ class Prompt:
     question_id: str  # names the question in errors; its random numbers are derived from it
     token_ids: tuple[int, ...]  # at most one BOS, then all up to the answer; empty where a server encodes
     chat: tuple[Turn, ...] = ()  # what it encodes, for a server that takes messages
+    examples: int = 0  # tokens that every prompt with the same few-shot examples begins with; 0: not known
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,15 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32."""
+
+
+def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
+    """Length of the longest common prefix."""
+    first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
+    for position, (a, b) in enumerate(zip(first, last)):
+        if a != b:
+            return position
+    return min(len(first), len(last))
 
 
 def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: str) -> None:

@@ -107,6 +107,7 @@ def load_model(
             revision=found,
             memory_budget=budget,
             refuse_larger=budget is not None,
+            checkpoint=found,
         )
         language_model.encode_answer(chat("Which?"), "That.")  # fails here if the tokenizer is damaged
     _reset_generation_config(model)

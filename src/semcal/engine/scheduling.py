@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from semcal.engine.fallback import prefill_prefix
-from semcal.engine.language_model import Progress, Prompt
+from semcal.engine.language_model import Progress, Prompt, common_prefix
 from semcal.engine.network import Network
 from semcal.engine.tree_cache import TreeCache, tokens_per_pass
 from semcal.errors import InputError, QuestionError
@@ -20,15 +20,6 @@ from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 Answers = Sequence[Sequence[tuple[int, ...]]]
 Batch = tuple[list[int], TreeCache, list[tuple[int, ...]]]
-
-
-def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
-    """Length of the longest common prefix."""
-    first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
-    for position, (a, b) in enumerate(zip(first, last)):
-        if a != b:
-            return position
-    return min(len(first), len(last))
 
 
 def shared_length(prompts: Sequence[Prompt]) -> int:
@@ -197,6 +188,10 @@ class Scheduler:
         return max(1, sum(total <= self.budget for total in accumulate(costs)))
 
 
+#: Tokens of given answers and their prompts that are read in a pass: progress is told after each.
+READ_TOKENS = 2048
+
+
 def ats_among(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
     """The distinct recalibrators that read hidden states."""
     return tuple(dict.fromkeys(one for one in recalibrators if isinstance(one, ATS)))
@@ -248,7 +243,7 @@ class BatchPlanner:
 
     def schedule(self, prompts: Sequence[Prompt], ats: Sequence[ATS]) -> tuple[TreeCache, Scheduler]:
         """The shared prefix, read by these ATS, and a scheduler in which all questions wait."""
-        shared = shared_length(prompts)
+        shared = kept_length(prompts, shared_length(prompts))
         prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
         held = tokens_held(self.network, prompts, room=[0] * len(prompts), shared=shared)
         tokens = self._max_tokens(ats)
@@ -264,11 +259,13 @@ class BatchPlanner:
         progress: Progress | None,
         shared: int | None = None,
         ats: Sequence[ATS] = (),
+        most: int | None = None,
     ) -> Iterator[Batch]:
         """Indices, cache and token ids of batches of questions with room for their answers.
 
         `longest`, `room` and `ats` are those of `invalid_prompts`; `shared` is the length of the shared
-        prefix, by default of the prompts' longest common prefix.
+        prefix, by default of the prompts' longest common prefix. A batch of several questions holds `most`
+        tokens at most.
         """
         for error in self.invalid_prompts(prompts, longest=longest, room=room, ats=ats):
             raise error
@@ -277,7 +274,8 @@ class BatchPlanner:
         shared = shared_length(prompts) if shared is None else shared
         prefix, done = self._prefixes.get(prompts[0].token_ids[:shared], ats), 0
         held = tokens_held(self.network, prompts, room=room, shared=shared)
-        for batch in batches(held, budget=self._max_tokens(ats)):
+        budget = self._max_tokens(ats)
+        for batch in batches(held, budget=budget if most is None else min(most, budget)):
             yield batch, prefix.empty(), [prompts[i].token_ids for i in batch]
             done += len(batch)
             if progress is not None:
@@ -304,7 +302,13 @@ class BatchPlanner:
                 raise QuestionError(prompt.question_id, f"an answer to it has {unknown}")
         longest, room = answer_lengths(answers)
         yield from self.batches(
-            prompts, longest=longest, room=room, progress=progress, shared=shared, ats=ats
+            prompts,
+            longest=longest,
+            room=room,
+            progress=progress,
+            shared=shared,
+            ats=ats,
+            most=READ_TOKENS,
         )
 
     def _bytes_per_token(self, ats: Sequence[ATS]) -> int:
@@ -314,6 +318,17 @@ class BatchPlanner:
 
     def _max_tokens(self, ats: Sequence[ATS]) -> int:
         return self.budget // self._bytes_per_token(ats)
+
+
+def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
+    """Of the tokens that prompts share, how many are best run apart from the rest.
+
+    Their examples alone, which the next call will begin with too, unless running what else they share once
+    for each prompt takes more tokens than the examples have. A function of the prompts alone.
+    """
+    examples = min(prompt.examples for prompt in prompts)
+    again = (len(prompts) - 1) * (shared - examples)
+    return examples if 0 < examples < shared and again <= examples else shared
 
 
 def answer_lengths(answers: Answers) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.rows import failures_of
-from semcal.pipeline.select import WITH_ALPHA, Candidate, CandidateFit, candidate_fits
+from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
 from semcal.semantics import MEASURES
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 #: Methods that are fitted to calibration questions.
 FITTED = ("TS", "ATS", "Platt")
-#: Temperatures of TS-grid: 1/2 to 4.
-TEMPERATURES = tuple(2 ** (k / 4) for k in range(-4, 9))
 
 
 def grid_temperatures() -> Mapping[str, float]:
     """Name → temperature of the candidates of TS-grid."""
-    return {f"T = {temperature:.3f}": temperature for temperature in TEMPERATURES}
+    return {f"T = {temperature:.3f}": temperature for temperature in GRID}
 
 
 def known_temperatures() -> Mapping[str, float]:

@@ -98,15 +98,19 @@ def bootstrap(
 
     and for the errors of calibration (all but DSC and resolution) the lower end is 0 if the outcomes do not
     contradict calibration: if the estimate is not above the upper quantile of the metric when outcomes are
-    drawn from the confidences themselves (with groups: when the differences of outcome and confidence change
-    sign at random, group by group). That is the test that inverts to an interval at the one value, 0, where a
-    bootstrap is not consistent. Chance raises an error of calibration by at most its noise floor
-    (:func:`noise_floor`): with fewer than 200 questions, where resamples show too little of that, the lower
-    end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the floor's mean. With fewer than 30 right
-    or 30 wrong answers the interval of AUROC (and of PRR, 2 AUROC - 1) holds Newcombe's as well. In
-    simulation 95 % intervals of ACE, ECE, SmoothECE and AUROC then hold the true value in 89 to 100 % of data
-    sets of 10 to 500 questions (docs/decisions/few-questions.md). Ends are
-    kept within the range of the metric, and the estimate within the interval.
+    drawn from the confidences themselves (with groups: from one uniform number a group, which makes members
+    right together). That is the test that inverts to an interval at the one value, 0, where a bootstrap is
+    not consistent. Chance raises an error of calibration by at most its noise floor
+    (:func:`noise_floor`): with fewer than 200 questions (or groups), where resamples show too little of that,
+    the lower end is at most :math:`2\hat\theta - (q_\text{high} - b)` less the floor's mean.
+
+    Where all of few questions are right, they are in every resample. Intervals of accuracy, Brier score and
+    gain hold Wilson's as well, for the latter two with the range and the standard error of their values: as
+    if z² more questions (or groups) had been seen, half of them at each end of the range. With fewer than 30
+    right or 30 wrong answers (a group counts as one) the interval of AUROC (and of PRR, 2 AUROC - 1) holds
+    Newcombe's as well. In simulation 95 % intervals of these and of ACE, ECE and SmoothECE then hold the true
+    value in 89 to 100 % of data sets of 10 to 500 questions (docs/decisions/few-questions.md). Ends are kept
+    within the range of the metric, and the estimate within the interval.
 
     Parameters
     ----------
@@ -153,7 +157,8 @@ def bootstrap(
     Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and Smith
     (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes drawn
     from forecasts). Newcombe (2006), Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5).
+    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5). Wilson (1927), Probable inference,
+    the law of succession, and statistical inference, JASA 22.
 
     Examples
     --------
@@ -310,6 +315,7 @@ def _bootstrapped(
         resampled,
         {key: float(np.mean([outcomes.sum() for outcomes in runs.correct])) for key, runs in methods.items()},
         n,
+        n if clusters is None else int(clusters.max()) + 1,
         level,
         _calibrated_errors(methods, drawn, bins, rng),
     )

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator
 from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats, Labels, as_correct, as_groups, warn_undefined
-from semcal.metrics.intervals import FEW_OF_A_CLASS, Interval, interval_of
+from semcal.metrics.intervals import FEW_OF_A_CLASS, Interval, at_least_wilsons, interval_of
 from semcal.metrics.resamples import draw_counts
 
 #: The confusion matrix; and shares of the answers, as sums of its cells.
@@ -103,7 +102,7 @@ def agreement(
     for name, weights in SHARES.items():
         low = float(min(weights))
         one = interval_of(name, float((weights @ found)[0]), weights @ drawn, LEVEL, least=low, most=1.0)
-        figures[name] = one if low else _at_least_wilsons(one, n, units)
+        figures[name] = one if low or not _few(one.estimate, n) else at_least_wilsons(one, units)
     kappa = interval_of("kappa", float(_kappa(found)[0]), _kappa(drawn), LEVEL, least=-1.0, most=1.0)
     if _few(figures["agreement"].estimate, n):
         ends = (_beyond(figures["agreement"].low, found), _beyond(figures["agreement"].high, found))
@@ -144,15 +143,3 @@ def _beyond(agreed: float, cells: Floats) -> float:
 
 def _few(share: float, n: int) -> bool:
     return min(share, 1 - share) * n < FEW_OF_A_CLASS - 0.5
-
-
-def _at_least_wilsons(interval: Interval, n: int, units: int) -> Interval:
-    """The interval of a share of n answers, widened where few are in it or outside."""
-    share = interval.estimate
-    if np.isnan(interval.low) or not _few(share, n):
-        return interval
-    z2 = float(scipy.special.ndtri((1 + LEVEL) / 2)) ** 2 / units
-    middle = (share + z2 / 2) / (1 + z2)
-    half = float(np.sqrt(z2 * (share * (1 - share) + z2 / 4))) / (1 + z2)
-    low, high = max(middle - half, 0.0), min(middle + half, 1.0)
-    return replace(interval, low=min(interval.low, low), high=max(interval.high, high))

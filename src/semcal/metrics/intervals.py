@@ -19,7 +19,7 @@ from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats, warn_undefined
 from semcal.metrics.overview import metric_named
 
-#: With fewer questions an error of calibration, and with fewer of one class an AUROC, has a wider interval.
+#: With fewer units an error of calibration, and with fewer of one class an AUROC, has a wider interval.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
 
 Key = TypeVar("Key", bound=Hashable)
@@ -38,9 +38,9 @@ class MeanOverRuns:
 class Interval:
     """A metric of the data (its mean over runs, where there are several) with its uncertainty over questions.
 
-    `low` and `high` are the ends of the bias-corrected bootstrap interval, `standard_error` is the standard
-    deviation of the metric over resamples, `bias` its mean over them minus the estimate, `resamples` the
-    number of those in which the metric is defined.
+    `low` and `high` are its ends (:func:`bootstrap`), `standard_error` is the standard deviation of the
+    metric over resamples, `bias` its mean over them minus the estimate, `resamples` the number of those in
+    which the metric is defined.
     """
 
     estimate: float
@@ -124,6 +124,7 @@ class JointBootstrap(Generic[Key]):
     resampled: Mapping[Key, Mapping[str, Floats]]  # … → its value in each resample, NaN where undefined
     right: Mapping[Key, float]  # right answers of a method, mean over runs
     n: int  # questions
+    units: int  # of them that are drawn: questions, or their groups
     level: float
     if_calibrated: Callable[[Key, str], Floats] = field(repr=False)
     """(method, error of calibration) → its value in each resample if the confidences were calibrated."""
@@ -135,26 +136,29 @@ class JointBootstrap(Generic[Key]):
         found = interval_of(
             metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
         )
+        if kind.of_outcomes:
+            return at_least_wilsons(found, self.units, kind.least)
         if metric in ("auroc", "prr"):
-            return self._at_least_newcombes(found, self.right[key], metric)
+            return self._at_least_newcombes(found, self.right[key] * self.units / self.n, metric)
         if not kind.zero_if_calibrated or not found.low > 0:
             return found
         null = self.if_calibrated(key, metric)
         # 1e-12: signs that turn nothing give the estimate itself
         if not estimate > np.quantile(null, (1 + self.level) / 2) + 1e-12:
             return replace(found, low=0.0)
-        if self.n >= FEW_QUESTIONS:
+        if self.units >= FEW_QUESTIONS:
             return found
         least = 2 * estimate - found.high - float(null.mean())
         return replace(found, low=min(found.low, max(least, 0.0)))
 
     def _at_least_newcombes(self, found: Interval, right: float, metric: str) -> Interval:
-        """The interval of AUROC, or of PRR = 2 AUROC - 1, widened where a class is small."""
-        if np.isnan(found.low) or min(right, self.n - right) >= FEW_OF_A_CLASS:
+        """The interval of AUROC, or of PRR = 2 AUROC - 1, widened where a class is of few units."""
+        wrong = self.units - right
+        if np.isnan(found.low) or min(right, wrong) >= FEW_OF_A_CLASS:
             return found
         scale, shift = (2.0, 1.0) if metric == "prr" else (1.0, 0.0)
         area = (found.estimate + shift) / scale
-        low, high = (scale * end - shift for end in area_interval(area, right, self.n - right, self.level))
+        low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
         return replace(found, low=min(low, found.low), high=max(high, found.high))
 
     def contrast(self, key: Key, metric: str) -> Contrast:
@@ -254,6 +258,32 @@ def interval_of(
     low, high = (float(np.clip(end, least, most)) for end in (low, high - bias))
     error = float(resampled.std(ddof=1))
     return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(resampled))
+
+
+def at_least_wilsons(interval: Interval, units: int, least: float = 0.0) -> Interval:
+    """The interval of a mean over so many units of values from `least` to 1, widened to hold Wilson's."""
+    if np.isnan(interval.low):
+        return interval
+    low, high = wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
+    return replace(interval, low=min(interval.low, low), high=max(interval.high, high))
+
+
+def wilson_interval(
+    mean: float, standard_error: float, units: int, level: float, least: float = 0.0
+) -> tuple[float, float]:
+    r"""Wilson's score interval (1927) of a share; so of any mean over n units of values from `least` to 1.
+
+    .. math:: \frac{n \bar x + z^2 m \pm z \sqrt{n^2 s^2 + z^2 h^2}}{n + z^2}, \quad
+              m = \frac{1 + \text{least}}{2}, \quad h = \frac{1 - \text{least}}{2},
+
+    with s the standard error: it counts z² more units, half of them at each end of the range, and so has a
+    width where all units agree.
+    """
+    z2 = float(scipy.special.ndtri((1 + level) / 2)) ** 2
+    centre = (units * mean + z2 * (1 + least) / 2) / (units + z2)
+    spread = (units * standard_error) ** 2 + z2 * ((1 - least) / 2) ** 2
+    half = float(np.sqrt(z2 * spread)) / (units + z2)
+    return max(centre - half, least), min(centre + half, 1.0)
 
 
 def area_interval(area: float, right: float, wrong: float, level: float) -> tuple[float, float]:

@@ -42,6 +42,7 @@ class Metric:
     raised: bool = False  # noise in the outcomes raises it, so resampling raises it further
     zero_if_calibrated: bool = False  # its true value is 0 exactly when the confidences are calibrated
     least: float = 0.0
+    of_outcomes: bool = False  # a mean over questions that a few other outcomes would move far
 
 
 def _error(of: Callable[[FrequencyTable, int], Floats]) -> Metric:
@@ -51,11 +52,11 @@ def _error(of: Callable[[FrequencyTable, int], Floats]) -> Metric:
 
 #: In the order of a summary.
 METRICS = {
-    "accuracy": Metric(lambda t, _: t.accuracy, ranks=True),
+    "accuracy": Metric(lambda t, _: t.accuracy, ranks=True, of_outcomes=True),
     "ece": _error(ece_of),
     "ace": _error(ace_of),
-    "brier": Metric(lambda t, _: brier_of(t)),
-    "gain": Metric(lambda t, _: gain_of(t), least=-1.0),
+    "brier": Metric(lambda t, _: brier_of(t), of_outcomes=True),
+    "gain": Metric(lambda t, _: gain_of(t), least=-1.0, of_outcomes=True),
     "reliability": _error(lambda t, _: brier_parts(t)[0]),
     "resolution": Metric(lambda t, _: brier_parts(t)[1], raised=True),
     "uncertainty": Metric(lambda t, _: brier_parts(t)[2]),

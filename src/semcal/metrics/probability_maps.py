@@ -6,7 +6,7 @@ Learnt from answers of known correctness, and chosen by cross-validated gain.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -32,14 +32,18 @@ Features = Mapping[str, Floats]
 
 
 class _Kind(NamedTuple):
-    """How one kind of map is learnt from values (N, F), outcomes (N,) and which features rise (F,)."""
+    """How one kind of map is learnt from values (N, F), outcomes (N,) and directions (F,) of the features."""
 
     parameters: tuple[str, ...]
-    fit: Callable[[Floats, Floats, NDArray[np.bool_]], tuple[Floats, ...]]
+    fit: Callable[[Floats, Floats, Floats], tuple[Floats, ...]]
     predict: Callable[[Floats, Mapping[str, Floats]], Floats]
 
 
-def _fit_isotonic(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Floats, ...]:
+def _fit_constant(_: Floats, correct: Floats, __: Floats) -> tuple[Floats, ...]:
+    return (np.array([(correct.sum() + 1) / (len(correct) + 2)]),)
+
+
+def _fit_isotonic(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
     fitted = IsotonicCalibration().fit(values[:, 0], correct)
     return fitted.thresholds_, fitted.values_
 
@@ -48,7 +52,7 @@ def _predict_isotonic(values: Floats, known: Mapping[str, Floats]) -> Floats:
     return np.asarray(np.interp(values[:, 0], known["thresholds"], known["values"]))
 
 
-def _fit_beta(values: Floats, correct: Floats, _: NDArray[np.bool_]) -> tuple[Floats, ...]:
+def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
     fitted = BetaCalibration(squeeze=SQUEEZE).fit(values[:, 0], correct)
     return tuple(np.array([value]) for value in (fitted.a_, fitted.b_, fitted.c_))
 
@@ -58,8 +62,12 @@ def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
     return np.asarray(scipy.special.expit(known["a"] * np.log(p) - known["b"] * np.log1p(-p) + known["c"]))
 
 
-def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) -> tuple[Floats, ...]:
-    """Slopes (F,) and intercept by penalised maximum likelihood; the features are standardised first."""
+def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[Floats, ...]:
+    """Slopes (F,) and intercept by penalised maximum likelihood; the features are standardised first.
+
+    Directions are those of the slopes: 1 not negative, -1 not positive, 0 either. The loss is strictly convex
+    and the bounds are too, so the optimum is one.
+    """
     right = correct.sum()
     if right in (0, len(correct)):  # no finite intercept fits outcomes of one kind
         correct = np.full(len(correct), (right + 1) / (len(correct) + 2))
@@ -78,7 +86,7 @@ def _fit_logistic(values: Floats, correct: Floats, rising: NDArray[np.bool_]) ->
         np.append(np.zeros(z.shape[1]), scipy.special.logit(correct.mean())),
         jac=True,
         method="L-BFGS-B",
-        bounds=[*((0.0 if one else None, None) for one in rising), (None, None)],
+        bounds=[*((0.0 if one > 0 else None, 0.0 if one < 0 else None) for one in directions), (None, None)],
         options={"ftol": 1e-14, "gtol": 1e-8},
     ).x
     return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
@@ -92,6 +100,7 @@ def _predict_logistic(values: Floats, known: Mapping[str, Floats]) -> Floats:
 KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "none": _Kind((), lambda *_: (), lambda values, _: values[:, 0]),
+        "constant": _Kind(("value",), _fit_constant, lambda values, known: 0 * values[:, 0] + known["value"]),
         "beta": _Kind(("a", "b", "c"), _fit_beta, _predict_beta),
         "isotonic": _Kind(("thresholds", "values"), _fit_isotonic, _predict_isotonic),
         "logistic": _Kind(("slopes", "intercept"), _fit_logistic, _predict_logistic),
@@ -101,12 +110,13 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
 
 @dataclass(frozen=True)
 class MapCandidate:
-    """A kind of map and the features that it reads; "none", "beta" and "isotonic" read one."""
+    """A kind of map and the features that it reads: "logistic" some, every other kind one."""
 
     kind: str
     features: tuple[str, ...]
     probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
     rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
+    falling: tuple[str, ...] = ()  # features that it gives no positive one
     fewest: int = FOLDS  # right answers, and wrong ones, that it takes
     tier: int = 0  # those of a higher tier must be a standard error above the best of the lower ones
 
@@ -116,12 +126,14 @@ class MapCandidate:
         return f"{self.kind}({', '.join(self.features)})"
 
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
-        """Learn from N questions and the outcomes (N,), 0 or 1, of both kinds."""
+        """Learn from N questions and the outcomes (N,), 0 or 1, of both kinds; "constant" of any."""
         columns = _columns(features, self.features, self.probabilities if self.kind == "logistic" else ())
         known = ~np.isnan(columns)
         unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, known.T)]
-        rising = np.array([name in self.rising for name in self.features])
-        learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct, rising)
+        directions = np.array(
+            [(name in self.rising) - (name in self.falling) for name in self.features], float
+        )
+        learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct, directions)
         parameters = dict(zip(KINDS[self.kind].parameters, learnt))
         return ProbabilityMap(
             self, {name: tuple(map(float, value)) for name, value in parameters.items()}, tuple(unknown)
@@ -184,6 +196,13 @@ class ProbabilityMap:
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
         return np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
 
+    def scores(self, features: Features) -> Floats:
+        """Return what orders the answers (N,): the probabilities; under a constant its feature."""
+        if self.candidate.kind != "constant":
+            return self.predict(features)
+        values = features[self.candidate.features[0]]
+        return np.where(np.isnan(values), self.unknown[0], values)
+
 
 @dataclass(frozen=True)
 class MapScore:
@@ -215,6 +234,8 @@ def choose_map(
 ) -> MapChoice:
     """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
 
+    Where all answers are right, or all wrong, it is the constant (r + 1) / (N + 2) with r right ones.
+
     Parameters
     ----------
     features : mapping of str to ndarray, shape (N,)
@@ -240,8 +261,12 @@ def choose_map(
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
+    one_kind = correct.sum() in (0, len(correct))
+    if one_kind:
+        candidates = [candidates[0], replace(candidates[0], kind="constant")]
     scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed), repeats)
-    return MapChoice(_best(scores, groups).fit(features, correct), scores)
+    best = candidates[1] if one_kind else _best(scores, groups)
+    return MapChoice(best.fit(features, correct), scores)
 
 
 def predict_out_of_fold(
@@ -254,10 +279,11 @@ def predict_out_of_fold(
 ) -> Floats:
     """Return probabilities (N,) for each fold by the map that :func:`choose_map` takes on the other folds.
 
-    The choice is made anew in each fold, so these do not flatter what was chosen.
+    The choice is made anew in each fold, so these do not flatter what was chosen. Fewer than 5 groups make no
+    folds: then no map was learnt, or the constant.
     """
     if _units(correct, groups) < FOLDS:
-        return np.asarray(features[candidates[0].features[0]])
+        return choose_map(features, correct, candidates, groups=groups, repeats=1).map.predict(features)
     p = np.empty(len(correct))
     for number, held_out in enumerate(_folds(correct, groups, np.random.default_rng([seed, 1]))):
         kept = ~held_out
@@ -305,7 +331,8 @@ def _scores(
 ) -> tuple[MapScore, ...]:
     """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else -1
-    candidates = [candidates[0], *(one for one in candidates[1:] if one.fewest <= rarer)]
+    tried = [one for one in candidates[1:] if one.fewest <= rarer or one.kind == "constant"]
+    candidates = [candidates[0], *tried]
     gains = np.zeros((len(candidates), len(correct)))
     for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):

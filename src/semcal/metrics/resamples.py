@@ -58,12 +58,11 @@ class Resamples:
         return self.counts.astype(np.float32) if self.n.max() <= SINGLE else self.counts
 
     def draw_calibration(self, rng: np.random.Generator) -> Floats:
-        """The random numbers of `ResampledRun.calibrated_gaps`: uniform ones, or signs of groups; [N, B]."""
+        """The numbers of `ResampledRun.calibrated_gaps`, uniform, one for each question or group: [N, B]."""
         n, resamples = self.counts.shape
         if self.groups is None:
             return np.ascontiguousarray(rng.random((resamples, n)).T)
-        signs = np.where(rng.random((resamples, int(self.groups.max()) + 1)) < 0.5, -1.0, 1.0)
-        return np.ascontiguousarray(signs[:, self.groups].T)
+        return np.ascontiguousarray(rng.random((resamples, int(self.groups.max()) + 1))[:, self.groups].T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,15 +195,13 @@ class ResampledRun:
     def calibrated_gaps(self, numbers: Floats) -> Floats:
         """Sum of (outcome - value) of each tie if the values were calibrated, from [N, B] numbers: [U, B].
 
-        A question is right if its uniform number is below its value. As outcomes within a group are not
-        independent, with groups the differences keep their size and take the sign of their group (the wild
-        bootstrap).
+        A question is right if its uniform number is below its value; a group has one number, so that its
+        members are right together as far as their values allow.
         """
-        if self.resamples.groups is not None:
-            return self.sums(self.tie, self.correct - self.values, numbers)
         values = np.empty((len(numbers), 1))
         values[self.order, 0] = self.values
-        right = self.sums(self.tie, 1.0, (numbers < values).astype(self.resamples.exact.dtype))
+        counted = np.float32 if len(numbers) <= SINGLE else np.float64
+        right = self.sums(self.tie, 1.0, (numbers < values).astype(counted))
         return right.astype(np.float64, copy=False) - (self.sizes * self.levels)[:, None]
 
 
@@ -293,12 +290,9 @@ def calibrated_reliability(run: ResampledRun, gaps: Floats) -> Floats:
 
 
 def calibrated_mcb(run: ResampledRun, gaps: Floats) -> Floats:
-    """MCB from the gaps of ties [U, B], by one regression of all columns, moved apart by 4.
-
-    The share of right answers in a tie lies within -1 and 2, as the wild bootstrap may take it out of [0, 1].
-    """
+    """MCB from the gaps of ties [U, B], by one regression of all columns, moved apart by 2."""
     sizes, levels = run.sizes[:, None].astype(np.float64), run.levels[:, None]
-    shift = 4.0 * np.arange(gaps.shape[1])
+    shift = 2.0 * np.arange(gaps.shape[1])
     rates, weights = (gaps / sizes + levels + shift).T.ravel(), np.broadcast_to(sizes, gaps.shape).T.ravel()
     fit = scipy.optimize.isotonic_regression(rates, weights=weights).x.reshape(gaps.shape[::-1]).T - shift
     gained = (sizes * (fit**2 - levels**2) - 2 * levels * gaps).sum(0)

@@ -24,12 +24,11 @@ from semcal.metrics.frequencies import (
     as_scores,
     frequency_table,
 )
-from semcal.registry import check_name
 
 #: Thresholds tried when none are given: fixed before any label is seen.
 GRID = np.arange(101) / 100
-#: Where testing may start.
-STARTS = ("strictest", "likeliest")
+#: One in so many questions says where testing starts, where nothing else does, and is not tested.
+ASIDE = 5
 #: With so many times the fewest questions that could show a threshold, none found means none there.
 PLENTY = 3
 #: Errors among the answered for which the number of questions that is needed is looked up.
@@ -45,7 +44,7 @@ class RiskControlledThreshold:
     `answered` is the number of questions at or above the threshold (0 for none), `coverage` their share,
     `errors` the wrong ones among them, `upper_bound` the upper confidence bound, at level 1 - delta, on the
     error rate there (NaN for none). `tested_...`, shape (T,): all that were tested, the strictest first and
-    the first that failed last.
+    the first that failed last. `questions` were tested; `aside` only said where to start.
     """
 
     threshold: float | None
@@ -59,11 +58,12 @@ class RiskControlledThreshold:
     tested_bounds: Floats
     questions: int
     questions_needed: int | None
+    aside: int = 0
 
     @property
     def sentence(self) -> str:
         """What holds, or what it would take."""
-        return threshold_sentence(self, self.questions)
+        return threshold_sentence(self, self.questions, self.aside)
 
 
 class _Tested(Protocol):
@@ -81,8 +81,8 @@ class _Tested(Protocol):
     def questions_needed(self) -> int | None: ...
 
 
-def threshold_sentence(found: _Tested, questions: int) -> str:
-    """Say what a risk-controlled threshold promises, found by so many questions, or what it would take."""
+def threshold_sentence(found: _Tested, questions: int, aside: int = 0) -> str:
+    """Say what a threshold promises by the questions tested and those aside, or what it would take."""
     limit = f"{100 * found.risk_limit:.3g} %"
     if found.threshold is not None:
         return (
@@ -90,8 +90,8 @@ def threshold_sentence(found: _Tested, questions: int) -> str:
             f"most {limit} of them wrong with {100 * (1 - found.delta):.3g} % confidence"
         )
     none = (
-        f"no threshold is shown to keep the share of wrong answers within {limit} by these {questions} "
-        "questions"
+        f"no threshold is shown to keep the share of wrong answers within {limit} by these "
+        f"{questions + aside} questions"
     )
     if found.questions_needed is not None:
         about = "at least" if questions < _fewest(found.risk_limit, found.delta) else "about"
@@ -109,7 +109,7 @@ def risk_controlled_threshold(
     risk_limit: float,
     delta: float = 0.05,
     thresholds: ArrayLike | None = None,
-    start: str = "strictest",
+    start: float | None = None,
     groups: Labels | None = None,
     seed: int = 0,
 ) -> RiskControlledThreshold:
@@ -120,10 +120,11 @@ def risk_controlled_threshold(
 
     .. math:: \mathrm{Beta}^{-1}(1 - \delta;\; e + 1,\, n - e) \le r.
 
-    Testing starts by default at the strictest threshold that could pass at all, with
-    :math:`n(t) \ge \ln \delta / \ln(1 - r)`, and stops at the first that fails; the last that passed is the
-    answer. As each is tested only after all stricter ones passed, no correction for the number of thresholds
-    is needed (fixed-sequence testing).
+    Testing begins at a threshold that was fixed before these questions were looked at, and stops at the first
+    that fails; the last that passed is the answer. As each is tested only after all stricter ones passed, no
+    correction for the number of thresholds is needed (fixed-sequence testing). A start chosen by the tested
+    questions themselves, even by their confidences alone, breaks it: they then hold more of the surer answers
+    above it than new questions do.
 
     Parameters
     ----------
@@ -137,10 +138,10 @@ def risk_controlled_threshold(
         Allowed probability that the error rate exceeds r after all, in (0, 1).
     thresholds : array_like of float, optional
         A grid chosen without looking at `correct`; 0, 0.01, ..., 1 by default.
-    start : {"strictest", "likeliest"}
-        Where testing starts: at the strictest threshold that could pass, or at the one that is likeliest to
-        pass if the confidences are right, ties to the looser. The latter does not look at `correct` either,
-        so the guarantee is the same; with calibrated confidences it finds more thresholds, and looser ones.
+    start : float, optional
+        Testing begins at the strictest threshold up to this, which other questions or none have settled (see
+        `likeliest_start`). By default a fifth of the questions, drawn by `seed`, is set aside: where their
+        answers say that the others are likeliest to pass, testing begins.
     groups : sequence of N labels, optional
         Questions with one label are not independent of each other. One question of each group is then drawn
         (by `seed`) and counts, so that the bound is exact: for a random question of a new group.
@@ -164,7 +165,7 @@ def risk_controlled_threshold(
         Empty input, lengths that differ (that of `groups` too), a confidence that is NaN (or outside [0, 1]
         with the default grid).
     UsageError
-        `risk_limit` or `delta` outside (0, 1); no thresholds, or NaN among them.
+        `risk_limit` or `delta` outside (0, 1); no thresholds, or NaN among them; a start below all of them.
 
     References
     ----------
@@ -176,43 +177,47 @@ def risk_controlled_threshold(
     --------
     >>> confidence = [0.95] * 100 + [0.6] * 100
     >>> correct = [True] * 99 + [False] + [True] * 60 + [False] * 40
-    >>> result = risk_controlled_threshold(confidence, correct, risk_limit=0.05)
+    >>> result = risk_controlled_threshold(confidence, correct, risk_limit=0.05, start=0.9)
     >>> result.threshold, result.answered, result.errors, round(result.upper_bound, 4)
     (0.61, 100, 1, 0.0466)
     >>> result.sentence
     'answer from .61: 50 % answered, at most 5 % of them wrong with 95 % confidence'
-    >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02).sentence
+    >>> risk_controlled_threshold(confidence, correct, risk_limit=0.02, start=0.9).sentence
     'no threshold is shown to keep ... within 2 % by these 200 questions; about 1180 would be needed'
     """
     for name, share in {"risk_limit": risk_limit, "delta": delta}.items():
         as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
     values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
     outcomes = as_correct(correct)
-    t = frequency_table(values, outcomes)
-    if (labels := as_groups(groups, t.n)) is not None:
+    if (labels := as_groups(groups, frequency_table(values, outcomes).n)) is not None:
         drawn = _one_of_each(labels, seed)
-        values = values[drawn]
-        t = frequency_table(values, outcomes[drawn])
+        values, outcomes = values[drawn], outcomes[drawn]
     grid = _strictest_first(GRID if thresholds is None else thresholds)
+    aside = np.zeros(len(values), dtype=bool)
+    if start is None:
+        aside[np.random.default_rng([seed, 5]).permutation(len(values))[: len(values) // ASIDE]] = True
+        start = float(grid[-1])
+        if aside.any():
+            of_aside = values[aside], 1 - outcomes[aside], int((~aside).sum())
+            start = likeliest_start(*of_aside, risk_limit=risk_limit, delta=delta, thresholds=grid)
+    first = _place_of(start, grid)
+    t = frequency_table(values[~aside], outcomes[~aside])
     answered, right = t.at_least(grid)
     errors = answered - right
     enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
-    first = int(enough[0]) if len(enough) else len(grid)
-    if check_name(start, STARTS, what="start") == "likeliest" and len(enough):
-        first = int(enough[_likeliest_to_pass(values, grid[enough], answered[enough], risk_limit, delta)])
     bounds = _upper_bound(errors[first:], answered[first:], delta)
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
     at = first + passed - 1
     found = passed > 0
-    # the first that was tested failed; with more questions, stricter ones are tested before it
-    strict = (np.arange(len(grid)) <= first) & (answered > 0)
+    # the first that was tested failed; with more questions, testing may begin at a stricter one
+    strict = (np.arange(len(grid)) <= max(first, int((answered > 0).argmax()))) & (answered > 0)
     now, wrong = answered[strict], errors[strict]
-    needed = None if found else _questions_needed(now, wrong, wrong, t.n, risk_limit, delta)
+    needed = None if found else _questions_needed(now, wrong, wrong, len(aside), risk_limit, delta)
     undecided = not found and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
     if needed is None and undecided:
         spent = wrong if len(enough) else 0 * wrong
-        needed = _questions_needed(now, 0 * wrong, spent, t.n, risk_limit, delta)
+        needed = _questions_needed(now, 0 * wrong, spent, len(aside), risk_limit, delta)
     return RiskControlledThreshold(
         threshold=float(grid[at]) if found else None,
         risk_limit=risk_limit,
@@ -225,23 +230,50 @@ def risk_controlled_threshold(
         tested_bounds=bounds[: passed + 1],
         questions=t.n,
         questions_needed=needed,
+        aside=int(aside.sum()),
     )
+
+
+def likeliest_start(
+    confidence: ArrayLike,
+    wrong: ArrayLike,
+    questions: int,
+    *,
+    risk_limit: float,
+    delta: float = 0.05,
+    thresholds: ArrayLike = GRID,
+) -> float:
+    """Return the threshold at which so many `questions` are likeliest to pass, ties to the looser.
+
+    Where too few are expected at every threshold, that is the loosest. `confidence` (N,) is what thresholds
+    are compared with, and `wrong` (N,) how likely each answer is wrong, of questions that are not tested.
+
+    >>> likeliest_start([0.9] * 50 + [0.6] * 50, [0.02] * 50 + [0.4] * 50, 100, risk_limit=0.1)
+    0.61
+    """
+    values, grid = as_scores(confidence, "confidence"), _strictest_first(thresholds)
+    above = values >= grid[:, None]
+    count = above.sum(1)
+    rates = above @ np.asarray(wrong, dtype=np.float64) / np.maximum(count, 1)
+    answered = np.maximum(count * questions // len(values), 1)
+    allowed = np.floor(scipy.special.bdtrik(delta, answered, risk_limit) + 1e-9)
+    chance = scipy.special.bdtr(allowed, answered.astype(np.int64), rates)
+    chance = np.where(answered >= _fewest(risk_limit, delta), chance, 0.0)
+    return float(grid[np.flatnonzero(chance >= chance.max() - 1e-12)[-1]])
+
+
+def _place_of(start: float, grid: Floats) -> int:
+    """The place of the strictest threshold up to `start`."""
+    places = np.flatnonzero(grid <= as_option(start, "start", "a number, such as 0.9"))
+    if not len(places):
+        raise UsageError(f"the start {start} is below all thresholds; the loosest is {grid[-1]:g}")
+    return int(places[0])
 
 
 def _one_of_each(groups: Groups, seed: int) -> Groups:
     """The places of one random question of each group."""
     mixed = np.random.default_rng([seed, 4]).permutation(len(groups))
     return np.sort(mixed[np.unique(groups[mixed], return_index=True)[1]])
-
-
-def _likeliest_to_pass(
-    p: Floats, thresholds: Floats, answered: Floats, risk_limit: float, delta: float
-) -> int:
-    """Which of some thresholds passes with the highest probability if p (N,) are right; ties to the last."""
-    expected = np.array([(1 - p[p >= threshold]).mean() for threshold in thresholds])
-    allowed = np.floor(scipy.special.bdtrik(delta, answered, risk_limit) + 1e-9)
-    chance = scipy.special.bdtr(allowed, answered.astype(np.int64), expected)
-    return int(np.flatnonzero(chance >= chance.max() - 1e-12)[-1])
 
 
 def _fewest(risk: float, delta: float) -> float:

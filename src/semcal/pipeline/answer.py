@@ -144,7 +144,7 @@ def answer_of(
     top = calibrated.meaning if calibrated else row["top_cluster"][measure] or 0
     confidence = calibrated.probability if calibrated else row["confidence"][measure]
     abstained = calibrated.abstained if calibrated else None
-    if threshold is not None:
+    if threshold is not None and abstained is None:
         abstained = confidence is None or confidence < threshold
     return Answer(
         id=str(row["id"]),

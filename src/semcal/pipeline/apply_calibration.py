@@ -13,7 +13,11 @@ from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.measure import check_measurable, measure_rows, rows_by_temperature
-from semcal.pipeline.rows import clusters_of, identity, samples_of
+from semcal.pipeline.rows import clusters_of, identity, sampled_by_of, samples_of
+from semcal.pipeline.sample import default_max_new_tokens
+from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
+from semcal.recalibration.provenance import Provenance
+from semcal.recalibration.temperature import temperature_of
 
 Row = Mapping[str, Any]
 
@@ -139,24 +143,84 @@ def check_model(calibration: Calibration, model: Sampler, *, force: bool = False
         )
 
 
-def what_cannot_be_checked(calibration: Calibration) -> str:
-    """Say what stored rows must be for its probabilities to hold, as the rows do not tell."""
+def what_cannot_be_checked(calibration: Calibration, *, sampled_by: bool = False) -> str:
+    """Say what stored rows must be for its probabilities to hold, as they do not tell.
+
+    With `sampled_by` they tell what they were sampled by, and where the calibration knows its model that was
+    checked.
+    """
     made, own = calibration.provenance, calibration.temperature
+    clustered = f"clustered with {calibration.equivalence} ({calibration.linkage})"
+    if sampled_by and made is not None:
+        return f"the rows are taken to be {clustered}, as the calibration was made"
     source = "the model of the calibration" if made is None else made.model
     at = "at the same temperature" if own is None else f"at T = {own:g}"
     at = at if calibration.recalibrator is None else "under its recalibrator"
     also = "".join(f" and {t:g}" for t in calibration.temperatures)
     at += f" and at T = {also.removeprefix(' and ')}" if also and own is None else also
     return (
-        f"the rows do not tell whether they were sampled from {source} with its prompt {at}, and clustered "
-        f"with {calibration.equivalence} ({calibration.linkage}); if not, the probabilities do not hold"
+        f"the rows do not tell whether they were sampled from {source} with its prompt {at}, and "
+        f"{clustered}; if not, the probabilities do not hold"
     )
+
+
+#: What the options of `semcal sample` call what stands in `sampled_by`.
+OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}
+
+
+def check_sampled_by(
+    row: Row,
+    made: Provenance | None,
+    under: AnyRecalibrator | None,
+    calibration: Calibration | None = None,
+    *,
+    what: str = "the calibration",
+) -> None:
+    """Raise UsageError if a row says that it was sampled otherwise than what is to be used with it.
+
+    `made` names the model and the prompt, `under` what took the place of a temperature, and a `calibration`
+    its number of draws, temperature and token limit. What the row does not say is not checked; `what` it is
+    compared with stands in the message.
+    """
+    by = sampled_by_of(row)
+    name = f"question {identity(row)!r}"
+    if made is not None and {"model", "revision", "prompt_hash"} <= by.keys():
+        model, revision, prompt = (str(by[key]) for key in ("model", "revision", "prompt_hash"))
+        try:
+            made.check(model=model, revision=revision, prompt_hash=prompt, what="calibration")
+        except UsageError:
+            differs = f"{model} (revision {shown(revision[:20])}), and {what} is of {made.model} (revision "
+            differs += f"{shown(made.revision[:20])})"
+            if revision == made.revision:
+                differs = f"another prompt (system message, few-shot examples or template) than {what}"
+            raise UsageError(
+                f"{name} was sampled with {differs}; use what sampled it, or sample anew"
+            ) from None
+    expected: dict[str, Any] = {}
+    if calibration is not None:
+        open_book = row.get("context") is not None
+        limit = calibration.max_new_tokens or default_max_new_tokens(open_book=open_book)
+        expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
+    if under is not None:
+        of_sample = "temperature" in by and temperature_of(under) is not None
+        under_name = temperature_of(under) if of_sample else fingerprint(under)
+        expected |= {"temperature" if of_sample else "recalibrator": under_name}
+    if expected.get("temperature") is None or "temperatures" in row:
+        expected.pop("temperature", None)
+    for key, value in expected.items():
+        stated = by.get(key, value if "temperature" not in by or key != "recalibrator" else None)
+        if stated != value:
+            raise UsageError(
+                f"{name} was sampled with {OPTIONS.get(key, key)} {shown(stated)}, and {what} is of "
+                f"{shown(value)}; use what sampled it, or sample anew"
+            )
 
 
 def check_calibratable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless `calibrated_rows` can measure the row."""
     check_measurable(row)
     clusters_of(row, len(samples_of(row)))
+    sampled_by_of(row)
     if "answer" in row and "probability" not in row:
         raise InputError(
             f"'answer' is there already ({shown(row['answer'])}), and the calibrated answer would take its "
@@ -200,6 +264,8 @@ def calibrated_rows(
     temperature.
     """
     alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    for row in rows:
+        check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
     drawn = drawn_for(calibration, rows)
     measured = {t: measure_rows(of_one, **alphas) for t, of_one in drawn.items()}
     try:

@@ -33,7 +33,7 @@ from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.results import Results
 from semcal.pipeline.rows import FAILED, check_distinct, failures_of, warn_of_failures
-from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.sample import asked_row, sample_mixed_at
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
@@ -257,7 +257,7 @@ class SemanticUQ:
             progress=progress,
         )
         drawn = [
-            {**question.row(), **one.fields()}
+            {**asked_row(question), **one.fields()}
             for of_one in sampled
             for question, one in zip(questions, of_one)
         ]
@@ -297,7 +297,7 @@ def ask_many(
     >>> from semcal.engine.fakes import FakeLanguageModel
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 1.0}, "Who sang it?": {"Bo": 0.5, "Cy": 0.5}})
     >>> ask_many([{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}], model)
-    Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000)
+    Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'exact')
     """
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, QuestionError, UsageError, shown
+from semcal.hub_names import CALIBRATION
+from semcal.pipeline.apply_calibration import check_sampled_by
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.calibration_set import provenance_of
@@ -29,26 +33,32 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.measure import measure_rows, rows_by_temperature
+from semcal.pipeline.measure import RowsAt, chosen_draws, measure_rows, rows_by_temperature
 from semcal.pipeline.progress import ShowProgress, shown_progress
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import (
+    SAMPLES,
     answers_of,
     check_distinct,
     clusters_of,
     context_of,
     identity,
+    is_kept_by_calibrate,
     log_likelihoods_of,
     question_of,
+    sampled_by_of,
     samples_of,
     temperatures_of,
 )
+from semcal.pipeline.sample import asked_row, default_max_new_tokens, sampled_by
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader
-from semcal.qa.questions import group_of
+from semcal.qa.questions import Question, data_hash, group_of
 from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.provenance import check_enough
+from semcal.recalibration.provenance import Provenance, check_enough
 from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import Temperature, temperature_of
+from semcal.records import dumps
 
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)
@@ -142,10 +152,10 @@ def calibrate(
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
-        asking_one: dict[str, Any] = {"m": m, "temperatures": temperatures, "few_shot": few_shot}
+        asking_one: dict[str, Any] = {"temperatures": temperatures, "few_shot": few_shot}
         asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
         _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
-        return _calibrate_stored(samples, progress, **how, **learning)
+        return _calibrate_stored(samples, progress, m=m and checked_draws(m), **how, **learning)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
@@ -167,13 +177,30 @@ def calibrate(
     check_enough(len(questions), of="with answers to calibrate on")
     known: dict[str, Any] = {"data": data or name_of(labelled), "seed": seed, "versions": versions or {}}
     provenance = provenance_of(model, questions, asking=asking, **known)
-    return calibrate_rows(
+    limits: Any = {"m": sampling["m"], "seed": seed, "max_new_tokens": max_new_tokens}
+    by = sampled_by(model, asking, under, questions, command="calibrate", **limits)
+    found = calibrate_rows(
         {t: measure_rows(rows) for t, rows in sampled.items()},
         **how,
         **learning,
         provenance=provenance,
         recalibrator=fitted if isinstance(fitted, Fitted) else None,
     )
+    return replace(found, samples=_kept_samples(sampled, questions, by))
+
+
+def _kept_samples(sampled: RowsAt, questions: Sequence[Question], by: Sequence[Mapping[str, Any]]) -> str:
+    """What was sampled as rows of JSON Lines, the draws at several temperatures in one row."""
+    lines = []
+    for question, origin, *parts in zip(questions, by, *sampled.values()):
+        row = asked_row(question)
+        for key in ("samples", "log_likelihoods", "likelihood"):
+            known = all(part[key] is not None for part in parts)
+            row[key] = [value for part in parts for value in part[key]] if known else None
+        if len(parts) > 1:
+            row["temperatures"] = [t for t, part in zip(sampled, parts) for _ in part["samples"]]
+        lines.append(dumps({**row, "sampled_by": origin}) + "\n")
+    return "".join(lines)
 
 
 def _calibrate_stored(samples: Any, progress: ShowProgress, **how: Any) -> Calibration:
@@ -181,8 +208,80 @@ def _calibrate_stored(samples: Any, progress: ShowProgress, **how: Any) -> Calib
     given = as_sample_rows(samples)
     rows = [row for row in given if "answers" in row]
     warn_of_rows_left_out(len(given) - len(rows), of=len(given))
+    origin = origin_of(rows, samples if isinstance(samples, str | Path) else None)
     with shown_progress(progress, "calibrate", len(rows)) as update:
-        return calibrate_samples(rows, progress=update, **how)
+        return calibrate_samples(rows, progress=update, origin=origin, **how)
+
+
+@dataclass(frozen=True)
+class SamplesOrigin:
+    """What is known of where stored samples are from, and the text of their file if that is to be kept."""
+
+    provenance: Provenance | None = None
+    recalibrator: Fitted | None = None
+    max_new_tokens: int | None = None
+    samples: str | None = None
+
+
+#: Of samples of which nothing is known.
+NOWHERE = SamplesOrigin()
+
+
+def origin_of(
+    rows: Sequence[Mapping[str, Any]],
+    source: str | Path | None,
+    *,
+    model: Sampler | None = None,
+    asking: PromptConfig | None = None,
+    recalibrator: AnyRecalibrator | None = None,
+    **known: Any,
+) -> SamplesOrigin:
+    """What the rows of the file `source` are from: nothing is known unless `semcal calibrate` sampled them.
+
+    Then the calibration beside the file tells; or a `model` that is given with its prompt and what else a
+    provenance holds (`known`), which must be what sampled the rows. UsageError otherwise.
+    """
+    kept = sum(map(is_kept_by_calibrate, rows))
+    if not kept:
+        return NOWHERE
+    if kept < len(rows):
+        raise UsageError(
+            f"{kept} of {len(rows)} rows were sampled by semcal calibrate, and the others were not; give "
+            "them in files of their own"
+        )
+    questions = as_questions(rows, "samples", labelled=True)
+    is_file = source is not None and Path(source).is_file()
+    text = Path(source or "").read_text(encoding="utf-8", errors="replace") if is_file else None
+    if model is None:
+        beside = _calibration_beside(source, text)
+        assert beside.provenance is not None
+        n = len(questions)
+        seed = int(known.get("seed", beside.provenance.seed))
+        hashed = data_hash(questions)
+        provenance = replace(beside.provenance, data_hash=hashed, n_questions=n, seed=seed)
+        return SamplesOrigin(provenance, beside.recalibrator, beside.max_new_tokens, text)
+    provenance = provenance_of(model, questions, asking=asking or PromptConfig(), **known)
+    for row in rows:
+        check_sampled_by(row, provenance, recalibrator, what="what is given")
+    limits = {sampled_by_of(row).get("max_new_tokens", 0) for row in rows}
+    usual = {default_max_new_tokens(open_book=question.context is not None) for question in questions}
+    fitted = recalibrator if isinstance(recalibrator, Fitted) else None
+    return SamplesOrigin(provenance, fitted, None if limits <= {0, *usual} else max(limits), text)
+
+
+def _calibration_beside(source: str | Path | None, text: str | None) -> Calibration:
+    """The calibration that kept the samples; UsageError if it is not there, or kept others."""
+    name = "name the model that sampled them (--model, and --few-shot as then)"
+    folder = Path("" if source is None else source).parent
+    if text is None or not (folder / CALIBRATION.file).is_file():
+        raise UsageError(
+            f"semcal calibrate kept these samples, and no {CALIBRATION.file} that knows their prompt stands "
+            f"beside them; give the file {SAMPLES} in the directory of their calibration, or {name}"
+        )
+    found = Calibration.from_pretrained(folder)
+    if found.samples_sha256 != sha256(text.encode()).hexdigest():
+        raise UsageError(f"{source} is not what {folder / CALIBRATION.file} was made with; {name}")
+    return found
 
 
 def _refuse_beside_samples(given: Mapping[str, Any]) -> None:
@@ -205,6 +304,7 @@ def check_labelled_samples(row: Mapping[str, Any]) -> None:
     m = len(samples_of(row))
     log_likelihoods_of(row, m)
     temperatures_of(row)
+    sampled_by_of(row)
     if "clusters" in row:
         clusters_of(row, m)
     else:
@@ -216,6 +316,9 @@ def calibrate_samples(
     *,
     equivalence: Equivalence,
     linkage: str = "components",
+    m: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    origin: SamplesOrigin = NOWHERE,
     progress: Callable[[int], None] | None = None,
     **how: Any,
 ) -> Calibration:
@@ -223,8 +326,10 @@ def calibrate_samples(
 
     Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
     `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
-    clustered again: a warning, if `equivalence` is another than "exact". `progress` gets the number of
-    questions that are clustered; `how` goes to `calibrate_rows`. UsageError for one draw a question.
+    clustered again: a warning, if `equivalence` is another than "exact". Of each temperature the first `m`
+    draws are taken, by default all; of `temperatures` beside the answer's, those that are named. `progress`
+    gets the number of questions that are clustered; `how` goes to `calibrate_rows`. UsageError for one draw a
+    question, or fewer than `m`.
     """
     for row in rows:
         try:
@@ -232,11 +337,48 @@ def calibrate_samples(
         except InputError as error:
             raise InputError(f"question {shown(row.get('id'))}: {error}") from None
     warn_of_clusters(rows, address_of(equivalence))
-    drawn = rows_by_temperature(rows)
+    drawn = _first_draws(_chosen_temperatures(_drawn(rows), temperatures), m)
     check_stored_draws(drawn)
     every = [row for split in drawn.values() for row in split]
     each = progress and (lambda done: progress(done // len(drawn)))
     found = measure_rows(cluster_new(every, equivalence=equivalence, linkage=linkage, progress=each))
     n = len(rows)
     measured = {t: found[k * n : (k + 1) * n] for k, t in enumerate(drawn)}
-    return calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **how)
+    how |= {"provenance": origin.provenance, "recalibrator": origin.recalibrator}
+    how |= {"max_new_tokens": origin.max_new_tokens or how.get("max_new_tokens")}
+    calibration = calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **how)
+    return replace(calibration, samples=origin.samples)
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]]) -> RowsAt:
+    """The rows of each temperature; of one, that which all of them were sampled at as far as they say."""
+    drawn = rows_by_temperature(rows)
+    stated = {sampled_by_of(row).get("temperature") for row in rows}
+    if list(drawn) == [None] and len(stated) == 1 and isinstance(t := stated.pop(), float):
+        return {t: drawn[None]}
+    return drawn
+
+
+def _chosen_temperatures(drawn: RowsAt, temperatures: Sequence[float] | None) -> RowsAt:
+    """The draws of the answer, and those at the temperatures that are named."""
+    if temperatures is None:
+        return drawn
+    for t in temperatures:
+        if t not in drawn:
+            held = ", ".join("none" if one is None else f"{one:g}" for one in drawn)
+            raise UsageError(f"the samples have no draws at T = {t:g}, but at {held}; name some of these")
+    first = next(iter(drawn))
+    return {t: rows for t, rows in drawn.items() if t == first or t in temperatures}
+
+
+def _first_draws(drawn: RowsAt, m: int | None) -> RowsAt:
+    """The first m draws of each row at each temperature; all of them without m."""
+    if m is None:
+        return drawn
+    for row in (row for rows in drawn.values() for row in rows):
+        if len(row["samples"]) < m:
+            raise UsageError(
+                f"question {identity(row)!r} has {len(row['samples'])} draws at a temperature, and m is {m}; "
+                "give a smaller m, or sample anew"
+            )
+    return {t: [chosen_draws(row, range(m)) for row in rows] for t, rows in drawn.items()}

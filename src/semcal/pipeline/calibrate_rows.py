@@ -24,6 +24,7 @@ from semcal.metrics.probability_maps import (
     part_of,
     predict_out_of_fold,
 )
+from semcal.metrics.thresholds import likeliest_start
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.grade import grade_together, grader_record
 from semcal.pipeline.measure import AnswerFeatures, RowsAt, candidates_for, features_of, representative
@@ -108,13 +109,14 @@ def calibrate_rows(
         grader=marked_by,
         grader_revision=of_marks,
         recalibrator=recalibrator,
+        examples=_examples(own, features, correct),
     )
     if risk is None:
         return calibration
-    p = learnt.map.predict(part_of(features.values, apart))
+    scores, of_fitted = (learnt.map.scores(part_of(features.values, part)) for part in (apart, ~apart))
     labels = None if groups is None else groups[apart]
-    limit = set_threshold(p, correct[apart], risk, delta, groups=labels, seed=seed)
-    return replace(calibration, threshold=limit)
+    how: dict[str, Any] = {"fitted": (of_fitted, learnt.out_of_fold), "groups": labels, "seed": seed}
+    return replace(calibration, threshold=set_threshold(scores, correct[apart], risk, delta, **how))
 
 
 def _problems(
@@ -141,6 +143,23 @@ def _problems(
             f"{len(lists)} reference answers look like several in one ({answers_of(lists[0])[0]!r}, id "
             f"{identity(lists[0])!r}): write them as a list, or right answers are graded as wrong"
         )
+
+
+def _examples(
+    rows: Sequence[Mapping[str, Any]], features: AnswerFeatures, correct: Floats
+) -> tuple[Mapping[str, Any], ...]:
+    """The first answer that is right, the first that is wrong, and the next ones up to three."""
+    first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
+    chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
+    return tuple(
+        {
+            "question": str(rows[i].get("question", "")),
+            "answer": features.answers[i],
+            "reference": answers_of(rows[i])[0],
+            "correct": bool(correct[i]),
+        }
+        for i in chosen
+    )
 
 
 def _reads(chosen: ProbabilityMap, temperature: float) -> bool:
@@ -172,11 +191,24 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
 
 
 def set_threshold(
-    p: Floats, correct: Floats, risk: float, delta: float, *, groups: Groups | None = None, seed: int = 0
+    scores: Floats,
+    correct: Floats,
+    risk: float,
+    delta: float,
+    *,
+    fitted: tuple[Floats, Floats],
+    groups: Groups | None = None,
+    seed: int = 0,
 ) -> Threshold:
-    """The loosest threshold that questions (N,) kept apart show to hold; tests start where it should pass."""
+    """The loosest threshold that questions (N,) kept apart show to hold.
+
+    Tests start where the `fitted` ones (M,) say that they pass: by scores, and probabilities out of fold.
+    """
+    of_fitted, p = fitted
+    questions = len(correct) if groups is None else len(np.unique(groups))
+    start = likeliest_start(of_fitted, 1 - p, questions, risk_limit=risk, delta=delta)
     found = metrics.risk_controlled_threshold(
-        p, correct, risk_limit=risk, delta=delta, start="likeliest", groups=groups, seed=seed
+        scores, correct, risk_limit=risk, delta=delta, start=start, groups=groups, seed=seed
     )
     bound = None if np.isnan(found.upper_bound) else found.upper_bound
     counts = found.questions, found.answered, found.errors
@@ -190,7 +222,7 @@ def _further(
     fitted: NDArray[np.bool_],
     grader: Grader,
 ) -> float:
-    """How often a further meaning is right where the answer is wrong: (k + 1) / (n + 2)."""
+    """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2)."""
     wrong = np.flatnonzero(fitted & (correct == 0))
     asked = []
     for i in map(int, wrong):
@@ -203,7 +235,7 @@ def _further(
         if texts:
             asked.append((str(row.get("question", "")), texts, answers_of(row)))
     right = grade_together(grader, lambda marks: sum(marks.grade(*one).correct for one in asked))
-    return (right + 1) / (len(wrong) + 2)
+    return (right + 1) / (len(asked) + 2)
 
 
 @dataclass(frozen=True)
@@ -277,14 +309,19 @@ class _Learnt:
         """What limits what could be learnt."""
         n, right = len(self.correct), int(self.correct.sum())
         found = []
-        if min(right, n - right) < FOLDS:
+        if right in (0, n):
+            found.append(
+                f"all {n} answers are {'right' if right else 'wrong'}, so that all get one "
+                "probability; label more questions, or harder and easier ones"
+            )
+        elif min(right, n - right) < FOLDS:
             kind = "right" if right < n - right else "wrong"
             found.append(
                 f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FOLDS} of each: "
                 "the share is left as it is; label more questions, or harder and easier ones"
             )
         units = n if self.groups is None else len(np.unique(self.groups))
-        if units < FOLDS:
+        if units < FOLDS and right not in (0, n):
             found.append(
                 f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: the share is "
                 "left as it is; label questions of more groups"

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from semcal.errors import InputError, StoreError, shown
+from semcal.errors import InputError, SemcalWarning, StoreError, shown
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.pipeline.measure import FEATURES, RowsAt, features_of
+from semcal.pipeline.measure import FEATURES, RowsAt, falls, features_of
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import identity
+from semcal.pipeline.rows import RECALIBRATOR, SAMPLES, identity
+from semcal.pipeline.store import write_if_new
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.calibration_file import check_provenance, not_finite
 from semcal.recalibration.provenance import Provenance
@@ -30,10 +33,6 @@ from semcal.recalibration.saving import (
 from semcal.recalibration.temperature import Temperature
 from semcal.records import dumps
 
-#: The folder of the recalibrator under which the answer is sampled, if there is one.
-RECALIBRATOR = "recalibrator"
-
-
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -43,8 +42,9 @@ Positive = Annotated[float, Field(gt=0)]
 class Threshold:
     """Answer from this probability on; the error rate among the answered is then at most `risk_limit`.
 
-    That holds with probability 1 − `delta`, from `n` questions kept apart from everything that was fitted,
-    one of each group. `threshold` is None where none could be shown to hold.
+    Under a constant it is a share, not a probability. The promise holds with probability 1 − `delta`, from
+    `n` questions kept apart from everything that was fitted, one of each group. `threshold` is None where
+    none could be shown to hold.
     """
 
     threshold: Share | None
@@ -79,6 +79,12 @@ class CalibrationReport:
     def why(self) -> str:
         """What was chosen, and by how much it is ahead."""
         best = max(self.candidates, key=lambda one: one["above"])
+        if self.chosen.startswith("constant"):
+            right = self.base["accuracy"] or 0.0
+            return (
+                f"All {self.n} answers are {'right' if right else 'wrong'}: each gets the probability "
+                f"{(right * self.n + 1) / (self.n + 2):.3f}. A threshold would be compared with the share."
+            )
         if self.chosen.startswith("none"):
             if len(self.candidates) == 1:
                 return "The share of the answer is used as it is."
@@ -135,6 +141,7 @@ class _Contents:
     equivalence_revision: str | None = None
     grader: str | None = None
     grader_revision: str | None = None
+    samples_sha256: str | None = None
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
@@ -144,6 +151,14 @@ class _Contents:
         if unknown or self.report.chosen not in tried:
             what = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
             raise InputError(f"there is no {what}")
+
+    def warn_if_turned(self, path: Path) -> None:
+        """Warn where the map rises as agreement falls, as earlier versions could learn it."""
+        slopes = zip(self.map.candidate.features, self.map.parameters.get("slopes", ()))
+        turned = [name for name, slope in slopes if (slope > 0 if falls(name) else slope < 0)]
+        if turned:
+            text = f"{path}: its map falls as the draws agree more ({', '.join(turned)}); calibrate again"
+            warnings.warn(f"{text}, until then it is used as it is", SemcalWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,7 @@ class Calibration(_Contents):
     map : ProbabilityMap
         Learnt from labelled questions, or "none".
     further : float
-        The probability that one of the other meanings is right where the answer is wrong.
+        The probability that one of the other meanings is right, where there are some and the answer is wrong.
     m : int
         Draws at each temperature.
     temperature : float or None
@@ -174,8 +189,14 @@ class Calibration(_Contents):
     max_new_tokens : int or None
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
+    samples_sha256 : str or None
+        Of the file `samples.jsonl` beside it; None where there is none.
     recalibrator : Recalibrator or ATS, optional
         What the answers are sampled under.
+    samples : str or None
+        What was sampled to make it, as JSON Lines, for `save_pretrained`; None once it was loaded.
+    examples : tuple of dict
+        Three of the labelled questions: `question`, `answer`, `reference`, `correct`; empty once loaded.
 
     Examples
     --------
@@ -184,6 +205,8 @@ class Calibration(_Contents):
     """
 
     recalibrator: Fitted | None = field(default=None, compare=False)
+    samples: str | None = field(default=None, compare=False)
+    examples: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
@@ -228,29 +251,37 @@ class Calibration(_Contents):
                 )
         features = features_of({t: rows[t] for t in (first, *self.temperatures)})
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
-        probabilities = self.map.predict(lacking | dict(features.values))
-        return [
-            self._answer(text, meaning, float(p), row)
-            for text, meaning, p, row in zip(features.answers, features.meanings, probabilities, rows[first])
-        ]
+        known = lacking | dict(features.values)
+        probabilities, scores = self.map.predict(known).tolist(), self.map.scores(known).tolist()
+        columns = features.answers, features.meanings, probabilities, scores, rows[first]
+        return [self._answer(*one) for one in zip(*columns)]
 
-    def _answer(self, text: str, meaning: int, p: float, row: Mapping[str, Any]) -> CalibratedAnswer:
+    def _answer(
+        self, text: str, meaning: int, p: float, score: float, row: Mapping[str, Any]
+    ) -> CalibratedAnswer:
         shares = np.array([len(cluster) for cluster in row["clusters"]], dtype=np.float64)
         shares[meaning] = 0.0
         others = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
         others[meaning] = p
         limit = None if self.threshold is None else self.threshold.threshold
-        abstained = None if self.threshold is None else limit is None or p < limit
+        abstained = None if self.threshold is None else limit is None or score < limit
         return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), abstained)
 
     def save_pretrained(self, directory: str | Path) -> Path:
-        """Write `directory`/calibration.json (and the recalibrator, if there is one); return its path."""
+        """Write `directory`/calibration.json and return its path.
+
+        Before it the recalibrator and `samples.jsonl` are written, where there are such.
+        """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         if self.recalibrator is not None:
             assert self.provenance is not None
             save_pretrained(self.recalibrator, folder / RECALIBRATOR, provenance=self.provenance)
-        contents = asdict(replace(self, recalibrator=None))
+        if self.samples is not None:
+            write_if_new(folder / SAMPLES, self.samples)
+        digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
+        contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
+        del contents["samples"], contents["examples"]
         contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
         return write_contents(folder, CALIBRATION, contents)
 
@@ -276,6 +307,7 @@ class Calibration(_Contents):
             if found.provenance is not None:
                 check_provenance(contents["provenance"])
             found.check()
+            found.warn_if_turned(path)
         except (ValidationError, InputError) as error:
             raise StoreError(f"{path}: {error}; calibrate again") from error
         fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]

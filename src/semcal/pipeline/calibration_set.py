@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.language_model import AnswerReader, LanguageModel, Prompt, Sampler
-from semcal.engine.scheduling import common_prefix, shared_length
+from semcal.engine.language_model import AnswerReader, LanguageModel, Prompt, Sampler, common_prefix
+from semcal.engine.scheduling import shared_length
 from semcal.errors import FitError, QuestionError, StoreError, shown
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question, data_hash, group_ties, several

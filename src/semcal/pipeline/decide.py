@@ -231,7 +231,7 @@ class DecisionRule:
 def _mapped(shares: Floats, calibration: Calibration) -> Floats:
     """The probabilities of shares, which must rise with them."""
     read = calibration.map.candidate
-    if read.features == ("E-SC",):
+    if read.features == ("E-SC",) and read.kind != "constant":
         values = calibration.map.predict({"E-SC": shares})
         if (np.diff(values) >= 0).all():
             return values

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel, Sampler, questions_a_block
+from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
+from semcal.pipeline.progress import Advance, note_block, note_resumed
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import FAILED, failures_of, warn_of_failures
-from semcal.pipeline.sample import sample_mixed_at
+from semcal.pipeline.sample import BLOCK_TOKENS, asked_row, question_blocks, sample_mixed_at
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
@@ -34,8 +35,6 @@ from semcal.recalibration.training import TrainingCallbacks
 from semcal.recalibration.training_store import TrainingStore
 from semcal.registry import check_name
 
-#: Questions that are sampled together.
-BLOCK = 64
 #: What `calibration.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
 
@@ -122,10 +121,10 @@ def sample_candidates(
 ) -> dict[Key, list[dict[str, Any]]]:
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
-    The candidates share the random numbers, and in each block of questions (64; fewer of a server) one pass
-    of the model and one clustering. Finished blocks are kept in `keep`; `progress` gets how many questions
-    are finished. One to which a server gave no answers is left out for all, told to `on_bad_question`, by
-    default with a warning.
+    The candidates share the random numbers, and in each block (`question_blocks`) one pass of the model and
+    one clustering. Finished blocks are kept in `keep`; `progress` gets how many questions are finished, once
+    for each. One to which a server gave no answers is left out for all, told to `on_bad_question`, by default
+    with a warning.
     """
     how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     settings = keep and {
@@ -135,31 +134,36 @@ def sample_candidates(
         "recalibrators": [fingerprint(recalibrator) for recalibrator in recalibrators.values()],
         "equivalence": [equivalence.name, equivalence.revision],
         "linkage": linkage,
+        "block_tokens": BLOCK_TOKENS,
     }
     stage = Stage(keep, "candidates", settings or {})
+    under = list(recalibrators.values())
     rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in recalibrators}
-    size = questions_a_block(model, m, len(recalibrators), BLOCK)
-    for start in range(0, len(questions), size):
-        block = questions[start : start + size]
 
-        def clustered(block: Sequence[Question] = block) -> list[dict[str, Any]]:
-            under = sample_mixed_at(
-                model, block, recalibrators=list(recalibrators.values()), asking=asking, **how
-            )
-            drawn = [
-                {**question.row(), **one.scored()}
-                for sampled in under
-                for question, one in zip(block, sampled)
-            ]
-            answered = [row for row in drawn if FAILED not in row]
-            done = iter(cluster_rows(answered, equivalence=equivalence, linkage=linkage)[0])
-            return [row if FAILED in row else next(done) for row in drawn]
+    def clustered(block: Sequence[Question], told: Callable[[int], None]) -> list[dict[str, Any]]:
+        sampled = sample_mixed_at(model, block, recalibrators=under, asking=asking, progress=told, **how)
+        drawn = [
+            {**asked_row(question), **one.scored()}
+            for of_one in sampled
+            for question, one in zip(block, of_one)
+        ]
+        answered = [row for row in drawn if FAILED not in row]
+        done = iter(cluster_rows(answered, equivalence=equivalence, linkage=linkage)[0])
+        return [row if FAILED in row else next(done) for row in drawn]
 
-        found = stage.rows([question.row() for question in block], clustered)
+    done = 0
+    for block in question_blocks(model, questions, m=m, ways=len(under), max_new_tokens=max_new_tokens):
+        inputs, told = [question.row() for question in block], Advance(progress, done)
+        found = stage.find(inputs)
+        if found is None:
+            note_block(progress)
+            found = stage.keep(inputs, clustered(block, told))
+        else:
+            note_resumed(progress, len(block))
         for number, of_one in enumerate(rows.values()):
             of_one += found[number * len(block) : (number + 1) * len(block)]
-        if progress is not None:
-            progress(start + len(block))
+        told(len(block))
+        done += len(block)
     failures = failures_of([row for of_one in rows.values() for row in of_one])
     if on_bad_question is None:
         warn_of_failures(failures, len(questions))

@@ -18,6 +18,7 @@ from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import read_source_rows
 from semcal.qa.tables import COMMON_NAMES, check_different, json_value, peek, rename
 from semcal.records import Row, row_of
+from semcal.records.parsing import TOO_DEEP, fault
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
@@ -202,6 +203,8 @@ def listed_cells(data: Mapping[str, Any]) -> dict[str, Any]:
             found[key] = _listed(key, found[key]) if found[key].strip() else None
     if "answers" in found:
         found["answers"] = list(references_of(found["answers"]))
+    if reason := fault(found):
+        raise InputError(reason)
     return {key: value for key, value in found.items() if value or key not in ("answers", "clusters")}
 
 
@@ -266,6 +269,8 @@ def _rows(items: list[Any], given: Any, what: str) -> Iterator[Row | RowError]:
             raise InputError(
                 f"{_place(given, what, place)}: {error}; leave it out, or give its text"
             ) from None
+        except RecursionError:
+            raise InputError(f"{_place(given, what, place)}: {TOO_DEEP}") from None
         yield row_of(place + 1, cells)
 
 

@@ -22,9 +22,9 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.select import PairedScores, Rows, paired_scores
+from semcal.pipeline.select import GRID, PairedScores, Rows, paired_scores
 from semcal.pipeline.store import Store
-from semcal.pipeline.temperature_grid import GRID, rows_at_temperatures
+from semcal.pipeline.temperature_grid import rows_at_temperatures
 from semcal.qa.questions import Question
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.log_partition_table import tabulate, tabulated_loss

@@ -38,6 +38,8 @@ PER_SAMPLE = (
 )
 #: The features of the answer's own draws; those of further draws have " at T=…" behind them.
 FEATURES = (*SHARES, "entropy", "meanings", "likelihood")
+#: Of these features more is less agreement: they never raise the probability. The others never lower it.
+FALLING = ("entropy", "meanings")
 #: The least log-likelihood that tells answers apart, in nats a token.
 LEAST = -50.0
 
@@ -107,6 +109,11 @@ def _at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
     yield f"meanings {where}", math.log(len(sizes))
 
 
+def falls(feature: str) -> bool:
+    """Whether the feature, at whatever temperature, falls as agreement rises."""
+    return feature.partition(" ")[0] in FALLING
+
+
 def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     """Return what is tried, simplest first: no map, maps of one share, logistic regressions.
 
@@ -119,8 +126,9 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
 
     def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
         read = tuple(name for name in names if name in shares)
-        rising = (*read, "likelihood") if "likelihood" in names else read
-        return MapCandidate("logistic", tuple(names), read, rising, tier=tier)
+        falling = tuple(name for name in names if falls(name))
+        rising = tuple(name for name in names if not falls(name))
+        return MapCandidate("logistic", tuple(names), read, rising, falling, tier=tier)
 
     found = [
         MapCandidate("none", ("E-SC",)),
@@ -134,9 +142,9 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
 def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
     """Split rows whose samples were drawn at several `temperatures` into rows of one temperature each.
 
-    Those at T = 1 come first, or else those of the first sample of the first row. Clusters are cut down to
-    the samples of each temperature. Rows without the field stand under None. InputError if only some rows
-    have `temperatures`, or a row lacks samples at one of them.
+    Those under a recalibrator come first, then those at T = 1, or else of the first sample of the first row.
+    Clusters are cut down to the samples of each temperature. Rows without the field stand under None.
+    InputError if only some rows have `temperatures`, or a row lacks samples at one of them.
 
     >>> row = {"id": "1", "samples": ["Ana", "Bo", "Ana"], "temperatures": [0.5, 1.0, 1.0]}
     >>> {t: [one["samples"] for one in split] for t, split in rows_by_temperature([row]).items()}
@@ -147,22 +155,23 @@ def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
         return {None: rows}
     known = list(dict.fromkeys(t for of_row in given for t in of_row or ()))
     found: dict[float | None, Sequence[Row]] = {}
-    for temperature in sorted(known, key=lambda t: (t != 1.0, known.index(t))):
+    for temperature in sorted(known, key=lambda t: (t is not None, t != 1.0, known.index(t))):
         split = []
         for row, of_row in zip(rows, given):
             chosen = [i for i, t in enumerate(of_row or ()) if t == temperature]
             if not chosen:
+                at = "under the recalibrator" if temperature is None else f"at T = {temperature:g}"
                 raise InputError(
-                    f"question {identity(row)!r} has no sample at T = {temperature:g}, and others have; draw "
-                    "as many at each temperature for every question"
+                    f"question {identity(row)!r} has no sample {at}, and others have; draw as many at each "
+                    "temperature for every question"
                 )
-            split.append(_only(row, chosen))
+            split.append(chosen_draws(row, chosen))
         found[temperature] = split
     return found
 
 
-def _only(row: Row, chosen: Sequence[int]) -> dict[str, Any]:
-    """The row with some of its samples."""
+def chosen_draws(row: Row, chosen: Sequence[int]) -> dict[str, Any]:
+    """Return the row with some of its samples, and their clusters, without `temperatures`."""
     place = {sample: number for number, sample in enumerate(chosen)}
     m = len(row["samples"])
     lists = [key for key in PER_SAMPLE if isinstance(row.get(key), list) and len(row[key]) == m]

@@ -6,10 +6,10 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from semcal.engine.language_model import AnswerReader, Prompt, Sampler
+from semcal.engine.language_model import AnswerReader, Prompt, Sampler, common_prefix
 from semcal.errors import InputError, QuestionError, SemcalWarning
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
 
@@ -30,7 +30,11 @@ class PromptConfig:
     def prompts(self, model: Sampler, questions: Sequence[Question]) -> list[Prompt]:
         """Encode the prompt of each question."""
         self._warn_of_examples(model)
-        return [self._prompt(model, question) for question in questions]
+        prompts = [self._prompt(model, question) for question in questions]
+        if not self.few_shot:
+            return prompts
+        other = model.encode(self.chat(Question("", "Which?")))
+        return [replace(one, examples=common_prefix([one.token_ids, other])) for one in prompts]
 
     def read(
         self, model: AnswerReader, questions: Sequence[Question]

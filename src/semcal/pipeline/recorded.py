@@ -7,21 +7,27 @@ turn. A question of which an answer is missing is a bad row.
 
 from __future__ import annotations
 
+import lzma
 import math
 import re
+import struct
+import sys
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from semcal.engine.servers.replies import split_thinking
-from semcal.errors import InputError, RowError, UsageError, shown
-from semcal.qa.datasets import load_questions, parse_list
+from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
+from semcal.qa.datasets import clean_text, load_questions, parse_list
 from semcal.qa.first_answer import first_answer
-from semcal.qa.questions import Question
+from semcal.qa.questions import Question, passage_key
 from semcal.records import Row, read_rows, row_of
+from semcal.records.jsonl import LONGEST
 from semcal.records.parsing import parse
 
 Data = Mapping[str, Any]
@@ -33,8 +39,14 @@ _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
 #: The number of zstd in a zip file.
 _ZSTD = 93
 _CONVERT = "run inspect log convert FILE --to json --output-dir DIR, and import the JSON file"
-_LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*([^\n]+)\s*\n(?:Answer|A):\s*$")
-_DRAW = re.compile(r"(.+)#(\d+)")
+#: Maximum bytes of all members of a log, unpacked; one may have as many as a line of JSON Lines.
+LARGEST = 4_000_000_000
+#: In a prompt without blank lines.
+_LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A):$")
+#: Where a question may begin in a prompt that ends in it, of which so many characters are looked at.
+_BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
+_ENDING = 2000
+_DRAW = re.compile(r"(.+)#(\d{1,9})")
 #: Settings that leave the distribution as the model has it; a temperature and top_p must be stated.
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("temperature", "top_p"), (1,)),
@@ -56,6 +68,7 @@ class _Recorded:
     settings: Data = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
     draws: dict[tuple[int, int], tuple[str, float | None]] = field(default_factory=dict)  # (request, choice)
     fault: str | None = None  # why it cannot be used
+    is_prompt: bool = True  # whether the question may stand at the end of a prompt
 
     def add(self, request: int, choices: Any, stored: Data) -> None:
         """Take the choices of a reply; InputError if there is none, or one has no text."""
@@ -78,6 +91,7 @@ class _Recorded:
         found = {
             "id": name,
             "question": self.question,
+            "prompt": self.question if self.is_prompt else None,
             "context": self.context,
             "answers": self.answers or None,
             "generations": list(texts),
@@ -98,7 +112,8 @@ def _at(data: Any, *keys: str) -> Any:
 def _text(content: Any, stored: Data) -> str:
     """The text of a message, without reasoning; a reference to an attachment is resolved."""
     if isinstance(content, list):
-        return "".join(_text(_at(part, "text"), stored) for part in content if _at(part, "type") == "text")
+        texts = (_at(part, "text") for part in content if _at(part, "type") == "text")
+        return "".join(_text(text if isinstance(text, str) else None, stored) for text in texts)
     text = content
     if isinstance(content, str) and content.startswith("attachment://"):
         text = stored.get(content.removeprefix("attachment://"))
@@ -124,7 +139,7 @@ def _log_likelihood(choice: Any, text: str, settings: Data) -> float | None:
         return None
     tokens, values = zip(*((_at(one, "token"), _at(one, "logprob")) for one in entries))
     listed = all(isinstance(token, str) for token in tokens) and "".join(tokens[:-1]) == text
-    known = all(isinstance(value, int | float) and -math.inf < value <= 0 for value in values)
+    known = all(type(one) in (int, float) and -1e300 < one <= 0 for one in values)  # their sum is finite
     return math.fsum(values) / len(values) if listed and known else None
 
 
@@ -164,7 +179,8 @@ def _of_lm_eval(row: Row) -> _Recorded:
     settings = _at(data, "arguments", "gen_args_0", "arg_1")
     settings = dict(settings) if isinstance(settings, Mapping) else {}
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
-    end = _LAST_QUESTION.search(prompt) if isinstance(prompt, str) else None
+    lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
+    end = _LAST_QUESTION.search("\n".join(lines))
     asked = _at(data, "doc", "question") or _at(data, "doc", "query") or (end[1] if end else prompt)
     context = _at(data, "doc", "context")
     return _Recorded(
@@ -174,16 +190,18 @@ def _of_lm_eval(row: Row) -> _Recorded:
         context if isinstance(context, str) else None,
         settings,
         {(number, 0): (text, None) for number, text in enumerate(texts)},
+        is_prompt=asked in (None, prompt),
     )
 
 
 def _aliases(target: Any) -> list[str]:
-    """The reference answers; lm-eval writes a list of them as Python would print it."""
+    """The reference answers; lm-eval writes a list of texts as Python would print it."""
     if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
         try:
-            target = parse_list(target)
+            listed = parse_list(target)
         except InputError:
             return [target]
+        return listed if all(isinstance(one, str) for one in listed) else [target]
     return [str(one) for one in (target if isinstance(target, list) else [target]) if one is not None]
 
 
@@ -229,22 +247,46 @@ def _json_log(path: Path) -> Iterator[Any]:
 
 
 def _eval_log(path: Path) -> Iterator[Any]:
-    """The header, then the samples."""
+    """The header, then the samples; the declared sizes of members are not relied on."""
+    with _opened_zip(path) as log:
+        names = log.namelist()
+        samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+        if not samples:
+            raise InputError(f"{path} holds no samples that are read here; {_CONVERT}")
+        if any(one.compress_type == _ZSTD for one in log.infolist()):
+            _allow_zstd(path)
+        header = [name for name in ("header.json", "_journal/start.json") if name in names]
+        if not header:
+            yield {}
+        size = 0
+        for name in [*header[:1], *samples]:
+            with log.open(name) as member:
+                raw = member.read(LONGEST + 1)
+            size += len(raw)
+            if len(raw) > LONGEST or size > LARGEST:
+                large = f"unpacks to more than {LARGEST} bytes, or {shown(name)} in it to more than {LONGEST}"
+                raise InputError(f"{path} {large}; log fewer samples in a file, and none that long")
+            yield _parsed(raw, f"{path}: {name}")
+
+
+@contextmanager
+def _opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file; InputError if it is none, damaged or encrypted, also for what is read later."""
     try:
-        with zipfile.ZipFile(path) as log:
-            names = log.namelist()
-            samples = [name for name in names if re.fullmatch(r"samples/[^/]+_epoch_\d+\.json", name)]
-            if not samples:
-                raise InputError(f"{path} holds no samples that are read here; {_CONVERT}")
-            if any(one.compress_type == _ZSTD for one in log.infolist()):
-                _allow_zstd(path)
-            header = [name for name in ("header.json", "_journal/start.json") if name in names]
-            if not header:
-                yield {}
-            for name in [*header[:1], *samples]:
-                yield _parsed(log.read(name), f"{path}: {name}")
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise InputError(f"{path} is no inspect log, or damaged ({error}); make or copy it again") from error
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except InputError:
+        raise
+    except _zip_errors() as error:
+        what = f"{path} is no inspect log, or damaged or encrypted"
+        raise InputError(f"{what} ({str(error)[:200]}); make or copy it again") from error
+
+
+def _zip_errors() -> tuple[type[Exception], ...]:
+    """What zipfile raises for damaged and encrypted files, with the errors of the zstd that is loaded."""
+    zstd = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
+    damaged = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
+    return (*damaged, ValueError, OverflowError, RuntimeError, *(one.ZstdError for one in zstd if one))
 
 
 def _allow_zstd(path: Path) -> None:
@@ -337,24 +379,71 @@ def read_recorded(source: str, format: str, *, requests: str | None, questions: 
     """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
 
     `requests` is the request file of a batch; `questions` a file of questions with reference answers, which
-    replace what the source says, by id. InputError if a source cannot be read as a whole, or is a pickle.
+    replace what the source says. InputError if a source cannot be read as a whole, or is a pickle.
     """
     if requests is not None and format != "openai-batch":
         raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
     _refuse_pickle(source)
-    known = {one.id: one for one in load_questions(questions)} if questions is not None else None
+    known = _Questions(questions) if questions is not None else None
     for row in FORMATS[format].read(source, requests):
-        yield row if isinstance(row, RowError) else _with_question(row, known, questions)
+        yield row if isinstance(row, RowError) else _with_question(row, known)
 
 
-def _with_question(row: Row, known: Mapping[str, Question] | None, source: str | None) -> Row | RowError:
-    asked = None if known is None else known.get(row.data["id"])
-    if known is not None and asked is None:
-        return row.error(f"no question of this id in {source}")
-    data = row.data | ({} if asked is None else asked.row())
-    if "question" not in data:
+class _Questions:
+    """The questions of a file, which rows are joined with by id or, where none has an id, by text.
+
+    A row's own text must be the question, case and spaces apart; or where it is a prompt, end in it: from the
+    beginning of a line or sentence on, perhaps before "Answer:".
+    """
+
+    def __init__(self, source: str) -> None:
+        questions = load_questions(source)
+        self._source = source
+        self._by_id = {one.id: one for one in questions if not one.numbered}
+        self._by_text: dict[str, list[Question]] = defaultdict(list)
+        for one in questions:
+            self._by_text[passage_key(one.question)].append(one)
+
+    def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
+        """Return the question of a row; InputError if there is none, another, or several."""
+        keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
+        here = "not known" if text is None else shown(text if len(text) < WIDTH else f"…{text[10 - WIDTH :]}")
+        if not self._by_id:
+            same = next((self._by_text[key] for key in keys if key in self._by_text), [])
+            if len(same) == 1:
+                return same[0]
+            number = f"{len(same) or 'none'} of those in {source}, which have no ids to join by, are"
+            raise InputError(f"its question is {here}, and {number} equal to it: expected one")
+        if (asked := self._by_id.get(name)) is None:
+            raise InputError(f"no question of this id in {source} (without ids they are joined by text)")
+        if text is not None and passage_key(asked.question) not in keys:
+            other = f"but {shown(asked.question)} has this id in {source}; lm-eval counts from 0"
+            raise InputError(f"its question is {here}, {other}: mend the ids, or leave all of them out")
+        return asked
+
+
+def _endings(text: str) -> Iterator[str]:
+    """What a text may ask, in lower case with single blanks: all of it, or what it ends in."""
+    yield passage_key(clean_text(text))
+    end = re.sub(r"\b(?:Answer|A):$", "", text[-_ENDING:].rstrip())
+    yield from (passage_key(end[beginning.end() :]) for beginning in _BEGINNING.finditer(end))
+
+
+def _with_question(row: Row, known: _Questions | None) -> Row | RowError:
+    """The row with what is known of its question; where the log words it otherwise, that is its `prompt`."""
+    data = {key: value for key, value in row.data.items() if key != "prompt"}
+    text = data.get("question")
+    if known is None:
+        if text:
+            return Row(row.line, data)
         return row.error("its question is not known; give --requests or --questions")
-    return Row(row.line, data)
+    try:
+        asked = known.find(data["id"], text, is_prompt="prompt" in row.data)
+    except InputError as error:
+        return row.error(str(error))
+    own = {key: value for key, value in data.items() if key not in ("question", "answers", "context")}
+    prompt = {} if text in (None, asked.question) else {"prompt": text}
+    return Row(row.line, {**data, **asked.row(), **own, **prompt})
 
 
 def _refuse_pickle(source: str) -> None:
@@ -365,9 +454,10 @@ def _refuse_pickle(source: str) -> None:
     if not path.is_file():
         raise InputError(f"no such file: {path}")
     with path.open("rb") as handle:
-        pickled = _PICKLE_START.match(handle.read(2)) is not None
-    if not pickled and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
+        start = handle.read(2)
+    pickled = _PICKLE_START.match(start) is not None
+    if start == b"PK":
+        with _opened_zip(path) as archive:
             pickled = any(name.endswith("data.pkl") for name in archive.namelist())
     if pickled or path.suffix.lower() in _PICKLES:
         raise InputError(

@@ -49,6 +49,14 @@ FIGURES |= {"ace_floor": "by chance", "brier": "Brier", "auroc": "AUROC", "gain"
 PLOTS = ("reliability", "selective")
 
 
+class Plots(list[Any]):
+    """The axes of one figure, each an `Axes` of matplotlib."""
+
+    def savefig(self, file: Any, **options: Any) -> None:
+        """Save the figure, as `Figure.savefig` of matplotlib does."""
+        self[0].figure.savefig(file, **options)
+
+
 class Results(Sequence[Answer]):
     """The answers to many questions, each a `semcal.Answer`; graded where reference answers are known.
 
@@ -60,6 +68,8 @@ class Results(Sequence[Answer]):
     rows : list of dict
         What the command line would write: samples, clusters, the measures and, where they are known, the
         calibrated `answer` and its `probability`, and what is `correct`.
+    equivalence : str
+        What decided which answers mean the same: "exact", the name of a model, or "stored clusters".
     failures : dict of str to QuestionError
         Why a server gave no answers, by the id of a question; such questions have no answer here.
 
@@ -71,7 +81,7 @@ class Results(Sequence[Answer]):
     ...     {"question": "Who sang it?", "samples": ["Cy", "Di", "Cy"], "answers": ["Di"]},
     ... ])
     >>> found
-    Results(2 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.667, gain 0.222)
+    Results(2 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.667, gain 0.222; meanings by 'exact')
     >>> found[0], found.rows[0]["correct"]
     (Answer('Ana', confidence=0.667), {'E-SC': True})
     >>> found.metrics()["E-SC"]["brier"]
@@ -89,7 +99,9 @@ class Results(Sequence[Answer]):
         seed: int,
         stored: bool = False,
         failures: Mapping[str, QuestionError] | None = None,
+        clustered_by: str | None = None,
     ) -> None:
+        self.equivalence = clustered_by or equivalence.name
         self.failures = dict(failures or {})
         self._answers, self._rows_at, self._stored = list(answers), rows, stored
         self._grader, self._equivalence, self._linkage, self._seed = grader, equivalence, linkage, seed
@@ -186,11 +198,10 @@ class Results(Sequence[Answer]):
         chosen: Any = None if measure is None else [measure] if alone else measure
         return {str(name): one for name, one in scores_by_measure(graded, chosen).items()}
 
-    def plot(
-        self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None
-    ) -> list[Axes]:
+    def plot(self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None) -> Plots:
         """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
 
+        `results.plot().savefig("plots.png")` saves the figure.
         Of the answers' own confidence, with their threshold if they have one, or of a `measure`. With `kind`
         ("reliability" or "selective") only one of the two, on `ax` if that is given (then reliability by
         default).
@@ -216,7 +227,7 @@ class Results(Sequence[Answer]):
                 curve = metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points)
                 curve.plot(ax=where, threshold=self[0].threshold if name == self[0].measure else None)
             where.set_title(f"{name}, {len(scores.correct)} questions")
-        return axes
+        return Plots(axes)
 
     def calibrate(self, *, risk: float | None = None, delta: float = 0.05, seed: int = 0) -> Calibration:
         """Learn the probability that an answer is right from the graded rows of stored samples.
@@ -245,9 +256,9 @@ class Results(Sequence[Answer]):
         )
 
     def __repr__(self) -> str:
-        graded = len(self._graded())
+        graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"
         if not graded:
-            return f"Results({len(self)} answers, none graded)"
+            return f"Results({len(self)} answers, none graded; {by})"
         name = self[0].measure
         (one,) = self._scores(name).values()
         figures = "undefined"
@@ -260,7 +271,7 @@ class Results(Sequence[Answer]):
                     ("gain", metrics.gain(one.confidence, one.correct)),
                 )
             )
-        return f"Results({len(self)} answers, {graded} graded; {name}: {figures})"
+        return f"Results({len(self)} answers, {graded} graded; {name}: {figures}; {by})"
 
     def _repr_html_(self) -> str:
         shown = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
@@ -376,4 +387,6 @@ def score(
         limit = None if calibration.threshold is None else calibration.threshold.threshold
         answers = [answer_of(row, chosen, one, limit) for row, one in zip(own, calibration.apply(rows))]
     how: dict[str, Any] = {"equivalence": judge, "linkage": linkage, "seed": seed}
-    return Results(answers, rows, grader=marks, stored=True, **how)
+    made = sum("clusters" in row for row in given)
+    by = "stored clusters" if made == len(given) else f"{judge.name}, and stored clusters of {made} rows"
+    return Results(answers, rows, grader=marks, stored=True, clustered_by=by if made else None, **how)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from semcal.errors import InputError, QuestionError, SemcalWarning, shown
+from semcal.qa.questions import reference_text
 from semcal.records import parse_float
 from semcal.semantics.ragged import ABOVE_ZERO
 
@@ -93,15 +94,46 @@ def log_likelihoods_of(data: Data, m: int) -> list[float] | None:
     return known if len(known) == m else None
 
 
-def temperatures_of(data: Data) -> list[float] | None:
-    """The temperature of each sample, or None where the row does not say."""
+def temperatures_of(data: Data) -> list[float | None] | None:
+    """The temperature of each sample, or None where the row does not say.
+
+    That of a sample is None where it was drawn under the recalibrator that `sampled_by` names.
+    """
     value = data.get("temperatures")
     if value is None:
         return None
     m = len(samples_of(data))
     if not isinstance(value, list) or len(value) != m:
         raise InputError(f"'temperatures' must hold {m} numbers, one a sample, got {shown(value)}")
-    return [_temperature(one) for one in value]
+    free = "recalibrator" in sampled_by_of(data)
+    return [None if one is None and free else _temperature(one) for one in value]
+
+
+#: What lies beside the file of a calibration: its recalibrator, if there is one, and what was sampled.
+RECALIBRATOR, SAMPLES = "recalibrator", "samples.jsonl"
+#: The types of what `sampled_by` may hold.
+SAMPLED_BY: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("command", "model", "revision", "prompt_hash", "recalibrator"), (str,)),
+    **dict.fromkeys(("m", "seed", "max_new_tokens"), (int,)),
+    "temperature": (int, float),
+}
+
+
+def sampled_by_of(data: Data) -> Data:
+    """How the row was sampled; empty where it does not say."""
+    value = data.get("sampled_by") or {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"'sampled_by' must be an object, as `semcal sample` writes it, got {shown(value)}")
+    for key, kinds in SAMPLED_BY.items():
+        if key in value and type(value[key]) not in kinds:
+            kind = "a text" if str in kinds else "a number"
+            raise InputError(f"{key!r} in 'sampled_by' must be {kind}, got {shown(value[key])}")
+    return value
+
+
+def is_kept_by_calibrate(data: Data) -> bool:
+    """Whether the row is one that `semcal calibrate` sampled, and kept beside its calibration."""
+    return sampled_by_of(data).get("command") == "calibrate"
 
 
 def _temperature(value: Any) -> float:
@@ -130,8 +162,8 @@ def _log_likelihood(value: Any) -> float | None:
 def answers_of(data: Data) -> list[str]:
     """The reference answers, at least one."""
     value = data.get("answers")
-    if isinstance(value, str):
-        return [value]
+    if isinstance(value, str | int | float):
+        return [reference_text(value)]
     made_by = "it holds the reference answers"
     for key in data:
         if key.lower() == "answer":
@@ -140,10 +172,12 @@ def answers_of(data: Data) -> list[str]:
                 made_by += f": if it is not, give --columns answers={key}"
             else:  # written by `ask` or `measure --calibration`
                 made_by += "; give the questions their 'answers' before they are sampled or asked"
-    answers = _strings(data, "answers", made_by)
-    if not answers:
-        raise InputError("'answers' is empty: at least one reference answer is needed to grade")
-    return answers
+    answers = _required(data, "answers", made_by)
+    if not answers or not isinstance(answers, list):
+        raise InputError(
+            f"'answers' is empty or no list of at least one reference answer, got {shown(answers)}"
+        )
+    return [reference_text(one) for one in answers]
 
 
 def predictions_of(data: Data) -> list[str] | None:

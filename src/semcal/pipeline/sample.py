@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.arrays import as_option
-from semcal.engine.language_model import Draws, Generation, LanguageModel, Prompt, Sampler
+from semcal.engine.language_model import (
+    Draws,
+    Generation,
+    LanguageModel,
+    Prompt,
+    Sampler,
+    questions_a_block,
+)
 from semcal.errors import QuestionError
 from semcal.pipeline.executor import Progress
+from semcal.pipeline.progress import Advance, duration
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import FAILED
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
@@ -20,6 +29,14 @@ from semcal.qa.questions import Question
 if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
     from semcal.recalibration.attentive import AnyRecalibrator
+
+#: The most questions of a block, and the most tokens: those of its questions and passages, and of its answers
+#: if all are as long as they may be. A model of 10⁸ parameters takes some 20 seconds on two processors.
+BLOCK_QUESTIONS, BLOCK_TOKENS = 64, 6144
+#: Keys of rows that are of draws, beside those that sampling writes anew.
+OF_DRAWS = ("temperatures", "clusters", "normal_forms")
+#: Characters that count as a token there, so that blocks are the same with every tokenizer.
+CHARACTERS = 4
 
 
 @dataclass(frozen=True)
@@ -212,10 +229,33 @@ def default_max_new_tokens(*, open_book: bool) -> int:
     return 32 if open_book else 10
 
 
-def _limit(max_new_tokens: int | None, *, open_book: bool) -> int:
+def _limit(max_new_tokens: int | None, question: Question) -> int:
     if max_new_tokens is None:
-        return default_max_new_tokens(open_book=open_book)
+        return default_max_new_tokens(open_book=question.context is not None)
     return int(as_option(max_new_tokens, "max_new_tokens", "a positive whole number", low=0, whole=True))
+
+
+def question_blocks(
+    model: Sampler, questions: Iterable[Question], *, m: int, ways: int, max_new_tokens: int | None
+) -> Iterator[list[Question]]:
+    """Cut questions into blocks: what is sampled in one piece, and lost if that is interrupted.
+
+    Each question gets `m` answers in each of several `ways`. The blocks depend on counts alone (questions,
+    ways, tokens), so the same questions make the same blocks on every machine. A server sets their size.
+    """
+    most = questions_a_block(model, m, ways, BLOCK_QUESTIONS)
+    budget = math.inf if hasattr(model, "questions_a_block") else BLOCK_TOKENS
+    block, tokens = list[Question](), 0
+    for question in questions:
+        size = m * ways * _limit(max_new_tokens, question)
+        size += len(question.question + (question.context or "")) // CHARACTERS
+        if block and (len(block) == most or tokens + size > budget):
+            yield block
+            block, tokens = [], 0
+        block.append(question)
+        tokens += size
+    if block:
+        yield block
 
 
 def check_question(
@@ -232,7 +272,7 @@ def check_question(
     So a question that does not fit can be left out of a block before the block is run: the others run in the
     batches that they would run in without it.
     """
-    steps = _limit(max_new_tokens, open_book=question.context is not None)
+    steps = _limit(max_new_tokens, question)
     for error in model.invalid_prompts_for_sampling(
         asking.prompts(model, [question]), recalibrators=recalibrators, m=m, max_new_tokens=steps
     ):
@@ -257,6 +297,7 @@ def sample_mixed_at(
         alike = [question for question in questions if (question.context is not None) == open_book]
         if not alike:
             continue
+        before = len(found[0]) if found else 0
         sampled = sample_questions(
             model,
             alike,
@@ -264,13 +305,90 @@ def sample_mixed_at(
             asking=asking,
             m=m,
             seed=seed,
-            max_new_tokens=_limit(max_new_tokens, open_book=open_book),
+            max_new_tokens=_limit(max_new_tokens, alike[0]),
             truncation=truncation,
-            progress=progress,
+            progress=Advance(progress, before),
         )
         for by_id, of_recalibrator in zip(found, sampled):
             by_id.update((question.id, one) for question, one in zip(alike, of_recalibrator))
     return [[by_id[question.id] for question in questions] for by_id in found]
+
+
+def asked_row(question: Question) -> dict[str, Any]:
+    """Return the row of a question without what is of other draws, should it have been sampled before."""
+    return {key: value for key, value in question.row().items() if key not in OF_DRAWS}
+
+
+def sampled_by(
+    model: Sampler,
+    asking: PromptConfig,
+    under: Mapping[float | None, AnyRecalibrator],
+    questions: Sequence[Question],
+    *,
+    max_new_tokens: int | None,
+    **how: Any,
+) -> list[dict[str, Any]]:
+    """Return how the row of each question was sampled: the key `sampled_by` of the file contracts.
+
+    `under` is what a row's draws are under, by temperature: of several, none is named. What has no
+    temperature of its own (None) is named by its fingerprint. `how` is `command`, `m` and `seed`.
+    """
+    from semcal.recalibration.attentive import fingerprint
+
+    own: dict[str, Any] = {"temperature": next(iter(under))} if len(under) == 1 else {}
+    own = {"recalibrator": fingerprint(under[None])} if None in under else own
+    common = {
+        "model": model.name,
+        "revision": model.revision,
+        "prompt_hash": asking.hash(model),
+        **own,
+        **how,
+    }
+    return [{**common, "max_new_tokens": _limit(max_new_tokens, question)} for question in questions]
+
+
+def plan_sampling(
+    model: Sampler,
+    questions: Sequence[Question],
+    *,
+    recalibrators: Sequence[AnyRecalibrator],
+    asking: PromptConfig,
+    m: int,
+    max_new_tokens: int | None,
+) -> list[str]:
+    """Return, in sentences, the tokens that sampling takes, and the time of the first question.
+
+    Of a server without a tokenizer they are reckoned from characters, and nothing is asked of a server.
+    """
+    prompts = asking.prompts(model, questions)
+    sizes = [sum(len(turn.content) for turn in prompt.chat) for prompt in prompts]
+    n, about, tokens = len(questions), "", sum(len(prompt.token_ids) for prompt in prompts)
+    if not all(prompt.token_ids for prompt in prompts):
+        about, tokens = "about ", sum(sizes) // CHARACTERS
+    requests = 0
+    if hasattr(model, "requests_a_question"):
+        requests = model.requests_a_question(m, len(recalibrators))
+        tokens *= requests  # each has the whole prompt
+    answers = m * len(recalibrators) * sum(_limit(max_new_tokens, question) for question in questions)
+    each = f"{tokens // n:,} a question"
+    lines = [f"tokens: {about}{tokens:,} of prompts ({each}), and at most {answers:,} of answers"]
+    passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, sum(sizes))
+    if passages > 0.5:
+        lines.append(
+            f"the passages of the few-shot examples are {100 * passages:.0f} % of the prompts: fewer "
+            "examples, or shorter passages in them, take less"
+        )
+    if requests:
+        charged = "time: not measured, since a server may charge for a first question"
+        return [f"requests: {n * requests:,}", *lines, charged]
+    how: Any = {"recalibrators": recalibrators, "asking": asking, "m": m, "seed": 0}
+    seconds = 0.0
+    for _ in range(2):  # the first time also reads what all prompts begin with
+        begun = time.perf_counter()
+        sample_mixed_at(model, questions[:1], max_new_tokens=max_new_tokens, **how)
+        seconds = time.perf_counter() - begun
+    most = f"a first question took {seconds:.2g} s by itself, so all take at most {duration(n * seconds)}"
+    return [*lines, f"time: {most}; questions that share a pass take less"]
 
 
 @dataclass(frozen=True)
@@ -322,29 +440,34 @@ class SampleJob:
     def __call__(self, state: WorkerState, progress: Progress) -> list[dict[str, Any]]:
         """Sample."""
         if self.full:
-            return [
-                {**question.row(), **one.fields()}
-                for given in self.passes
-                for run in self._mixed(state, given, progress)
-                for of_recalibrator in run
-                for question, one in zip(self.questions, of_recalibrator)
-            ]
+            return [row for given in self.passes for row in self._full_rows(state, given, progress)]
         return [row for given in self.passes for row in self._rows(state, given, progress)]
 
-    def _mixed(self, state: WorkerState, given: SamplePass, progress: Progress) -> list[list[list[Sampled]]]:
-        return [
-            sample_mixed_at(
+    def _full_rows(
+        self, state: WorkerState, given: SamplePass, progress: Progress
+    ) -> Iterator[dict[str, Any]]:
+        from semcal.recalibration.temperature import temperature_of
+
+        recalibrators = list(map(state.recalibrator, given.recalibrators))
+        for seed in given.seeds:
+            how: Any = {"m": given.m, "seed": seed, "max_new_tokens": self.max_new_tokens}
+            found = sample_mixed_at(
                 state.model,
                 self.questions,
-                recalibrators=list(map(state.recalibrator, given.recalibrators)),
+                recalibrators=recalibrators,
                 asking=self.asking,
-                m=given.m,
-                seed=seed,
-                max_new_tokens=self.max_new_tokens,
                 progress=progress,
+                **how,
             )
-            for seed in given.seeds
-        ]
+            for recalibrator, of_recalibrator in zip(recalibrators, found):
+                under = {temperature_of(recalibrator): recalibrator}
+                by = sampled_by(state.model, self.asking, under, self.questions, command="sample", **how)
+                for question, one, origin in zip(self.questions, of_recalibrator, by):
+                    yield {
+                        **asked_row(question),
+                        **one.fields(),
+                        **({} if one.failure else {"sampled_by": origin}),
+                    }
 
     def _rows(self, state: WorkerState, given: SamplePass, progress: Progress) -> Iterator[dict[str, Any]]:
         from semcal.engine.drawing import Truncation

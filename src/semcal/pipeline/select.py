@@ -29,6 +29,8 @@ from semcal.semantics import MEASURES
 WEIGHT_DECAYS = (0.0, 0.01)
 #: The a of T-SC and G-SC that the paper tries.
 MEASURE_ALPHAS = (0.5, 0.75, 1.25)
+#: Temperatures of TS-grid: 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
+GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 #: Measures that have an a.
 WITH_ALPHA = ("T-SC", "G-SC")
 #: Scores this close to the best are tied with it: rounding must not choose.

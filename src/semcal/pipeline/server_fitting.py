@@ -50,7 +50,7 @@ ROUTES: dict[Route, str] = {
 #: Tokens drawn at each position in a round: they add a twentieth to the labels' error.
 DRAWS = 10
 #: Questions whose requests are sent together, and whose replies are kept together.
-BLOCK = 32
+BLOCK = 8
 #: Log-probabilities of whole vocabularies that are held at once (2 GB).
 MOST_NUMBERS = 2**29
 #: A vocabulary has so many more tokens than its tokenizer at most; more are no harm to a certified interval.

@@ -22,7 +22,7 @@ from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import check_distinct
-from semcal.pipeline.select import Rows, Score, candidate_scores, choose
+from semcal.pipeline.select import GRID, Rows, Score, candidate_scores, choose
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Question
@@ -31,9 +31,6 @@ from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import GridTemperature, Temperature
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
-
-#: From 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
-GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ def rows_at_temperatures(
 ) -> dict[float, list[dict[str, Any]]]:
     """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
 
-    The temperatures share the random numbers, and in each block of 64 questions one pass of the model and one
+    The temperatures share the random numbers, and in each block of questions one pass of the model and one
     clustering, so that each verdict is asked for once. The questions have reference answers and distinct ids;
     `keep` holds finished blocks, from which the same call resumes with identical results. A question that a
     server failed at is left out everywhere; its error goes to `on_bad_question`, or is raised.

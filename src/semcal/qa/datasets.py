@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError, shown
-from semcal.qa.questions import Question, group_of
+from semcal.qa.questions import Question, group_of, reference_text
 from semcal.qa.sources import ATLAS, BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.qa.tables import COMMON_NAMES, Notify, peek
 from semcal.records import Row
@@ -56,8 +56,8 @@ def question_from_row(
     """Return the question in a row.
 
     Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
-    number), "question", "answers" (a text, a list of texts, or SQuAD's and TriviaQA's objects) and "context"
-    (a text or null). Other keys go to `extra`. With `answers_needed` a question without answers is an error.
+    number), "question", "answers" (a text or whole number, a list of them, or an object of the hub) and
+    "context" (a text or null). Other keys go to `extra`. With `answers_needed` it is an error to have none.
 
     RowError if the row holds no usable question; the message says what to change.
 
@@ -76,6 +76,7 @@ def question_from_row(
             context=_context(values["context"], names["context"]),
             extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
             line=row.line,
+            numbered=names["id"] not in row.data,
         )
         if answers_needed and not question.answers:
             raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
@@ -125,10 +126,7 @@ def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
     texts = _answer_list(value)
     if not isinstance(texts, (list, tuple)):
         raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(f'"{key}" must hold texts only, got {shown(text)}: write it in quotes')
-    cleaned = (clean_text(text) for text in texts)
+    cleaned = (clean_text(reference_text(text, key)) for text in texts)
     return tuple(dict.fromkeys(text for text in (_DISAMBIGUATION.sub("", t) or t for t in cleaned) if text))
 
 
@@ -138,6 +136,8 @@ def _answer_list(value: Any) -> Any:
         return []
     if isinstance(value, str):
         return _listed(value)
+    if isinstance(value, int | float):
+        return [value]
     if isinstance(value, Mapping):
         if "text" in value:  # SQuAD on the hub
             return _answer_list(value["text"])
@@ -164,9 +164,9 @@ def parse_list(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         try:
             found = ast.literal_eval(text)
+            found = found if repr(found) == text else None  # "['a' 'b']" would be read as one text "ab"
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             found = None
-        found = found if repr(found) == text else None  # "['a' 'b']" would be read as one text "ab"
     if isinstance(found, list):
         return found
     raise InputError(f'expected a list of texts like ["a", "b"], got {shown(text)}')

@@ -217,7 +217,8 @@ def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     if reference.month_and_day is not None:
         month, day = reference.month_and_day
         return any(date[5:7] == month and (not day or date[8:] == day) for date in prediction.dates)
-    return any(reference.padded in form for form in prediction.coarser)
+    before_christ = f"{reference.padded}bc "  # "1066" stands in "1066-10-14 bc"
+    return any(reference.padded in form and before_christ not in form for form in prediction.coarser)
 
 
 def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:

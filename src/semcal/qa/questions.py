@@ -39,6 +39,8 @@ class Question:
         The other keys of the row.
     line : int or None
         Its line in the file, for messages.
+    numbered : bool
+        Whether that line is its id, for want of one.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class Question:
     context: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     line: int | None = field(default=None, compare=False, repr=False)
+    numbered: bool = field(default=False, compare=False, repr=False)
 
     def row(self) -> dict[str, Any]:
         """Return the question as a row of a file, without the passage or answers that it lacks."""
@@ -64,6 +67,20 @@ class Question:
         if self.line is None:
             return QuestionError(self.id, reason)
         return RowError(self.line, reason, self.id)
+
+
+def reference_text(value: Any, key: str = "answers") -> str:
+    """Return a reference answer as text: texts as they are, whole numbers in digits; InputError for others.
+
+    >>> reference_text("Ada"), reference_text(1988), reference_text(7.0)
+    ('Ada', '1988', '7')
+    """
+    if isinstance(value, str):
+        return value
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
+    if whole or (type(value) is int and abs(value) < 10**300):
+        return str(int(value))
+    raise InputError(f'"{key}" must hold texts or whole numbers, got {shown(value)}: write it in quotes')
 
 
 def data_hash(questions: Sequence[Question]) -> str:

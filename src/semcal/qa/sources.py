@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError
-from semcal.qa.tables import Notify, read_delimited, read_parquet
+from semcal.qa.tables import Notify, encoding_fault, read_delimited, read_parquet
 from semcal.records import Row, read_rows, row_of
 from semcal.records.jsonl import check_ending, check_start
 from semcal.records.parsing import parse
@@ -150,6 +150,7 @@ def _json(path: Path) -> Iterator[Row | RowError]:
             raise InputError(f"{path}: {error}") from None
         yield from read_rows(path)
         return
+    odd = odd or encoding_fault(text) != ""
     if type(data) is dict and isinstance(data.get("data"), list):
         yield from _squad(data["data"], odd)
     else:

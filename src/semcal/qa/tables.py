@@ -246,9 +246,17 @@ def read_delimited(
 
 def _columns(cells: list[str], path: Path) -> list[str]:
     """The columns' names; a column without one is named by its number."""
+    if fault := encoding_fault("".join(cells)):
+        raise InputError(f"the first line of {path}, which names the columns, is {fault}")
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
     check_different(names, path)
     return names
+
+
+def encoding_fault(text: str) -> str:
+    """Return what is wrong with a text read with "surrogateescape" that is not UTF-8; "" if it is."""
+    found = None if text.isascii() else re.search("[\udc80-\udcff]", text)
+    return f"not UTF-8 (byte 0x{ord(found[0]) - 0xDC00:x}): save the file as UTF-8" if found else ""
 
 
 def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | RowError]:
@@ -289,7 +297,11 @@ def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> 
     if len(cells) != len(names):
         reason = f"expected {len(names)} cells ({', '.join(names)[:200]}), got {len(cells)}"
         return _bad(line, reason, last)
-    return Row(line, dict(zip(names, cells)))
+    row = Row(line, dict(zip(names, cells)))
+    for name, cell in row.data.items():
+        if fault := encoding_fault(cell):
+            return row.error(f"{shown(name)} is {fault}")
+    return row
 
 
 def read_parquet(path: Path) -> Iterator[Row | RowError]:
@@ -305,6 +317,10 @@ def read_parquet(path: Path) -> Iterator[Row | RowError]:
             for batch in file.iter_batches(batch_size=1024):
                 for index in range(batch.num_rows):
                     yield _parquet_row(batch.slice(index, 1), next(numbers))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the name of a column of {path} is not UTF-8 ({error.reason}): write the file again with another"
+        ) from error
     except (arrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
 

@@ -49,6 +49,9 @@ _AD = re.compile(r"(\b(?:[0-9]\w*|century|centuries|millennium)) (?:ce|c e|commo
 _AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?<!century )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
 _MARK = re.compile(rf"[{CURRENCIES}%°]")
 _CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
+_BEFORE_DATES = frozenset(
+    ["on", "of", "at", "by", "since", "until", "till", "from", "in", "was", "is", "dated"]
+)
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
 _ISO = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
 _ISO_OR_YEAR = re.compile(rf"[0-9]+|{_ISO.pattern}")
@@ -102,8 +105,11 @@ def _numbers(words: Sequence[str]) -> Iterator[str]:
         if word == "second":
             yield _day(words, i, "2") or "2"
         elif _DIGIT.search(word):
-            found = _DAY.fullmatch(word)
-            yield (found and _day(words, i, found[1])) or _canonical(word) + _era(words, i)
+            day, era = _DAY.fullmatch(word), _era(words, i)
+            if era and _ISO.fullmatch(word):  # as "14 october 1066 bc"
+                yield from [f"-{word[4:]}"] * (len(word) == 10)
+                word = word[:4]
+            yield (day and not era and _day(words, i, day[1])) or _canonical(word) + era
         elif value := roman_value(word):
             yield value
 
@@ -123,9 +129,10 @@ def _units(words: Sequence[str]) -> Iterator[str]:
 
 
 def _day(words: Sequence[str], i: int, day: str) -> str:
-    """ "--12-19" for a 19 beside a month (ISO 8601:2000); "" if there is no month."""
+    """ "--12-19" for a 19 beside a month (ISO 8601:2000); "" if there is none, or it has a day before it."""
     after = i + 2 if words[i + 1 : i + 2] == ["of"] else i + 1
-    for beside in (words[after : after + 1], words[i - 1 : i] if i else []):
+    before = [] if _is_year_of_day(words, i) else words[max(0, i - 1) : i]
+    for beside in (words[after : after + 1], before):
         if beside and beside[0] in MONTHS:
             return f"--{MONTHS[beside[0]]:02d}-{int(day):02d}"
     return ""
@@ -137,6 +144,14 @@ def _era(words: Sequence[str], i: int) -> str:
     if following[0] in _JOINTS and _DIGIT.search(following[1]):
         following = following[2:]
     return " bc" if following[0] == "bc" or (following[1] == "bc" and following[0] in _AGES) else ""
+
+
+def _is_year_of_day(words: Sequence[str], i: int) -> bool:
+    """Whether a day stands before the month before word i: "19 august 14", but not "apollo 11 july 20"."""
+    at = i - 3 if words[max(0, i - 2) : i - 1] == ["of"] else i - 2
+    if at < 0 or not (words[at] == "second" or _DAY.fullmatch(words[at])):
+        return False
+    return at == 0 or words[at - 1] in _BEFORE_DATES or words[i + 1 : i + 2] in (["ad"], ["ce"])
 
 
 def _canonical(word: str) -> str:
@@ -209,11 +224,11 @@ def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coar
     extra, missing = list(less.elements()), list(more.elements())
     if min(len(extra), len(missing)) > _MOST:
         return True
-    for number in extra[:]:
-        for n in missing:
-            if _match(number, n) or (finer and _is_finer(number, n)) or (coarser and _is_finer(n, number)):
-                extra.remove(number)
-                missing.remove(n)
+    for a in extra[:]:
+        for b in missing:
+            if _match(a, b) or (finer and _is_finer(a, b, missing)) or (coarser and _is_finer(b, a, extra)):
+                extra.remove(a)
+                missing.remove(b)
                 break
     return bool(extra) and bool(missing)
 
@@ -250,10 +265,12 @@ def _reads_as(number: str, other: str) -> bool:
     return found is not None and found[0] != found[1] and _canonical(found[1]) == other
 
 
-def _is_finer(date: str, other: str) -> bool:
+def _is_finer(date: str, other: str, others: Sequence[str]) -> bool:
+    """Whether a date AD is finer than another value; a day of a month beside a year BC is not its day."""
     if not _ISO.fullmatch(date):
         return False
-    return other in (date[:4], date[:7]) or (len(date) == 10 and other == f"-{date[4:]}")
+    day = "" if any(text.endswith(" bc") for text in others) else f"-{date[4:]}"
+    return other in (date[:4], date[:7]) or (len(date) == 10 and other == day)
 
 
 def month_and_day(form: str) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ from semcal.records.atomic import (
     own_files,
     part_folder,
     remove_leftovers,
+    user_cache,
 )
 from semcal.records.jsonl import (
     Row,
@@ -18,8 +19,10 @@ from semcal.records.jsonl import (
     parse_float,
     read_object,
     read_rows,
+    read_sealed,
     row_of,
     write_rows,
+    write_sealed,
     writing,
 )
 
@@ -38,8 +41,11 @@ __all__ = [
     "part_folder",
     "read_object",
     "read_rows",
+    "read_sealed",
     "remove_leftovers",
     "row_of",
+    "user_cache",
     "write_rows",
+    "write_sealed",
     "writing",
 ]

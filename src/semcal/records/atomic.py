@@ -14,8 +14,9 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,20 @@ _LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)
 _OPEN_FILES = ("/dev", "/dev/fd", "/proc/self/fd")
 #: Seconds to wait for a lock; one that is only tested is free again sooner.
 PATIENCE = 0.5
+
+
+def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """The folder of a kind of what can be made again: below SEMCAL_CACHE, or else the user's caches.
+
+    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}, "linux"))
+    '/big/servers'
+    """
+    own = environment.get("SEMCAL_CACHE")
+    if own:
+        return Path(own, name)
+    home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
+    caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
+    return Path(caches).expanduser() / "semcal" / name
 
 
 def is_stream(path: Path) -> bool:

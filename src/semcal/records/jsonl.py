@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import json
 import math
 import re
@@ -23,6 +24,9 @@ from semcal.errors import InputError, RowError, StoreError, shown
 from semcal.records.atomic import atomic_write, is_stream, naming
 from semcal.records.parsing import fault, parse
 
+#: What JSON need not escape: controls from U+0080 on and marks that turn the direction of writing, on which a
+#: terminal acts; halves of characters (of file names), which UTF-8 cannot encode.
+_UNSAFE = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PANDAS = (
     "python -c \"import pandas; pandas.{reader}('{name}')"
     ".to_json('rows.jsonl', orient='records', lines=True)\""
@@ -69,8 +73,9 @@ _KINDS = (
     ),
     _Kind("gzipped, though its name does not end in .gz", "rename it", start=b"\x1f\x8b\x08"),
     _Kind("a Parquet file", "rename it to {name}.parquet", start=b"PAR1"),
-    _Kind("UTF-16 text", "save it as UTF-8", start=b"\xff\xfe[^\x00]\x00"),
-    _Kind("UTF-16 text", "save it as UTF-8", start=b"\xfe\xff\x00[^\x00]"),
+    _Kind(
+        "UTF-16 text", "save it as UTF-8", start=rb"\xff\xfe[^\0]\0|\xfe\xff\0[^\0]|([^\0]\0){4}|(\0[^\0]){4}"
+    ),
 )
 
 
@@ -154,12 +159,13 @@ def _encodable(value: Any) -> Any:
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """Return `value` as JSON: −inf as "-inf", NaN as null, numpy as plain numbers.
+    """Return `value` as JSON: −inf as "-inf", NaN as null, numpy as plain numbers; safe on a terminal.
 
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
     """
-    return _written(value, indent=indent)
+    text = _written(value, indent=indent)
+    return text if text.isascii() else _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
 
 
 def canonical(value: Any) -> str:
@@ -211,10 +217,30 @@ def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
     return found
 
 
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(canonical({**content, "checksum": _checksum(content)}).encode())
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """Read what `write_sealed` wrote; None if it is not there, cannot be read or is damaged."""
+    try:
+        found = read_object(path, remedy="it is not read")
+    except (OSError, StoreError):
+        return None
+    return found if found.pop("checksum", None) == _checksum(found) else None
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
 @contextmanager
 def _opened(source: str | Path) -> Iterator[BinaryIO]:
     if str(source) == "-":
-        yield sys.stdin.buffer
+        with naming(Path("standard input")):
+            yield sys.stdin.buffer
         return
     path = Path(source)
     if not path.exists():

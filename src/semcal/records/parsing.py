@@ -16,9 +16,9 @@ from semcal.errors import InputError, shown
 
 #: How deep lists and objects may be nested in a row.
 DEEPEST = 100
-_TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"
+TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"
 #: A lone surrogate: JSON can escape it, UTF-8 cannot encode it.
-_HALF = re.compile("[\\ud800-\\udfff]")
+HALF = re.compile("[\\ud800-\\udfff]")
 
 Keyed = tuple[str | None, Any]
 
@@ -76,7 +76,7 @@ def parse(text: str) -> tuple[Any, bool]:
         except ValueError:  # a whole number of thousands of digits: read again, slower
             data = json.loads(text, **how, parse_int=reading.whole)
     except RecursionError:
-        raise InputError(_TOO_DEEP) from None
+        raise InputError(TOO_DEEP) from None
     except ValueError as error:
         raise InputError(f"not JSON ({error})") from None
     odd = reading.odd or "\\ud" in text or "\\uD" in text or text.count("[") + text.count("{") > DEEPEST
@@ -100,7 +100,7 @@ def fault(data: Any) -> str | None:
         level = [item for keyed in level for item in _inside(*keyed)]
         if not level:
             return None
-    return _TOO_DEEP
+    return TOO_DEEP
 
 
 def _fault_of_one(where: str, value: Any) -> str | None:
@@ -110,7 +110,7 @@ def _fault_of_one(where: str, value: Any) -> str | None:
         return f"{where} holds a whole number of {len(value)} digits: write it as a text, in quotes"
     if isinstance(value, float) and math.isnan(value):
         return f"{where} holds NaN, which is no value of JSON: write null for a number that is not known"
-    if isinstance(value, str) and (half := _HALF.search(value)):
+    if isinstance(value, str) and (half := HALF.search(value)):
         return f"{where} holds {half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
     return None
 

@@ -53,7 +53,6 @@ def further_tables(results: Results) -> list[Table]:
     tables = (
         _claims(results["claims"]),
         *calibrated_tables(results),
-        *calibrated_tables(results),
         *(against_base_table(results, metric) for metric in METRICS),
         *(_paired(results, quantity) for quantity in QUANTITIES),
         *(_transfer(results, metric) for metric in ("ace", "brier")),

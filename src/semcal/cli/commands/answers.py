@@ -128,18 +128,26 @@ def measure(
     fields: tuple[str, ...] = MEASURED
     check, own = check_measurable, "T = 1 (or else the first)"
     measured: Callable[[list[Any]], list[dict[str, Any]]] = partial(measure_rows, **alphas)
+    untold: set[bool] = set()
     if calibration is not None:
         from semcal.pipeline import apply_calibration as applying
 
         chosen = opt.open_calibration(calibration)
-        info(f"measure: {applying.what_cannot_be_checked(chosen)}")
+        untold |= {True, False}
         check, fields = applying.check_calibratable, (*MEASURED, "samples")
         own = own if chosen.temperature is None else f"T = {chosen.temperature:g}"
         measured = partial(applying.calibrated_rows, calibration=chosen, **alphas)
     alone: list[str] = []
     mixed: list[str] = []
 
+    def tell(rows: Sequence[Row]) -> None:
+        """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""
+        for known in untold & {bool(row.data.get("sampled_by")) for row in rows}:
+            info(f"measure: {applying.what_cannot_be_checked(chosen, sampled_by=known)}")
+            untold.remove(known)
+
     def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+        tell(rows)
         found = measured([row.data for row in rows])
         alone.extend(shown(row["id"]) for row in found if len(row["confidence"]) == 1)
         mixed.extend(shown(row["id"]) for row in found if len(set(row.get("temperatures") or ())) > 1)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import NLICost, info
+from semcal.cli.commands.calibrate import ModelOption
+from semcal.cli.console import NLICost, as_shown, info
 from semcal.cli.executors import (
     NO_SERVER,
     RowBlocks,
@@ -26,7 +27,7 @@ from semcal.cli.executors import (
     spending,
     takes_server_options,
 )
-from semcal.cli.rows import Work, checked, open_questions, run_rows
+from semcal.cli.rows import Work, checked, counted, open_questions, run_rows
 from semcal.errors import RowError, UsageError
 from semcal.qa.questions import Question
 from semcal.records import dumps, writing
@@ -70,7 +71,7 @@ LinkageOption = Annotated[str | None, typer.Option(help="components (by default)
 def command(
     question: QuestionArgument,
     context: ContextOption = None,
-    model: opt.ModelOption = opt.ATLAS,
+    model: ModelOption = None,
     calibration: opt.CalibrationOption = None,
     recalibrator: opt.RecalibratorOption = None,
     temperature: opt.TemperatureOption = None,
@@ -103,9 +104,13 @@ def command(
     Without --calibration the confidence is the answer's share of the draws, which is no probability.
     Without --model the embedded Atlas model answers, with its own calibration.
     """
+    single = _single(question, context)
+    # only now, as it takes seconds
     from semcal.pipeline.apply_calibration import equivalence_of, is_made_for
 
-    single = _single(question, context)
+    if model is None:
+        info("ask: the embedded model of an invented world answers; name yours with --model")
+        model = opt.ATLAS
     sampling: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
     sampling |= {"measure": measure, "abstain_below": abstain_below}
     given = sampling | {"recalibrator": recalibrator, "temperature": temperature, "few_shot": few_shot}
@@ -116,7 +121,8 @@ def command(
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
-    questions, blocks = peeked(_read(single, question, columns), BLOCK, limit)
+    read, total = _read(single, question, columns)
+    questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
     how["settings"] = server_settings(server, model, equivalence)
@@ -133,7 +139,8 @@ def command(
                 info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
         ways = tuple({"seed": seed, "decide": decide, **sampling, **one} for one in distinct)
-        return _answer(executor, models, ways, single or questions, out=out, json=json, limit=limit)
+        many = {"limit": limit, "total": total}
+        return _answer(executor, models, ways, single or questions, out=out, json=json, **many)
 
 
 def _answer(
@@ -144,9 +151,12 @@ def _answer(
     *,
     out: Path | None,
     json: bool,
-    limit: int | None,
+    **many: int | None,
 ) -> int:
-    """Answer one question or many, write the answers, and say what they cost."""
+    """Answer one question or many, write the answers, and say what they cost.
+
+    `many` are `limit` and `total` of `run_rows`.
+    """
     cost, counts = NLICost(), Counter[str]()
     check, then = _checker(models, ways[-1]), partial(_counted, cost, counts)
     work = RowBlocks(executor, partial(_job, ways), stage="ask", then=then, inputs=Question.row)
@@ -155,7 +165,7 @@ def _answer(
     else:
         render = _render(json, out, titled=True)
         read = checked(asked, check)
-        code = run_rows(read, out, work=work, label="ask", block=BLOCK, limit=limit, render=render)
+        code = run_rows(read, out, work=work, label="ask", block=BLOCK, render=render, **many)
     nli = models.equivalence.name != "exact"
     if ways[-1]["decide"]:
         calls = f" and {cost.calls} NLI calls of {cost.pairs} ordered pairs" if nli else ""
@@ -226,7 +236,8 @@ def _option(name: str) -> str:
 
 
 def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[str, Any]], str]:
-    return dumps if json or out or not sys.stdout.isatty() else partial(_page, titled=titled)
+    people = not (json or out) and sys.stdout.isatty()
+    return (lambda record: as_shown(_page(record, titled=titled))) if people else dumps
 
 
 def _job(ways: tuple[Mapping[str, Any], ...], block: Sequence[Question]) -> AskJob:
@@ -237,13 +248,13 @@ def _job(ways: tuple[Mapping[str, Any], ...], block: Sequence[Question]) -> AskJ
 
 def _read(
     single: Question | None, given: str, columns: Sequence[str] | None
-) -> Iterator[Question | RowError]:
-    """The question that was given, or those of the file."""
+) -> tuple[Iterator[Question | RowError], int | None]:
+    """The question that was given, or those of the file; and how many they are."""
     if single is None:
-        return open_questions(given, columns, label="ask")
+        return counted(given, open_questions(given, columns, label="ask"))
     if columns:
         raise UsageError("--columns is for a file of questions; leave it out")
-    return iter([single])
+    return iter([single]), 1
 
 
 def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> list[dict[str, Any]]:
@@ -365,6 +376,8 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"
     elif record["abstained"] is not None:
+        if (p >= threshold) == record["abstained"]:  # under a constant the share decides
+            bound, p = "share ", record["meanings"][0]["share"]
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
         yield f"{verdict[0]}: {bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"

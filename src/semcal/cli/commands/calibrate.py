@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +15,17 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
-from semcal.cli.console import Output, open_unfinished, successive_progress, warn
+from semcal.cli.console import Output, info, open_unfinished, show, successive_progress, warn
 from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError, UsageError, shown
+from semcal.pipeline.rows import RECALIBRATOR, SAMPLES, is_kept_by_calibrate, sampled_by_of
 from semcal.qa.questions import data_hash
-from semcal.records import dumps
+from semcal.records import Row, dumps, own_files, read_rows
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
+    from semcal.pipeline.calibrate import SamplesOrigin
     from semcal.pipeline.calibrated import Calibration
     from semcal.qa.grading import Grader
 
@@ -69,6 +73,17 @@ TemperaturesOption = Annotated[
         help="Draw at this temperature as well; may be repeated. 0.5 by default; 1 alone for none.",
     ),
 ]
+DrawsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--m",
+        callback=opt.countable,
+        help="Answers to sample for each question, 10 by default; of samples the first of each temperature.",
+    ),
+]
+NoSamplesOption = Annotated[
+    bool, typer.Option("--no-samples", help=f"Do not keep what is sampled (DIR/{SAMPLES}).")
+]
 
 
 @takes_server_options
@@ -81,13 +96,13 @@ def command(
     delta: DeltaOption = 0.05,
     recalibrator: opt.RecalibratorOption = None,
     temperatures: TemperaturesOption = None,
-    m: opt.SamplesOption = 10,
+    m: DrawsOption = None,
     linkage: opt.LinkageOption = "components",
     max_new_tokens: opt.MaxNewTokensOption = None,
     few_shot: opt.FewShotOption = None,
     grader: opt.GraderOption = "rules",
     cache: opt.CacheOption = None,
-    seed: opt.SeedOption = 0,
+    seed: opt.KeptSeedOption = None,
     columns: opt.ColumnsOption = None,
     limit: opt.LimitOption = None,
     overwrite: opt.OverwriteOption = False,
@@ -98,6 +113,7 @@ def command(
     dry_run: opt.DryRunOption = False,
     fresh: opt.FreshOption = False,
     force: opt.ForceOption = False,
+    no_samples: NoSamplesOption = False,
     server: ServerOptions = NO_SERVER,
 ) -> int:
     """Learn the probability that an answer is right, and with --risk a threshold to abstain below.
@@ -106,30 +122,66 @@ def command(
     probability is learnt from its share and other features of the samples, by the map of the highest
     cross-validated gain; none is used unless one beats the share itself. With --risk two in five of the
     questions are kept apart for the threshold. Give the directory to ask or measure with
-    --calibration. Interrupted sampling resumes with the same command.
+    --calibration. Interrupted sampling resumes with the same command. What was sampled is kept in
+    DIR/samples.jsonl: give that file for another risk, equivalence, grader or m without sampling again.
     """
     _check(locals())
     settings = server_settings(server, model, equivalence, grader.removeprefix("judge:"))
-    how = {"risk": risk, "delta": delta, "seed": seed, "linkage": linkage, "grader": grader}
+    how: dict[str, Any] = {
+        "risk": risk,
+        "delta": delta,
+        "seed": seed or 0,
+        "linkage": linkage,
+        "grader": grader,
+    }
     with BadRows() as bad:
-        if model is None:
+        if model is None or holds_kept_samples(file):
             where: Any = {"cache": cache, "settings": settings}
             judge = partial(opt.open_equivalence, equivalence, device=device, **where)
             marks = partial(opt.open_grader, grader, **where)
             rows = _read_samples(file, columns, limit, bad, equivalence)
-            found = _from_samples(rows, judge, marks, how, dry_run=dry_run)
+            origin = _origin(rows, locals())
+            how |= {"m": m, "temperatures": temperatures}
+            if seed is None and origin.provenance is not None:
+                how["seed"] = origin.provenance.seed
+            found = _from_samples(rows, origin, judge, marks, how, dry_run=dry_run)
         else:
             found = _from_model(locals(), bad, how)
         if found is None:
             return bad.exit_code()
-        path = found.save_pretrained(out)
-        typer.echo(_as_json(found, path) if json or not sys.stdout.isatty() else _in_words(found, path))
+        path = _save(found, out, file, no_samples=no_samples)
+        show(_as_json(found, path) if json or not sys.stdout.isatty() else _in_words(found, path))
         return bad.exit_code()
 
 
+def _save(found: Calibration, out: Path, file: str, *, no_samples: bool) -> Path:
+    """Write the calibration, and remove what an older one has left beside its file that this one lacks."""
+    path = found.save_pretrained(out) if not no_samples else replace(found, samples=None).save_pretrained(out)
+    if found.recalibrator is None:
+        shutil.rmtree(out / RECALIBRATOR, ignore_errors=True)
+    if (found.samples is None or no_samples) and Path(file).resolve() != (out / SAMPLES).resolve():
+        (out / SAMPLES).unlink(missing_ok=True)
+    return path
+
+
+def holds_kept_samples(file: str | Path) -> bool:
+    """Whether a file begins with a row that `semcal calibrate` sampled."""
+    path = Path(file)
+    first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
+    with suppress(InputError):
+        return isinstance(first, Row) and is_kept_by_calibrate(first.data)
+    return False
+
+
 def output_of(options: Mapping[str, Any]) -> Output:
-    """The directory of the calibration; --overwrite replaces another calibration, and nothing else."""
-    return folder_output(options["out"], "calibration")
+    """The directory of the calibration; --overwrite replaces another calibration, and nothing else.
+
+    A directory that holds nothing but kept samples was begun by this command.
+    """
+    found = folder_output(options["out"], "calibration")
+    held = own_files(found.path) if found.path.is_dir() else []
+    samples = found.path / SAMPLES
+    return replace(found, begun=True) if held == [samples] and holds_kept_samples(samples) else found
 
 
 def _check(options: Mapping[str, Any]) -> None:
@@ -138,11 +190,15 @@ def _check(options: Mapping[str, Any]) -> None:
         if value is not None and not 0 < value < 1:
             usual = "0.1" if name == "risk" else "0.05"
             raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
-    if options["model"] is None:
-        for name in ("recalibrator", "temperatures", "few_shot", "max_new_tokens", "fresh"):
+    stored = options["model"] is None
+    kept = holds_kept_samples(options["file"])
+    if stored or kept:
+        refused = ["max_new_tokens", "fresh", "no_samples", *(["recalibrator", "few_shot"] if stored else [])]
+        for name in (*refused, *([] if kept else ["temperatures"])):
             if options[name]:
                 option = name.replace("_", "-")
-                raise UsageError(f"--{option} is for a model that is asked; give --model, or leave it out")
+                remedy = "leave it out" if kept else "give --model, or leave it out"
+                raise UsageError(f"--{option} is for a model that is asked; {remedy}")
 
 
 def _read_samples(
@@ -167,8 +223,30 @@ def _read_samples(
     return rows
 
 
+def _origin(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> SamplesOrigin:
+    """What stored samples are from, as the calibration beside them or the model that is named tells."""
+    from semcal.pipeline.calibrate import origin_of
+
+    given_seed = {} if options["seed"] is None else {"seed": options["seed"]}
+    if options["model"] is None:
+        return origin_of(rows, options["file"], **given_seed)
+    from semcal.experiment.environment import versions
+
+    how = {"device": options["device"], "dtype": options["dtype"], "settings": options["settings"]}
+    model = opt.open_model(options["model"], **how)
+    fitted, asking = opt.open_recalibrator(
+        model, options["recalibrator"], None, options["few_shot"], force=options["force"]
+    )
+    kept_seed = sampled_by_of(rows[0]).get("seed", 0)
+    known: Any = {"data": Path(options["file"]).name, "versions": versions(), "seed": kept_seed} | given_seed
+    under = fitted if options["recalibrator"] else None
+    info(f"calibrate: {options['file']} holds samples of {model.name}; nothing is sampled again")
+    return origin_of(rows, options["file"], model=model, asking=asking, recalibrator=under, **known)
+
+
 def _from_samples(
     rows: Sequence[Mapping[str, Any]],
+    origin: SamplesOrigin,
     open_judge: Callable[[], Equivalence],
     open_marks: Callable[[], Grader | str],
     how: Mapping[str, Any],
@@ -184,12 +262,16 @@ def _from_samples(
     judge = open_judge()
     marks = as_grader(open_marks(), judge)
     with spending("calibrate", equivalence=judge, grader=marks):
-        return calibrate_samples(rows, equivalence=judge, **{**how, "grader": marks})
+        return calibrate_samples(rows, origin=origin, equivalence=judge, **{**how, "grader": marks})
 
 
 def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
-    file, m, out = options["file"], options["m"], options["out"]
+    file, m, out = options["file"], options["m"] or 10, options["out"]
     questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
+    if any(map(is_kept_by_calibrate, (question.extra for question in questions))):
+        raise UsageError(
+            f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
+        )
     # only now, as it takes seconds
     from semcal.experiment.environment import versions
     from semcal.pipeline.calibrate import TEMPERATURES, calibrate
@@ -207,6 +289,12 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
         under = ", ".join(f"{t:g}" for t in at)
         wanted = f"{m} answers to each of {len(questions)} questions at T = {under}"
         warn(f"would sample {wanted}: {m * len(at) * len(questions)} answers; writes {out}")
+        from semcal.pipeline.sample import plan_sampling
+        from semcal.recalibration.temperature import Temperature
+
+        ways = [recalibrator, *map(Temperature, at[1:])]
+        sampling = {"recalibrators": ways, "asking": asking, "max_new_tokens": options["max_new_tokens"]}
+        warn("\n".join(plan_sampling(model, questions, m=m, **sampling)))
         return None
     sampling = {"m": m, "max_new_tokens": options["max_new_tokens"], "temperatures": at}
     check_apart(questions, asking.few_shot, both="a few-shot example and a labelled question")
@@ -241,7 +329,8 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
 
 def _as_json(found: Calibration, path: Path) -> str:
     threshold = None if found.threshold is None else asdict(found.threshold)
-    return dumps({**asdict(found.report), "m": found.m, "threshold": threshold, "path": str(path)})
+    examples = {"examples": found.examples, "m": found.m, "threshold": threshold, "path": str(path)}
+    return dumps({**asdict(found.report), **examples})
 
 
 def _in_words(found: Calibration, path: Path) -> str:
@@ -249,15 +338,26 @@ def _in_words(found: Calibration, path: Path) -> str:
     apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
     names = {"accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE", "ace_floor": "by chance"}
     names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
-    shown = [name for name in names if name in report.base]
+    columns = [name for name in names if name in report.base]
     lines = [
         f"{report.n} labelled questions{apart}, {found.m} draws each",
-        "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in shown)]),
+        "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in columns)]),
     ]
     for label, figures in (("Base", report.base), ("Calibrated", report.calibrated)):
-        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in shown)
+        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
         lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
     lines.append("Calibrated is measured out of fold, with the map chosen anew in each fold.")
     unset = "No threshold was asked for; --risk sets one, below which ask abstains."
     lines += ["", report.why, *report.advice, found.threshold.sentence if found.threshold else unset]
-    return "\n".join([*lines, f"written to {path}; semcal ask and measure: --calibration {path.parent}"])
+    lines += ["", f"{len(found.examples)} of the answers, as they were graded:"]
+    for one in found.examples:
+        mark = "right" if one["correct"] else "wrong"
+        answer, reference, question = (shown(one[name]) for name in ("answer", "reference", "question"))
+        lines.append(f"  {mark}: {answer} to {question}; a reference: {reference}")
+    lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
+    if found.samples is not None:
+        lines.append(
+            "another --risk, --equivalence, --grader or --m: semcal calibrate "
+            f"{path.parent / SAMPLES} … --out ANOTHER"
+        )
+    return "\n".join(lines)

@@ -10,7 +10,7 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.commands.run import carry_out
-from semcal.cli.console import Output, info, warn
+from semcal.cli.console import Output, info, show, warn
 from semcal.records import dumps
 
 if TYPE_CHECKING:
@@ -107,5 +107,5 @@ def _show(out: Path, *, as_json: bool) -> None:
     from semcal.report import in_words
 
     results = read_results(out)
-    typer.echo(dumps(results) if as_json else "\n".join(in_words(results)))
+    show(dumps(results) if as_json else "\n".join(in_words(results)))
     info(f"report: {out / 'report.html'}")

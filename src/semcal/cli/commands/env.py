@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import typer
-
 from semcal.cli import options as opt
-from semcal.cli.console import loading
-from semcal.records import dumps
+from semcal.cli.console import loading, show
+from semcal.records import dumps, user_cache
 
 #: Facts that only PyTorch knows, which takes seconds to load.
 UNKNOWN = "not looked up; see semcal env -v"
@@ -25,18 +23,17 @@ def command(json: opt.JsonOption = False, verbose: opt.VerboseOption = False) ->
 
     found: dict[str, Any] = environment()
     found |= _devices() if verbose else {"threads": UNKNOWN, "cuda": UNKNOWN}
+    found["cache"] = str(user_cache(""))
     found["embedded models"] = {
         path.name: (path / "model.safetensors").is_file() for path in (language_model_dir(), nli_model_dir())
     }
     if json or not sys.stdout.isatty():
-        typer.echo(dumps(found))
+        show(dumps(found))
         return 0
     for name, value in found.items():
         lines = value.items() if isinstance(value, dict) else [("", value)]
         for key, item in lines:
-            typer.echo(
-                f"{name + (f' {key}' if key else ''):<28} {item if item not in (None, []) else 'none'}"
-            )
+            show(f"{name + (f' {key}' if key else ''):<28} {item if item not in (None, []) else 'none'}")
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, info, warn
+from semcal.cli.console import Output, info, show, warn
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
@@ -101,10 +101,10 @@ def command(
         return 0
     _note(format, temperature, provenance, checkpoint)
     if out is None:
-        typer.echo(_line(format, name, text) if json else text.rstrip())
+        show(_line(format, name, text) if json else text.rstrip())
     else:
         _write(out / name, text)
-        typer.echo(dumps({"files": [str(out / name)]}) if json else str(out / name))
+        show(dumps({"files": [str(out / name)]}) if json else str(out / name))
     return 0
 
 
@@ -223,9 +223,9 @@ def _fold(checkpoint: Checkpoint, out: Path, *, as_json: bool, **how: Any) -> in
     if done.left_out:
         info(f"export: not copied, for T is not folded into them: {', '.join(done.left_out)}")
     if as_json or not sys.stdout.isatty():
-        typer.echo(dumps({**asdict(done), "directory": str(done.directory)}))
+        show(dumps({**asdict(done), "directory": str(done.directory)}))
     else:
-        typer.echo(
+        show(
             f"T = {done.temperature:.4f} is folded into {', '.join(done.changed)}\n"
             f"largest error of the logits, relative to their scale: {done.error:.1e} "
             f"(allowed: {done.tolerance:.0e})\nwritten to {done.directory}; sample from it at temperature 1"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, open_unfinished, unfinished, warn
+from semcal.cli.console import Output, open_unfinished, show, unfinished, warn
 from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
@@ -158,7 +158,7 @@ def command(
             result = work.run(options, judge, sampling, kept, plot)
         remove_older_results(out, options)
         kept.finish()
-        typer.echo(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
+        show(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
         return bad.exit_code()
 
 

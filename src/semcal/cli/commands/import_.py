@@ -22,7 +22,7 @@ RequestsOption = Annotated[
     typer.Option(metavar="FILE", help="The requests of an OpenAI batch, which hold questions and settings."),
 ]
 QuestionsOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Questions {id, question, answers} that go with the ids.")
+    str | None, typer.Option(metavar="FILE", help="Questions {id?, question, answers}, by id or text.")
 ]
 
 #: From so many questions on, draws that are all alike are warned of.

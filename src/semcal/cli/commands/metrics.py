@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info
+from semcal.cli.console import as_shown, info, show
 from semcal.cli.rows import BadRows, good_items, open_rows
 from semcal.errors import InputError
 from semcal.records import dumps, writing
@@ -87,7 +87,7 @@ def show_metrics(results: list[dict[str, Any]]) -> None:
     for result in results:
         if "risk" in result:
             sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
-            console.print(sentence, markup=False, highlight=False)
+            show(sentence)
 
 
 def _shown(value: Any) -> str:
@@ -147,7 +147,7 @@ def _table(names: list[str], heads: list[str], columns: list[list[str]]) -> Tabl
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, head in enumerate(["metric", *heads]):
-        table.add_column(Text(head), justify="right" if number else "left", overflow="fold")
+        table.add_column(Text(as_shown(head)), justify="right" if number else "left", overflow="fold")
     for row in zip(names, *columns):
-        table.add_row(*row)
+        table.add_row(*(Text(as_shown(cell)) for cell in row))
     return table

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import info
+from semcal.cli.console import info, show
 from semcal.errors import ServerError
 from semcal.records import dumps
 
@@ -27,13 +27,14 @@ UNCUT = {
 DRAWS = 10
 
 URLArgument = Annotated[
-    str, typer.Argument(metavar="URL", help="Such as http://127.0.0.1:8000/v1; #NAME chooses a model.")
+    str,
+    typer.Argument(metavar="URL", help="http://127.0.0.1:8000/v1, #NAME for a model; else OPENAI_BASE_URL."),
 ]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Ask again what was found out before.")]
 
 
 def command(
-    url: URLArgument,
+    url: URLArgument = "openai:",
     fresh: FreshOption = False,
     api_key_file: opt.ApiKeyFileOption = None,
     timeout: opt.TimeoutOption = 120.0,
@@ -54,14 +55,14 @@ def command(
         profile = stored_profile(client, fresh=fresh)
         info(f"probe: {client.usage.requests} requests")
     if not _for_people(json):
-        typer.echo(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))
+        show(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))
         return 0
     version = f" {profile.version}" if profile.version else ""
-    typer.echo(f"{profile.model} behind {profile.server}{version} at {profile.url}\n")
+    show(f"{profile.model} behind {profile.server}{version} at {profile.url}\n")
     for rows in (_findings(profile), _consequences(profile)):
         for name, text in rows:
-            typer.echo(f"{name:<30}{text}")
-        typer.echo()
+            show(f"{name:<30}{text}")
+        show()
     return 0
 
 

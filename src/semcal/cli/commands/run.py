@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from semcal.cli import options as opt
 from semcal.cli.commands.run_folder import warn_of_less_accurate
-from semcal.cli.console import Output, debug, info, progress, warn
+from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.rows import ProblemLog
 from semcal.errors import UsageError
@@ -142,14 +142,14 @@ def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: 
 
     plan = forecast(settings, device=device)
     if as_json:
-        typer.echo(dumps(plan.tree()))
+        show(dumps(plan.tree()))
         return 0
-    typer.echo(
+    show(
         f"{folder}: {len(settings.models)} models × {len(settings.datasets)} data sets × "
         f"{len(settings.methods)} methods × {settings.runs.count} runs, preset {settings.preset}"
     )
     for line in plan.lines():
-        typer.echo(line)
+        show(line)
     return 0
 
 
@@ -300,11 +300,11 @@ def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_js
     missing = {stage: count for stage, count in outcome.missing.items() if count}
     content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
     if as_json:
-        typer.echo(dumps({**content, "missing": missing}))
+        show(dumps({**content, "missing": missing}))
     else:
-        typer.echo(f"{folder}: {'all done' if outcome.complete else 'not all done'}")
+        show(f"{folder}: {'all done' if outcome.complete else 'not all done'}")
         for name in ("results.md", "report.html") if outcome.complete else ():
-            typer.echo(folder / name)
+            show(folder / name)
     if missing:
         blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
         info(

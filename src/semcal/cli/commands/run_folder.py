@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, info, warn
+from semcal.cli.console import Output, info, show, warn
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files
 
@@ -42,7 +42,7 @@ def merge(
     missing = {stage: count for stage, count in state.missing().items() if count}
     if json or not sys.stdout.isatty():
         content = {"run": str(run), "copied": merged.copied, "present": merged.present, "missing": missing}
-        typer.echo(dumps({**content, "refused": list(merged.refused)}))
+        show(dumps({**content, "refused": list(merged.refused)}))
     lacking = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
     info(
         f"merge: {merged.copied} files brought in, {merged.present} were there; "
@@ -70,12 +70,12 @@ def status(run: opt.RunArgument, json: opt.JsonOption = False, verbose: opt.Verb
     if json or not sys.stdout.isatty():
         stages = {stage: [state.total(stage) - missing[stage], state.total(stage)] for stage in STAGES}
         content = {"complete": state.complete, "stages": stages, "damaged": list(state.damaged)}
-        typer.echo(dumps({**content, "rows": [state.rows, len(state.expected)]}))
+        show(dumps({**content, "rows": [state.rows, len(state.expected)]}))
     else:
         for stage in STAGES:
             if state.total(stage):
-                typer.echo(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
-        typer.echo(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
+                show(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
+        show(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
     if verbose:
         for (model, dataset), expected in state.expected.items():
             done = state.done.get((model, dataset), Counter())
@@ -123,7 +123,7 @@ def report(
         page = remake(run, out, executor, figures=figures)
     warn_of_less_accurate(out or run)
     paths = [(out or run) / "results.json", page]
-    typer.echo(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
+    show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,18 +20,16 @@ from semcal.cli.executors import (
     spending,
     takes_server_options,
 )
-from semcal.cli.rows import BadRows, checked, good_items, open_questions, run_rows
-from semcal.engine.language_model import questions_a_block
-from semcal.errors import RowError
+from semcal.cli.rows import BadRows, checked, counted, good_items, open_questions, run_rows
+from semcal.errors import ModelError, RowError, ServerError
+from semcal.pipeline.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, plan_sampling, question_blocks
 from semcal.qa.questions import Question
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
     from semcal.pipeline.prompting import PromptConfig
+    from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
-
-#: Questions sampled together, fewer by a server; fixed, so that interrupting and resuming changes nothing.
-BLOCK = 64
 
 
 @takes_server_options
@@ -66,19 +64,20 @@ def command(
     identical results.
     """
     settings = server_settings(server, model)
-    read = open_questions(file, columns, label="sample")
-    if dry_run:
-        return _plan(read, m, limit)
-    questions, blocks = peeked(read, BLOCK, limit)
-    plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
+    read, total = counted(file, open_questions(file, columns, label="sample"))
     load = partial(opt.open_models, model, None, device=device, dtype=dtype, memory=memory, settings=settings)
+    under = partial(
+        opt.open_recalibrator, name=recalibrator, temperature=temperature, few_shot=few_shot, force=force
+    )
+    if dry_run:
+        return _plan(islice(read, limit), load, under, m=m, max_new_tokens=max_new_tokens)
+    questions, blocks = peeked(read, min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * m))), limit)
+    plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
         from semcal.pipeline.sample import SampleJob, SamplePass, check_question
 
-        method, asking = opt.open_recalibrator(
-            language_model, recalibrator, temperature, few_shot, force=force
-        )
+        method, asking = under(language_model)
         sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
         key = _key(language_model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
         kept = open_unfinished(out, key, fresh=fresh)
@@ -90,8 +89,9 @@ def command(
             return SampleJob(tuple(block), asking, passes, max_new_tokens, full=True)
 
         work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
-        size = questions_a_block(language_model, m, 1, BLOCK)
-        code = run_rows(checked(questions, check), out, work=work, label="sample", block=size, limit=limit)
+        cut = partial(question_blocks, language_model, m=m, ways=1, max_new_tokens=max_new_tokens)
+        items = checked(questions, check)
+        code = run_rows(items, out, work=work, label="sample", block=cut, limit=limit, total=total)
         kept.finish()
     return code
 
@@ -109,11 +109,28 @@ def _key(
     from semcal.recalibration.attentive import fingerprint
 
     known = {"model": model.revision, "recalibrator": fingerprint(method), "prompt": asking.hash(model)}
-    return {**known, **how}
+    return {**known, **how, "block_tokens": BLOCK_TOKENS}
 
 
-def _plan(read: Iterator[Question | RowError], m: int, limit: int | None) -> int:
+def _plan(
+    read: Iterator[Question | RowError],
+    load: Callable[[], WorkerState],
+    under: Callable[[Sampler], tuple[AnyRecalibrator, PromptConfig]],
+    *,
+    m: int,
+    max_new_tokens: int | None,
+) -> int:
+    """Print how many answers sampling would take, and if the model can be had what they take."""
     with BadRows() as bad:
-        count = sum(1 for _ in good_items(islice(read, limit), bad))
-    warn(f"would sample {m} answers to each of {count} questions: {m * count} answers")
-    return bad.exit_code()
+        questions = list(good_items(read, bad))
+        warn(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
+        if questions:
+            try:
+                model = load().model
+            except (ModelError, ServerError) as error:
+                warn(f"tokens and time are not known: {error}")
+                return bad.exit_code()
+            method, asking = under(model)
+            sampling: Any = {"recalibrators": [method], "asking": asking, "max_new_tokens": max_new_tokens}
+            warn("\n".join(plan_sampling(model, questions, m=m, **sampling)))
+        return bad.exit_code()

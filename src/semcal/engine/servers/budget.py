@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.servers.settings import ServerSettings
-from semcal.errors import BudgetError
+from semcal.errors import BudgetError, shown
 
 
 @dataclass
@@ -121,24 +121,24 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -
 
     Completion tokens are those that have a log-probability, or those of `usage` if there are more: some
     servers' `usage` counts one choice of n, and some give a part of the tokens no entry. Without either, and
-    for prompt tokens without `usage`, what the request may take at the worst.
+    for prompt tokens without `usage`, what the request may take at the worst; a count of 0 is none.
     """
     usage = reply.get("usage") if isinstance(reply, Mapping) else None
     found = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
-    tokens_in = worst[0] if found[0] is None else found[0]
+    tokens_in = found[0] or worst[0]
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     entries = sum(_entries(choice) for choice in choices) if isinstance(choices, list) else 0
     if echo and entries:
         entries = max(entries - tokens_in * len(choices or ()), 0)
-    if found[1] is None:
-        return tokens_in, entries or worst[1]
-    return tokens_in, max(entries, found[1])
+    return tokens_in, max(entries, found[1]) or worst[1]
 
 
-def _count(usage: Any, name: str) -> int | None:
-    """A count that stands in `usage`; None if it is no count."""
+def _count(usage: Any, name: str) -> int:
+    """A count that stands in `usage`; 0 if it is none, and ValueError if it is beyond all requests."""
     found = usage.get(name) if isinstance(usage, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+    if isinstance(found, int | float) and found > 10**12:
+        raise ValueError(f"{name} is {shown(found)}")
+    return max(found, 0) if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
 def _entries(choice: Any) -> int:

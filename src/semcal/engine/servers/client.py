@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from semcal.engine.servers.bodies import ENCODINGS, BodyError, read_body
 from semcal.engine.servers.budget import Budget, Usage, tokens_of_reply
-from semcal.engine.servers.faults import Fault, fault_of_error, fault_of_reply, server_message
-from semcal.engine.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings
-from semcal.errors import MissingExtraError, ServerError
+from semcal.engine.servers.faults import Fault, fault_of_error, fault_of_reply, server_message, server_words
+from semcal.engine.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
+from semcal.errors import MissingExtraError, SemcalWarning, ServerError
 
 if TYPE_CHECKING:
     import httpx
@@ -28,6 +31,10 @@ IN_A_ROW = 10
 FIRST_TRIES = 3
 #: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
 FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
+#: What a server may add to the name of a model that was asked for: a date or a version, or "latest".
+_VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
+#: Lists and objects of one reply: each takes thirty times its letters.
+_CONTAINERS = 4 * 10**6
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,10 @@ class ServerClient:
     - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
     - The last tries of a request found no server, and nothing was heard of it in between. Before anything
       was ever heard, there are 3 tries at most.
-    - Ten requests in a row failed for good by faults that may pass, and none was answered since their first
-      tries.
+    - Ten requests in a row failed for good by faults that may pass, or by replies that cannot be read, and
+      none was answered since their first tries.
+
+    Warns once if a reply names another model than was asked for, a dated version of it apart.
 
     `transport` takes the place of the network, for tests (`httpx.MockTransport`); `first_wait` is the longest
     wait before the second try, in seconds.
@@ -83,6 +92,7 @@ class ServerClient:
             raise MissingExtraError("httpx", "api") from error
         self.endpoint = endpoint
         self.settings = settings
+        self.api_key = key_for(endpoint, settings.api_key)
         self._budget = Budget(settings)
         self._transport = transport
         self._first_wait = first_wait
@@ -90,6 +100,7 @@ class ServerClient:
         self._running: _Running | None = None
         self._heard = 0  # replies of any kind
         self._failed_in_a_row = 0
+        self._named_otherwise = False  # a reply named another model than was asked for
 
     @property
     def usage(self) -> Usage:
@@ -122,6 +133,10 @@ class ServerClient:
             remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if other else ""
             raise ServerError(f"{url}: {found.reason}{remedy}", found.status)
         return found
+
+    def words(self, text: str, *, width: int = 200) -> str:
+        """Words of the server as a message or a record may hold them: without the key, and cut."""
+        return server_words(text, api_key=self.api_key, width=width)
 
     def close(self) -> None:
         """Cancel what is under way and close the connections; a later call opens them again."""
@@ -157,10 +172,11 @@ class ServerClient:
 
         from semcal.engine.servers.transport import make_transport
 
-        key = self.settings.api_key
+        key = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        limit = self.settings.max_reply_bytes
         return httpx.AsyncClient(
-            headers={"authorization": f"Bearer {key}"} if key else {},
-            transport=self._transport or make_transport(self.endpoint.url),
+            headers={"accept-encoding": ENCODINGS, **key},
+            transport=self._transport or make_transport(self.endpoint.url, limit),
             timeout=None,  # one limit stands around a whole try
         )
 
@@ -240,13 +256,27 @@ class ServerClient:
                 return answer
             try:
                 parsed = parse(answer)
+                spent = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo")))
             except ValueError as error:
                 return Fault(f"the reply is damaged: {error}", lost=True)
-            spent, lost = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo"))), False
+            lost = False
             self.usage.requests += 1
+            if isinstance(answer, dict) and not self._named_otherwise:
+                self._compare(request.body.get("model"), answer.get("model"))
             return parsed
         finally:
             self._budget.settle(worst, spent, lost=lost)
+
+    def _compare(self, asked: Any, other: Any) -> None:
+        """Warn where a reply names another model; a folder before it and a version behind it may differ."""
+        first, second = (str(name).casefold().rpartition("/")[2] for name in (asked, other))
+        first = first.removesuffix(".gguf").removesuffix("latest").rstrip("-:")
+        same = second.startswith(first) and _VERSION.fullmatch(second[len(first) :])
+        if isinstance(asked, str) and isinstance(other, str) and not same:
+            self._named_otherwise = True
+            names = f"was asked for the model {self.words(asked)}, and its replies name {self.words(other)}"
+            reason = f"{self.endpoint.url} {names}; what is written is bound to the former"
+            warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     async def _answer(self, http: httpx.AsyncClient, address: tuple[str, str], request: ServerRequest) -> Any:
         """What the JSON of the reply holds, or a Fault."""
@@ -257,13 +287,16 @@ class ServerClient:
             body = json.dumps(request.body, separators=(",", ":"), allow_nan=False).encode()
         limit = self.settings.timeout
         try:
-            async with asyncio.timeout(limit):
-                reply = await http.request(*address, content=body, headers=_JSON)
-        except (httpx.HTTPError, OSError) as error:
+            sending = http.stream(*address, content=body, headers=_JSON)
+            async with asyncio.timeout(limit), sending as reply:
+                assert isinstance(reply.stream, httpx.AsyncByteStream)
+                encoding = reply.headers.get("content-encoding", "")
+                content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
+        except (httpx.HTTPError, OSError, BodyError) as error:
+            self._heard += isinstance(error, BodyError)
             return fault_of_error(error, limit)
         self._heard += 1
-        key = self.settings.api_key
-        return fault_of_reply(reply, api_key=key) or _read(reply, request.expects, api_key=key)
+        return fault_of_reply(reply, content) or _read(content, reply.status_code, request.expects)
 
     def _failed(self, asked: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
         """What a fault for good of the URL `asked` means: for this request, or by ServerError for all.
@@ -271,14 +304,14 @@ class ServerClient:
         `gone`: no server was found; `alone`: nothing was answered since the request's first try.
         """
         url, status = self.endpoint.url, fault.status
-        reason = fault.reason + (f" (the last of {tries} tries)" if tries > 1 else "")
+        reason = self.words(fault.reason, width=500) + (f" (the last of {tries} tries)" if tries > 1 else "")
         if gone:
             http = " (is it http://?)" if url.startswith("https:") else ""
             remedy = f"check the URL{http}, and that the server runs"
             raise ServerError(f"{url} cannot be reached: {reason}; {remedy}")
         if fault.refused and not (status == 403 and self.usage.requests):
             raise ServerError(f"{url} refuses all requests: {reason}{self._remedy(status)}")
-        if alone and (fault.passing or fault.refused):
+        if alone and (fault.passing or fault.refused or fault.lost):
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= IN_A_ROW:
                 raise ServerError(
@@ -291,8 +324,9 @@ class ServerClient:
 
     def _remedy(self, status: int | None) -> str:
         if status in (401, 403):
-            given = "check the API key in" if self.settings.api_key else "it needs an API key: give it by"
-            return f"; {given} {KEY_VARIABLE} or --api-key-file"
+            given = "check the API key in" if self.api_key else "it needs an API key: give it by"
+            ours = self.settings.api_key or not self.api_key
+            return f"; {given} " + (f"{KEY_VARIABLE} or --api-key-file" if ours else "OPENAI_API_KEY")
         return "; give the URL that it redirects to" if status is not None and status < 400 else ""
 
 
@@ -300,19 +334,33 @@ _ANYTHING = ServerRequest("", {}, expects=object)
 _JSON = {"content-type": "application/json"}
 
 
-def _read(reply: httpx.Response, expects: type, *, api_key: str | None) -> Any:
+def _read(content: bytes, status: int, expects: type) -> Any:
     """The JSON of a reply with a status of success, or a Fault."""
-    status = reply.status_code
     try:
-        found = json.loads(reply.content)
-    except (ValueError, RecursionError):
-        said = server_message(reply.content, api_key=api_key, width=80)
-        return Fault(f"the reply is damaged: no JSON, but {said!r}", status, lost=True)
+        found = _value(content)
+    except ValueError as error:
+        return Fault(f"the reply is damaged: {error}", status, lost=True)
     if isinstance(found, dict) and found.get("error") and "choices" not in found:
-        said = server_message(reply.content, api_key=api_key)
-        return Fault(f"HTTP {status} with an error: {said}", status)
+        return Fault(f"HTTP {status} with an error: {server_message(content)}", status)
     if not isinstance(found, expects):
         return Fault(f"the reply is damaged: a JSON {type(found).__name__}", status, lost=True)
+    return found
+
+
+def _value(content: bytes) -> Any:
+    """What JSON in UTF-8 says, of numbers up to 10^19 exactly; ValueError if it is none, or is no text."""
+    if content.count(b"{") + content.count(b"[") > _CONTAINERS:
+        raise ValueError(f"it has more than {_CONTAINERS} lists and objects")
+    try:
+        text = content.decode("utf-8-sig")
+        found = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(f"no JSON, but {server_message(content, width=80)!r}") from None
+    try:
+        if b"\\ud" in content.lower():  # half a character, or a whole one of two halves
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half a character, which is no text") from None
     return found
 
 

@@ -253,19 +253,22 @@ class CrossEncoderService(ServerVerdicts):
                 raise
             raise ServerError(f"{error}; {other}") from None
         try:
-            self.name, kinds = str(info["model_id"]), info["model_type"].values()
+            self.name, kinds = client.words(str(info["model_id"])), info["model_type"].values()
             labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
         except (TypeError, KeyError, AttributeError):
             raise ServerError(f"{url}/info names no model_id and model_type; {other}") from None
         self._labels = sorted(label.strip().casefold() for label in labels)
         if self._labels.count(_YES) != 1 or len(labels) < 2:
+            named = client.words(", ".join(map(shown, labels))) or "none"
             raise ServerError(
-                f"{url}: {self.name} does not say which of its labels is entailment: they are "
-                f"{', '.join(map(shown, labels)) or 'none'}; serve a model that names it in its id2label"
+                f"{url}: {self.name} does not say which of its labels is entailment: they are {named}; serve "
+                "a model that names it in its id2label"
             )
         batch = info.get("max_client_batch_size")
         self._batch = batch if type(batch) is int and batch > 0 else 1
-        about = [str(info[key]) for key in ("model_sha", "model_dtype", "version") if info.get(key)]
+        about = [
+            client.words(str(info[key])) for key in ("model_sha", "model_dtype", "version") if info.get(key)
+        ]
         self.revision = f"{url}; {', '.join(about) or 'unknown version'}"
 
     def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
@@ -314,7 +317,7 @@ def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
     """
     found = ServerSettings(api_key=read_api_key()) if settings is None else settings
     own = os.environ.get(JUDGE_KEY_VARIABLE)
-    return found if own is None else replace(found, api_key=own.strip() or None)
+    return found if own is None else replace(found, api_key=own.strip())
 
 
 def load_verdicts(

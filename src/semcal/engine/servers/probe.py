@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -19,7 +18,7 @@ from semcal.errors import ServerError
 from semcal.qa.questions import Turn
 
 #: The version of what is asked here: profiles of another are not read.
-PROBE = 2
+PROBE = 3
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
 #: A prompt of token ids, which begins no chat: nearly anything may follow.
 IDS = tuple(range(40, 56))
@@ -172,23 +171,23 @@ def _vocabulary(asking: _Asking) -> dict[str, Any]:
 
 
 def _several(asking: _Asking) -> dict[str, Any]:
-    """The largest n, of 10 and, where that is refused, of those that the error names, 4 and 2.
+    """The largest n up to 10 that gives n choices: more may be refused, or cut without a word.
 
     1 where a proxy passes on what llama.cpp says: see `ServerProfile.together`.
     """
-    reply = asking.reply(asking.open, Asked(asking.hot, 8, n=10, seed=1, log_probs=False))
-    tried = [10]
     single = asking.reply(asking.open, Asked(1.0, 1, log_probs=False))
     if asking.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
         return {}
-    if isinstance(reply, RequestFailed):
-        named = {int(number) for number in re.findall(r"\d+", reply.reason)} & set(range(2, 10))
-        tried = sorted(named | {4, 2}, reverse=True)
-    for n in tried:
+    low, high, n = 1, 11, 10
+    differ = False
+    while high - low > 1:
         choices = asking.choices(asking.open, Asked(asking.hot, 8, n=n, seed=1, log_probs=False))
         if len(choices) == n:
-            return {"max_n": n, "choices_differ": len(set(map(_said, choices))) > 1}
-    return {}
+            low, differ = n, len(set(map(_said, choices))) > 1
+        else:
+            high = n
+        n = (low + high) // 2
+    return {} if low == 1 else {"max_n": low, "choices_differ": differ}
 
 
 def _seed(asking: _Asking) -> dict[str, Any]:

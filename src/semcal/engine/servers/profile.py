@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semcal.engine.servers.client import ServerClient
-from semcal.errors import SemcalWarning, ServerError, StoreError
-from semcal.records import atomic_write, canonical, read_object
+from semcal.errors import SemcalWarning, ServerError
+from semcal.records import read_sealed, user_cache, write_sealed
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Mapping[str, Any] = {
@@ -77,12 +77,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sy
     >>> str(cache_folder({"SEMCAL_CACHE": "/big"}, "linux"))
     '/big/servers'
     """
-    own = environment.get("SEMCAL_CACHE")
-    if own:
-        return Path(own, "servers")
-    home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
-    caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
-    return Path(caches).expanduser() / "semcal" / "servers"
+    return user_cache("servers", environment, platform)
 
 
 def _path(folder: Path | None, profile: ServerProfile) -> Path:
@@ -93,10 +88,9 @@ def _path(folder: Path | None, profile: ServerProfile) -> Path:
 
 def write_profile(folder: Path | None, profile: ServerProfile, probe: int) -> None:
     """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be."""
-    stored, path = {"probe": probe, "profile": asdict(profile)}, _path(folder, profile)
+    path = _path(folder, profile)
     try:
-        with atomic_write(path) as file:
-            file.write(canonical({**stored, "checksum": _checksum(stored)}).encode())
+        write_sealed(path, {"probe": probe, "profile": asdict(profile)})
     except OSError as error:
         reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
         warnings.warn(reason, SemcalWarning, stacklevel=3)
@@ -104,22 +98,15 @@ def write_profile(folder: Path | None, profile: ServerProfile, probe: int) -> No
 
 def read_profile(folder: Path | None, now: ServerProfile, probe: int) -> ServerProfile | None:
     """The profile that is kept; None if there is none, it is damaged, or what `identify` found is another."""
-    try:
-        stored = read_object(_path(folder, now), remedy="it is not read")
-    except (OSError, StoreError):
-        return None
+    stored = read_sealed(_path(folder, now)) or {}
     found = stored.get("profile")
-    if stored.pop("checksum", None) != _checksum(stored) or stored.get("probe") != probe:
+    if stored.get("probe") != probe:
         return None
     if not isinstance(found, dict) or found.keys() != {each.name for each in fields(ServerProfile)}:
         return None
     profile = ServerProfile(**{**found, "truncation_tested": tuple(found["truncation_tested"])})
     told = ("url", "model", "server", "version", "max_length", *(["vocabulary"] if now.vocabulary else []))
     return profile if all(getattr(profile, name) == getattr(now, name) for name in told) else None
-
-
-def _checksum(stored: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical(stored).encode()).hexdigest()
 
 
 #: What /models calls the owner, and where each server tells its version.
@@ -152,9 +139,10 @@ def identify(client: ServerClient) -> ServerProfile:
     if model is None and not listed:
         raise ServerError(f"{url} lists no models; name one: {url}#NAME")
     name = model or listed[0]["id"]
-    entry = next((one for one in listed if name in (one["id"], *(one.get("aliases") or ()))), None)
+    others = [one["aliases"] if isinstance(one.get("aliases"), list) else [] for one in listed]
+    entry = next((one for one, aliases in zip(listed, others) if name in (one["id"], *aliases)), None)
     if entry is None and listed:
-        known = ", ".join(one["id"] for one in listed[:10])
+        known = client.words(", ".join(one["id"] for one in listed[:10]))
         unlisted = f"{url} does not list the model {name}; it lists {known}"
         remedy = f"{name} is asked all the same, and what is written is bound to that name"
         warnings.warn(f"{unlisted}; {remedy}", SemcalWarning, stacklevel=2)
@@ -167,7 +155,7 @@ def identify(client: ServerClient) -> ServerProfile:
         url,
         name,
         server,
-        None if version is None else str(version),
+        None if version is None else client.words(str(version)),
         next(filter(None, lengths), None),
         _count(sizes.get("n_vocab")),
     )
@@ -185,14 +173,15 @@ def _check_path(client: ServerClient) -> None:
 
 
 def _models(client: ServerClient) -> list[dict[str, Any]]:
+    """What the server lists, without entries whose id cannot be shown as it is."""
     try:
         listed = _object(client.get("/models")).get("data")
     except ServerError:
         if client.endpoint.model is None:
             raise
         return []  # some proxies have no list
-    entries = listed if isinstance(listed, list) else []
-    return [entry for entry in entries if isinstance(_object(entry).get("id"), str)]
+    named = [(one, _object(one).get("id")) for one in (listed if isinstance(listed, list) else [])]
+    return [one for one, name in named if isinstance(name, str) and name == client.words(name, width=500)]
 
 
 def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
@@ -215,4 +204,4 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else None

@@ -61,7 +61,9 @@ _ROUNDING = 1e-4
 #: finish_reason: the end of turn was drawn, or the limit was reached.
 _ENDED, _CUT = ("stop", "eos_token", "stop_sequence"), ("length", "max_tokens")
 #: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
-_ID = re.compile(r"token_id:(\d+)")
+_ID = re.compile(r"token_id:(\d{1,10})")
+#: Whole numbers that may be an index or a token id.
+_IDS = range(2**31)
 _BLANKS = re.compile(r"[\s▁]+")
 
 
@@ -230,7 +232,7 @@ def _token(given: Any) -> tuple[str, int | None, bytes | None, float]:
     log_prob = _of_prob(given["prob"]) if "prob" in given else _log_prob(_get(given, "logprob", object))
     named = _ID.fullmatch(token)
     if named:
-        return "", int(named[1]), None, log_prob
+        return "", _typed(int(named[1]), int, "a token id"), None, log_prob
     listed = given.get("bytes")
     try:
         piece = token.encode() if listed is None else bytes(_typed(listed, list, "bytes"))
@@ -273,6 +275,6 @@ def _get(given: Mapping[str, Any], key: str, kind: type) -> Any:
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{what} is {shown(value)}, not of type {kind.__name__}")
+    if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value not in _IDS)):
+        raise ValueError(f"{what} is {shown(value)}, not of type {kind.__name__} or out of range")
     return value

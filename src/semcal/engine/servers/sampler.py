@@ -120,10 +120,13 @@ class ServerModel:
             if len(prompt.token_ids) + answer > most
         ]
 
+    def requests_a_question(self, m: int, ways: int) -> int:
+        """How many requests `m` answers in each of several ways take."""
+        return ways * math.ceil(m / self.profile.together)
+
     def questions_a_block(self, m: int, ways: int, usual: int) -> int:
         """How many questions make about 128 requests, `usual` at most: what a stop may lose."""
-        requests = ways * math.ceil(m / self.profile.together)
-        return max(1, min(usual, REQUESTS_A_BLOCK // requests))
+        return max(1, min(usual, REQUESTS_A_BLOCK // self.requests_a_question(m, ways)))
 
     def sample(
         self, prompts: Sequence[Prompt], *, seed: int = 0, m: int = 10, **options: Any

@@ -18,8 +18,13 @@ PREFIX = "openai:"
 KEY_VARIABLE = "SEMCAL_API_KEY"
 #: That of what decides on meanings and grades; the model's own is used where it is not set.
 JUDGE_KEY_VARIABLE = "SEMCAL_JUDGE_API_KEY"
+#: OpenAI's own address, and the letters of a file that are read for a key.
+_OPENAI, _KEY_LENGTH = "https://api.openai.com", 10_000
 
-_EXPECTED = "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models"
+_EXPECTED = (
+    "expected a URL such as http://127.0.0.1:8000/v1, with #NAME for one of its models; openai:#NAME alone "
+    "takes the URL from OPENAI_BASE_URL"
+)
 #: What is asked below the URL of a model.
 ROUTES = ("/chat/completions", "/completions", "/models")
 
@@ -37,18 +42,19 @@ class Endpoint:
 
     @classmethod
     def parse(cls, name: str) -> Endpoint:
-        """Read openai:URL#MODEL, with or without "openai:"; UsageError that says what is wrong with it."""
+        """Read openai:URL#MODEL, without "openai:" or URL (that in OPENAI_BASE_URL); else UsageError why."""
         address, _, model = name.strip().removeprefix(PREFIX).partition("#")
+        address = address or _openai_url()
         scheme, between, rest = address.partition("://")
         if "@" in (rest if between else address).partition("/")[0]:
             raise UsageError(
                 "the URL of the server holds a user name or a password, which would end up in records; "
                 f"leave it out, and give the API key by {KEY_VARIABLE} or --api-key-file"
             )
-        if "?" in address:
+        if "?" in address or "#" in address:
             raise UsageError(
-                f"the URL of the server has a query (?...), which would end up in records; {_EXPECTED}, and "
-                f"give the API key by {KEY_VARIABLE} or --api-key-file"
+                "the URL of the server has a query (?...) or a fragment (#...), which would end up in "
+                f"records; {_EXPECTED}, and give the API key by {KEY_VARIABLE} or --api-key-file"
             )
         if not between or scheme.lower() not in ("http", "https"):
             what = "does not begin with http:// or https://"
@@ -90,10 +96,12 @@ class ServerSettings:
     """
 
     tokenizer: str | None = None  # a directory or hub id: token ids are sent instead of messages
-    api_key: str | None = field(default=None, repr=False)  # SEMCAL_API_KEY or --api-key-file
+    #: SEMCAL_API_KEY or --api-key-file; None: that of `key_for`, "": none at all.
+    api_key: str | None = field(default=None, repr=False)
     concurrency: int = 16  # requests under way at the same time
     retries: int = 5  # of one request, after a fault that may pass
     timeout: float = 120.0  # seconds, of one try
+    max_reply_bytes: int = 64 * 10**6  # of one reply, as it is sent and unpacked
     allow_truncation: bool = False  # sample although the server cuts the distribution
     max_tokens_total: int | None = None  # prompt and completion tokens of all requests
     max_cost: float | None = None  # in the unit of the prices
@@ -108,6 +116,7 @@ class ServerSettings:
         as_option(self.concurrency, "--concurrency", f"{whole}, such as 16", low=0, whole=True)
         as_option(self.retries, "--retries", "a whole number from 0 on, such as 5", low=-1, whole=True)
         as_option(self.timeout, "--timeout", "a positive number of seconds, such as 120", low=0)
+        as_option(self.max_reply_bytes, "max_reply_bytes", f"{whole} of bytes", low=0, whole=True)
         if self.max_tokens_total is not None:
             as_option(self.max_tokens_total, "--max-tokens-total", f"{whole} of tokens", low=0, whole=True)
         if self.max_cost is not None:
@@ -123,7 +132,7 @@ class ServerSettings:
                 f"{needs} needs {' and '.join(absent)} as well: prices of a million prompt tokens and of a "
                 "million completion tokens"
             )
-        if self.api_key is not None:
+        if self.api_key:
             _check_key(self.api_key, "the API key")
 
 
@@ -138,13 +147,26 @@ def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.e
         return _check_key(key, KEY_VARIABLE) if key else None
     try:
         with file.open(encoding="utf-8") as lines:
-            key = lines.readline().strip()
+            first = lines.readline(_KEY_LENGTH + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"--api-key-file {file} cannot be read: {reason}") from None
-    if not key:
-        raise UsageError(f"--api-key-file {file} holds no key: its first line is empty")
+    if not (key := first.strip()) or len(first) > _KEY_LENGTH:
+        what = f"has more than {_KEY_LENGTH} letters" if key else "is empty"
+        raise UsageError(f"--api-key-file {file} holds no key: its first line {what}")
     return _check_key(key, f"--api-key-file {file}")
+
+
+def key_for(endpoint: Endpoint, api_key: str | None) -> str | None:
+    """Return the key of the settings, else OPENAI_API_KEY for OpenAI and OPENAI_BASE_URL alone, or None."""
+    key, own = os.environ.get("OPENAI_API_KEY", "").strip(), (_OPENAI, f"{_OPENAI}:443")
+    if api_key is None and key and (endpoint.host.lower() in own or endpoint.url == _openai_url()):
+        return _check_key(key, "OPENAI_API_KEY")
+    return api_key or None
+
+
+def _openai_url() -> str:
+    return os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/")
 
 
 def _check_key(key: str, where: str) -> str:

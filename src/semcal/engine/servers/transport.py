@@ -11,28 +11,32 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from functools import partial
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import h11
 import httpx
 
+from semcal.engine.servers.bodies import BodyError, check_size
+
 #: Seconds in which a connection must be there.
 CONNECT = 15.0
 
 
-def make_transport(url: str) -> httpx.AsyncBaseTransport | None:
-    """What httpx sends requests with; None, httpx's own, where the environment asks for a proxy."""
+def make_transport(url: str, limit: int) -> httpx.AsyncBaseTransport | None:
+    """What httpx sends requests with, and reads `limit` bytes at most; None: its own, for a proxy is set."""
     parts = httpx.URL(url)
     if parts.scheme in getproxies() and not proxy_bypass(parts.host):
         return None
-    return _Transport()
+    return _Transport(limit)
 
 
 class _Transport(httpx.AsyncBaseTransport):
     """Connections to one server, kept between requests. Must be used in one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._idle: list[_Connection] = []
         self._tls: ssl.SSLContext | None = None
 
@@ -61,7 +65,8 @@ class _Transport(httpx.AsyncBaseTransport):
         try:
             async with asyncio.timeout(CONNECT):
                 loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(_Connection, url.host, port, ssl=self._tls)
+                made = partial(_Connection, self._limit)
+                _, connection = await loop.create_connection(made, url.host, port, ssl=self._tls)
         except TimeoutError as error:
             raise httpx.ConnectTimeout(f"no connection within {CONNECT:g} s") from error
         except OSError as error:
@@ -76,11 +81,13 @@ class _Transport(httpx.AsyncBaseTransport):
 class _Connection(asyncio.Protocol):
     """One connection, with one request under way at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._http = h11.Connection(h11.CLIENT)
         self._reply: asyncio.Future[httpx.Response] | None = None
         self._head: h11.Response | None = None
         self._body: list[bytes] = []
+        self._size = 0
         self._last: tuple[Any, Any] = (None, None)  # request and reply
         self.usable = True
 
@@ -89,14 +96,16 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     async def exchange(self, request: httpx.Request, body: bytes) -> httpx.Response:
-        """Send a request and return its reply, whole; httpx.TransportError where there is none."""
+        """Send a request and return its reply, whole but still packed; httpx.TransportError or BodyError."""
         head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
         sent = [head, *([h11.Data(body)] if body else []), h11.EndOfMessage()]
         self._reply = asyncio.get_running_loop().create_future()
         self._transport.write(b"".join(self._http.send(event) or b"" for event in sent))
         reply = await self._reply
-        now = ((request.url.raw_path, body), (reply.headers.raw, reply.content))
-        named = b'"id"' in reply.content  # without one, two replies may well be the same
+        assert isinstance(reply.stream, httpx.ByteStream)
+        content = b"".join(reply.stream)
+        now = ((request.url.raw_path, body), (reply.headers.raw, content))
+        named = b'"id"' in content or "content-encoding" in reply.headers  # else two may well be the same
         if named and reply.is_success and now[0] != self._last[0] and now[1] == self._last[1]:
             raise httpx.RemoteProtocolError("the reply to the request before came again")
         self._last = now
@@ -118,7 +127,7 @@ class _Connection(asyncio.Protocol):
         self.usable = False
         self._transport.abort()
 
-    def _fail(self, error: httpx.TransportError) -> None:
+    def _fail(self, error: httpx.TransportError | BodyError) -> None:
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(error)
         self.close()
@@ -130,6 +139,8 @@ class _Connection(asyncio.Protocol):
                 if isinstance(event, h11.Response):
                     self._head = event
                 elif isinstance(event, h11.Data):
+                    self._size += len(event.data)
+                    check_size(self._size, self._limit)
                     self._body.append(bytes(event.data))
                 elif isinstance(event, h11.EndOfMessage):
                     self._finish()
@@ -138,19 +149,16 @@ class _Connection(asyncio.Protocol):
                     return
         except h11.RemoteProtocolError as error:
             self._fail(httpx.RemoteProtocolError(f"what came is no HTTP: {error}"))
+        except BodyError as error:
+            self._fail(error)
 
     def _finish(self) -> None:
         head, reply = self._head, self._reply
         assert head is not None
         assert reply is not None
-        content = b"".join(self._body)
-        self._head, self._reply, self._body = None, None, []
-        try:
-            reply.set_result(
-                httpx.Response(head.status_code, headers=head.headers.raw_items(), content=content)
-            )
-        except httpx.DecodingError as error:
-            reply.set_exception(httpx.RemoteProtocolError(str(error)))
+        stream = httpx.ByteStream(b"".join(self._body))
+        self._head, self._reply, self._body, self._size = None, None, [], 0
+        reply.set_result(httpx.Response(head.status_code, headers=head.headers.raw_items(), stream=stream))
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if not done or self._http.trailing_data[0]:
             self.close()

@@ -12,7 +12,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from semcal.experiment.analyses.columns import Columns
@@ -20,6 +19,7 @@ from semcal.experiment.analyses.contrasts import contrast_summary
 from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import Contrast
+from semcal.metrics.intervals import wilson_interval
 from semcal.metrics.resamples import draw_counts
 from semcal.qa.grading import RULES, RuleGrader
 from semcal.qa.questions import several, ties_of
@@ -91,10 +91,8 @@ def wilson(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.8818, 0.9321)
     """
-    z = float(scipy.special.ndtri((1 + level) / 2))
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    deviation = math.sqrt(max(share * (1 - share), 0.0))  # a mean of shares may be 1 + 2e-16
+    return wilson_interval(share, deviation / math.sqrt(n), n, level)
 
 
 def rules_alone(run: FinishedRun, measure: str = "E-SC") -> list[dict[str, Any]]:

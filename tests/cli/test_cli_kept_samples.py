@@ -1,0 +1,294 @@
+"""What `semcal calibrate` sampled is kept beside the calibration, and needs no model again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoking import semcal, write
+
+from semcal.demo.questions import load_set
+
+CALL = ("--model", "atlas", "--m", 4, "--max-new-tokens", 6)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    questions = load_set("atlas-reading").calibration_train[:24]
+    rows = [{**question.row(), "clusters": [[0]], "group": f"g{i}"} for i, question in enumerate(questions)]
+    return write(tmp_path_factory.mktemp("labelled") / "q.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def sampled(labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration's directory; it is not to be written to."""
+    out = tmp_path_factory.mktemp("sampled") / "c"
+    code, _, err = semcal("calibrate", labelled, *CALL, "--out", out)
+    assert code == 0, err
+    return out
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "calibration.json").read_text())
+    return found
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+
+
+def test_the_rows_hold_the_draws_of_all_temperatures_and_no_clusters(sampled: Path) -> None:
+    rows = kept(sampled)
+    assert len(rows) == 24
+    for row in rows:
+        assert row["temperatures"] == [1.0] * 4 + [0.5] * 4
+        assert len(row["samples"]) == len(row["log_likelihoods"]) == len(row["likelihood"]) == 8
+        assert not {"clusters", "normal_forms"} & row.keys()
+        by = row["sampled_by"]
+        assert (by["command"], by["m"], by["seed"], by["max_new_tokens"]) == ("calibrate", 4, 0, 6)
+        assert "temperature" not in by
+
+
+def test_the_same_calibration_comes_of_them_to_the_byte(sampled: Path, tmp_path: Path) -> None:
+    code, _, err = semcal("calibrate", sampled / "samples.jsonl", "--out", tmp_path / "c")
+    assert code == 0, err
+    for name in ("calibration.json", "samples.jsonl"):
+        assert (tmp_path / "c" / name).read_bytes() == (sampled / name).read_bytes()
+
+
+def test_another_m_takes_the_first_draws_of_each_temperature(
+    labelled: str, sampled: Path, tmp_path: Path
+) -> None:
+    assert semcal("calibrate", sampled / "samples.jsonl", "--m", 3, "--out", tmp_path / "few")[0] == 0
+    alone = ("--model", "atlas", "--m", 3, "--max-new-tokens", 6, "--no-samples")
+    assert semcal("calibrate", labelled, *alone, "--out", tmp_path / "alone")[0] == 0
+    few, anew = contents(tmp_path / "few"), contents(tmp_path / "alone")
+    assert (few["m"], few["samples_sha256"]) == (3, contents(sampled)["samples_sha256"])
+    assert anew["samples_sha256"] is None
+    assert not (tmp_path / "alone" / "samples.jsonl").exists()
+    assert few["report"]["base"] == pytest.approx(anew["report"]["base"], abs=1e-6)
+    assert few["report"]["chosen"] == anew["report"]["chosen"]
+    code, _, err = semcal("calibrate", sampled / "samples.jsonl", "--m", 9, "--out", tmp_path / "many")
+    assert code == 2
+    assert "has 4 draws at a temperature, and m is 9" in err
+
+
+def test_elsewhere_they_are_refused_until_the_model_is_named(sampled: Path, tmp_path: Path) -> None:
+    moved = shutil.copy(sampled / "samples.jsonl", tmp_path / "moved.jsonl")
+    code, _, err = semcal("calibrate", moved, "--out", tmp_path / "c")
+    assert code == 2
+    assert "--model" in err
+    code, _, err = semcal("calibrate", moved, "--model", "atlas", "--out", tmp_path / "c")
+    assert code == 0, err
+    assert "nothing is sampled again" in err
+    found, first = contents(tmp_path / "c"), contents(sampled)
+    assert found["map"] == first["map"]
+    for key in ("model", "revision", "prompt_hash", "data_hash", "n_questions"):
+        assert found["provenance"][key] == first["provenance"][key]
+    assert found["max_new_tokens"] == 6
+
+
+def test_a_model_or_prompt_that_did_not_sample_them_is_refused(sampled: Path, tmp_path: Path) -> None:
+    moved = shutil.copy(sampled / "samples.jsonl", tmp_path / "moved.jsonl")
+    shots = write(tmp_path / "shots.jsonl", [{"question": "Who sang it?", "answers": ["Ana"]}])
+    for options, message in (
+        (("--model", "atlas-qwen2"), "was sampled with language_model (revision"),
+        (("--model", "atlas", "--few-shot", shots), "was sampled with another prompt"),
+        (("--model", "atlas", "--temperatures", 2), "no draws at T = 2, but at 1, 0.5; name some of these"),
+        (("--model", "atlas", "--max-new-tokens", 2), "--max-new-tokens is for a model that is asked"),
+    ):
+        code, _, err = semcal("calibrate", moved, *options, "--out", tmp_path / "c")
+        assert (code, message in err) == (2, True), err
+
+
+def test_edited_samples_are_not_taken_for_those_of_the_calibration(sampled: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "edited"
+    shutil.copytree(sampled, folder)
+    data = (folder / "samples.jsonl").read_bytes()
+    for edited in (data.replace(b'"m": 4', b'"m": 5', 1), data[:50] + b"\xe9" + data[51:], data[:-40]):
+        (folder / "samples.jsonl").write_bytes(edited)
+        code, _, err = semcal("calibrate", folder / "samples.jsonl", "--out", tmp_path / "c")
+        assert code == 2
+        assert "is not what" in err
+
+
+def test_rows_of_two_kinds_are_refused(sampled: Path, tmp_path: Path) -> None:
+    other = {"id": "x", "question": "Who?", "samples": ["Ana"] * 8, "answers": ["Ana"]}
+    file = write(tmp_path / "s.jsonl", [*kept(sampled), {**other, "temperatures": [1.0] * 4 + [0.5] * 4}])
+    code, _, err = semcal("calibrate", file, "--out", tmp_path / "c")
+    assert (code, "24 of 25 rows were sampled by semcal calibrate" in err) == (2, True), err
+
+
+def test_a_folder_that_holds_the_samples_alone_counts_as_begun(sampled: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    shutil.copy(sampled / "samples.jsonl", folder)
+    code, _, err = semcal("calibrate", folder / "samples.jsonl", "--model", "atlas", "--out", folder)
+    assert code == 0, err
+    assert contents(folder)["map"] == contents(sampled)["map"]
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other" / "samples.jsonl", [{"question": "Who?"}])
+    code, _, err = semcal("calibrate", folder / "samples.jsonl", "--out", tmp_path / "other")
+    assert code == 2
+    assert "did not write" in err
+
+
+def test_overwrite_replaces_what_a_calibration_holds_and_nothing_else(sampled: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    shutil.copytree(sampled, folder)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "recalibrator").mkdir()
+    (folder / "recalibrator" / "old").write_text("of an older calibration")
+    call = ("calibrate", folder / "samples.jsonl", "--risk", 0.9, "--delta", 0.5, "--out", folder)
+    assert semcal(*call)[0] == 2
+    assert semcal(*call, "--overwrite")[0] == 0
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "calibration.json",
+        "notes.txt",
+        "samples.jsonl",
+    ]
+    assert contents(folder)["threshold"]["risk_limit"] == 0.9
+    assert (folder / "samples.jsonl").read_bytes() == (sampled / "samples.jsonl").read_bytes()
+
+
+def test_three_answers_are_shown_as_they_were_graded(sampled: Path, tmp_path: Path) -> None:
+    _, (result,), _ = semcal("calibrate", sampled / "samples.jsonl", "--out", tmp_path / "c")
+    assert len(result["examples"]) == 3
+    rows = {row["question"]: row for row in kept(sampled)}
+    for one in result["examples"]:
+        row = rows[one["question"]]
+        assert one["reference"] == row["answers"][0]
+        assert one["answer"] in row["samples"][:4]
+    right = result["base"]["accuracy"] * 24
+    assert {one["correct"] for one in result["examples"]} == (
+        {True, False} if 0 < right < 24 else {right > 0}
+    )
+
+
+def test_draws_under_a_recalibrator_are_kept_with_it(labelled: str, tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    code, _, err = semcal("calibrate", labelled, *CALL, "--recalibrator", "atlas", "--force", "--out", first)
+    assert code == 0, err
+    rows = kept(first)
+    assert rows[0]["temperatures"] == [None] * 4 + [0.5] * 4
+    assert "recalibrator" in rows[0]["sampled_by"]
+    code, _, err = semcal("calibrate", first / "samples.jsonl", "--out", again)
+    assert code == 0, err
+    assert contents(again) == contents(first)
+    assert (again / "recalibrator" / "calibration.json").is_file()
+
+
+def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    sample = ("sample", labelled, *CALL, "--temperature", 0.5, "--out", rows)
+    assert semcal(*sample)[0] == 0
+    lines = rows.read_text().splitlines()
+    first = json.loads(lines[0])
+    assert first["sampled_by"]["temperature"] == 0.5
+    assert first["sampled_by"]["command"] == "sample"
+    assert "clusters" not in first  # those of the labelled rows are of nothing that was sampled
+    assert semcal("calibrate", rows, "--out", tmp_path / "c")[0] == 0
+    assert contents(tmp_path / "c")["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), ""),
+        (("--temperature", 0.5), "was sampled with --temperature 0.5, and the calibration is of 1.0"),
+        (("--m", 5), "was sampled with --m 5, and the calibration is of 4"),
+        (("--max-new-tokens", 7), "was sampled with --max-new-tokens 7, and the calibration is of 6"),
+        (("--model", "atlas-qwen2"), "was sampled with qwen2_model (revision"),
+    ],
+)
+def test_measure_checks_what_sampled_its_rows(
+    labelled: str, sampled: Path, tmp_path: Path, options: tuple[Any, ...], message: str
+) -> None:
+    alone = tmp_path / "alone"  # a calibration that reads draws at T = 1 alone
+    source = [{**row, "temperatures": None} for row in kept(sampled)]
+    for row in source:
+        for key in ("samples", "log_likelihoods", "likelihood"):
+            row[key] = row[key][:4]
+        row["sampled_by"]["temperature"] = 1.0
+    moved = write(tmp_path / "t1.jsonl", source)
+    assert semcal("calibrate", moved, "--model", "atlas", "--out", alone)[0] == 0
+    assert contents(alone)["temperature"] == 1.0
+    rows, clustered = tmp_path / "rows.jsonl", tmp_path / "clustered.jsonl"
+    assert semcal("sample", labelled, *CALL, *options, "--limit", 3, "--out", rows)[0] == 0
+    assert semcal("cluster", rows, "--out", clustered)[0] == 0
+    code, found, err = semcal("measure", clustered, "--calibration", alone)
+    if message:
+        assert (code, message in err) == (2, True), err
+    else:
+        assert (code, len(found)) == (0, 3), err
+        assert "do not tell" not in err
+        assert "are taken to be clustered with exact (components)" in err
+
+
+def test_a_mark_that_is_no_object_is_a_bad_row(sampled: Path, tmp_path: Path) -> None:
+    row = {"id": "a", "question": "Who?", "samples": ["Ana"] * 4, "clusters": [[0, 1, 2, 3]], "sampled_by": 5}
+    code, _, err = semcal("measure", write(tmp_path / "r.jsonl", [row]), "--calibration", sampled)
+    assert code == 1
+    assert "'sampled_by' must be an object" in err
+
+
+@pytest.mark.parametrize("wrong", [{"m": "4"}, {"model": 5}, {"max_new_tokens": [10]}, {"temperature": "1"}])
+def test_a_mark_with_a_wrong_type_is_a_bad_row(sampled: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    rows = kept(sampled)
+    rows[3]["sampled_by"] |= wrong
+    file = write(tmp_path / "s.jsonl", rows)
+    code, (result,), err = semcal("calibrate", file, "--model", "atlas", "--out", tmp_path / "c")
+    assert (code, result["n"]) == (1, 23)
+    assert f"line 4 (id {rows[3]['id']!r}): {next(iter(wrong))!r} in 'sampled_by' must be a" in err
+
+
+def test_the_seed_of_the_samples_is_that_of_the_folds_unless_another_is_given(
+    labelled: str, tmp_path: Path
+) -> None:
+    first, again, other, moved = (tmp_path / name for name in ("first", "again", "other", "moved"))
+    assert semcal("calibrate", labelled, *CALL, "--seed", 3, "--out", first)[0] == 0
+    assert semcal("calibrate", first / "samples.jsonl", "--out", again)[0] == 0
+    assert (again / "calibration.json").read_bytes() == (first / "calibration.json").read_bytes()
+    assert semcal("calibrate", first / "samples.jsonl", "--seed", 9, "--out", other)[0] == 0
+    assert contents(other)["provenance"]["seed"] == 9
+    rows = shutil.copy(first / "samples.jsonl", tmp_path / "rows.jsonl")
+    assert semcal("calibrate", rows, "--model", "atlas", "--out", moved)[0] == 0
+    assert contents(moved)["provenance"]["seed"] == 3
+    assert contents(moved)["report"] == contents(first)["report"]
+
+
+def test_the_answers_own_temperature_alone_can_be_taken(labelled: str, sampled: Path, tmp_path: Path) -> None:
+    alone, anew = tmp_path / "alone", tmp_path / "anew"
+    assert semcal("calibrate", sampled / "samples.jsonl", "--temperatures", 1, "--out", alone)[0] == 0
+    assert semcal("calibrate", labelled, *CALL, "--temperatures", 1, "--out", anew)[0] == 0
+    assert contents(alone)["temperatures"] == []
+    assert contents(alone)["report"]["base"] == pytest.approx(contents(anew)["report"]["base"], abs=1e-6)
+
+
+def test_what_rows_hold_of_other_draws_is_not_taken_for_new_ones(sampled: Path, tmp_path: Path) -> None:
+    again, clustered = tmp_path / "again.jsonl", tmp_path / "clustered.jsonl"
+    file = sampled / "samples.jsonl"
+    assert semcal("sample", file, "--model", "atlas", "--m", 3, "--limit", 4, "--out", again)[0] == 0
+    assert all("temperatures" not in json.loads(line) for line in again.read_text().splitlines())
+    assert semcal("cluster", again, "--out", clustered)[0] == 0
+    odd = [
+        {k: v for k, v in row.items() if k != "sampled_by"} | {"temperatures": [3]} for row in kept(sampled)
+    ]
+    code, _, err = semcal("calibrate", write(tmp_path / "q.jsonl", odd), *CALL, "--out", tmp_path / "c")
+    assert code == 0, err
+    assert kept(tmp_path / "c")[0]["temperatures"] == [1.0] * 4 + [0.5] * 4
+
+
+def test_kept_samples_on_standard_input_are_refused_and_not_sampled_again(
+    sampled: Path, tmp_path: Path
+) -> None:
+    text = (sampled / "samples.jsonl").read_text()
+    for options, message in (
+        ((), "no calibration.json that knows their prompt stands beside them"),
+        (("--model", "atlas"), "give them as a file, samples.jsonl"),
+    ):
+        code, _, err = semcal("calibrate", "-", *options, "--out", tmp_path / "c", stdin=text)
+        assert (code, message in err) == (2, True), err

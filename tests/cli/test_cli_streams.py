@@ -1,0 +1,118 @@
+"""Closed streams, full devices, bytes that are no text, odd locales: one line of error, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from invoking import semcal, write
+
+from semcal.cli.app import app
+from tests.cli.test_cli_escapes import terminals
+
+ROWS = [{"id": "a", "question": "Who?", "samples": ["Ana", "Ana", "Bo"]}]
+
+
+def shell(line: str, *arguments: object, **environment: str) -> tuple[int, str, str]:
+    """Run `"$@"`, which is semcal with these arguments, in a line of sh: its exit code, stdout and stderr."""
+    command = [os.fsencode(str(one)) for one in (sys.executable, "-m", "semcal", *arguments)]
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", *command],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return write(tmp_path / "s.jsonl", ROWS)
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "reason"),
+    [
+        ('exec "$@" >&-', ("cluster", "FILE"), "Bad file descriptor: standard output"),
+        ('exec "$@" <&-', ("cluster", "-"), "Bad file descriptor: standard input"),
+        ('exec "$@" >&- <&-', ("env",), "Bad file descriptor: standard output"),
+        ('exec "$@" >&-', ("--version",), "Bad file descriptor: standard output"),
+        ('exec "$@" >/dev/full', ("--help",), "No space left on device: standard output"),
+    ],
+)
+def test_a_closed_or_full_stream_that_is_needed_is_one_error(
+    line: str, arguments: tuple[str, ...], reason: str, file: str
+) -> None:
+    code, stdout, stderr = shell(line, *(file if one == "FILE" else one for one in arguments))
+    assert (code, stdout, stderr) == (1, "", f"error: {reason}\n")
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_a_closed_or_full_stream_that_is_not_needed_changes_nothing(
+    streams: str, file: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    code, _, stderr = shell(f'exec "$@" {streams}', "cluster", file, "--out", out)
+    assert (code, json.loads(out.read_text())["clusters"]) == (0, [[0, 1], [2]])
+    assert stderr == ("" if "2>" in streams else f"cluster: 1 rows in {out}\n")
+
+
+def test_messages_that_nobody_reads_do_not_end_a_command(file: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    line = '{ "$@" 3>&-; echo $? >&3; } 2>&1 | true'
+    code, _, _ = shell(f"{{ {line}; }} 3>{tmp_path / 'code'}", "cluster", file, "--out", out)
+    assert (code, (tmp_path / "code").read_text(), len(out.read_text().splitlines())) == (0, "0\n", 1)
+
+
+@pytest.mark.parametrize("option", [(), ("Who?", "--context")])
+def test_a_question_that_is_not_utf_8_is_refused_before_a_model_is_loaded(
+    option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("semcal.cli.options.open_models", lambda *_, **__: pytest.fail("it was loaded"))
+    for bytes_ in (b"Where is Caf\xe9?", b"half \xed\xa0\xbd"):
+        code, rows, stderr = semcal("ask", *option, os.fsdecode(bytes_))
+        assert (code, rows) == (2, [])
+        assert "is not UTF-8" in stderr
+        assert stderr.startswith(f"error: {'context' if option else 'question'}: ")
+
+
+def test_a_file_may_have_a_name_that_is_not_utf_8(file: str, tmp_path: Path) -> None:
+    name, out = (tmp_path / os.fsdecode(one) for one in (b"caf\xe9.jsonl", b"out\xe9.jsonl"))
+    Path(file).rename(name)
+    code, _, stderr = shell('exec "$@"', "cluster", name, "--out", out)
+    assert (code, json.loads(out.read_text())["clusters"]) == (0, [[0, 1], [2]]), stderr
+
+
+def test_a_text_of_utf_8_is_understood_in_a_locale_of_ascii(tmp_path: Path) -> None:
+    rows = [{"id": "é", "question": "Wo?", "Größe": ["Ana", "é"]}]
+    locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    file = write(tmp_path / "s.jsonl", rows)
+    code, stdout, stderr = shell('exec "$@"', "cluster", file, "--columns", "samples=Größe", **locale)
+    assert (code, stderr) == (0, "")
+    assert json.loads(stdout)["samples"] == ["Ana", "é"]
+    assert '"é"' in stdout
+
+
+def test_a_terminal_of_ascii_shows_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semcal.cli.app.io.TextIOWrapper", type(terminals(monkeypatch)[0]))
+    changed: list[dict[str, str]] = []
+    monkeypatch.setattr(sys.stdout, "reconfigure", lambda **how: changed.append(how), raising=False)
+    with pytest.raises(SystemExit):
+        app(["--version"])
+    assert changed == [{"errors": "replace"}]
+
+
+@pytest.mark.parametrize("old", [b"idXYZ", b"samples"])
+def test_a_parquet_column_whose_name_is_not_utf_8_is_one_error(old: bytes, tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "damaged.parquet"
+    parquet.write_table(arrow.table({"idXYZ": ["1"], "samples": [["Ana", "Bo"]]}), path)
+    path.write_bytes(path.read_bytes().replace(old, b"\xff" + old[1:]))
+    code, rows, stderr = semcal("cluster", path)
+    reason = f"the name of a column of {path} is not UTF-8 (invalid start byte)"
+    assert (code, rows, stderr) == (1, [], f"error: {reason}: write the file again with another\n")

@@ -1,0 +1,569 @@
+"""What servers say that harms or misleads: half characters, the key, endless words, other models."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.engine.servers.budget import tokens_of_reply
+from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
+from semcal.engine.servers.faults import server_message, server_words
+from semcal.engine.servers.profile import identify
+from semcal.engine.servers.replies import parse_choices
+from semcal.engine.servers.settings import Endpoint, ServerSettings, key_for, read_api_key
+from semcal.errors import SemcalWarning, ServerError, UsageError, printable
+from tests.cli.invoking import semcal, write
+from tests.servers import fake_model
+from tests.servers.fake_server import FakeServer, Json
+
+KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"
+ASKED = ServerRequest("/chat/completions", {"messages": [], "model": "small"}, 10, 20)
+QUESTIONS = list(fake_model.ANSWERS)
+LABELLED = [
+    {"id": f"{name[:5]}-{k}", "question": name, "answers": [next(iter(fake_model.ANSWERS[name]))]}
+    for k in range(4)
+    for name in QUESTIONS
+]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))
+    for name in ("SEMCAL_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "SEMCAL_JUDGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SemcalWarning)  # they are printed
+        yield
+
+
+def reply(**more: Any) -> Json:
+    message = {"role": "assistant", "content": "Mirna."}
+    choice = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": None}
+    return {"id": "x", "model": "small", "choices": [{**choice, **more}]}
+
+
+def mocked(answer: Callable[[httpx.Request], Any], url: str = "http://server/v1", **how: Any) -> ServerClient:
+    settings = ServerSettings(**{"retries": 0, **how})
+    return ServerClient(Endpoint(url, "small"), settings, transport=httpx.MockTransport(answer), first_wait=0)
+
+
+def failure(answer: httpx.Response | Exception, **how: Any) -> str:
+    """Why a request that is answered so fails."""
+
+    def send(_: httpx.Request) -> httpx.Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with mocked(send, **how) as client:
+        try:
+            (failed,) = client.send_all([ASKED], parse_choices)
+        except ServerError as error:
+            return str(error)
+    assert isinstance(failed, RequestFailed)
+    return failed.reason
+
+
+# Half a character
+
+HALF = "Mir\ud83d"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        reply(message={"content": HALF}),
+        reply(message={"content": "a", "reasoning_content": HALF}),
+        reply(logprobs={"content": [{"token": HALF, "logprob": -1.0}]}),
+        reply(logprobs={"content": [{"token": "a", "logprob": -1, "top_logprobs": [{HALF: 1}]}]}),
+        {**reply(), "id": HALF},
+        {**reply(), "model": HALF},
+        {**reply(), "system_fingerprint": HALF},
+        {**reply(), HALF: 1},
+    ],
+)
+def test_half_a_character_anywhere_in_a_reply_is_damage_that_is_asked_again(damaged: Json) -> None:
+    content = json.dumps(damaged).encode()  # with \\ud83d, as servers write it
+    replies = iter([content])
+    good = json.dumps(reply()).encode()
+    with mocked(lambda _: httpx.Response(200, content=next(replies, good)), retries=1) as client:
+        assert client.send_all([ASKED], parse_choices)[0] == parse_choices(reply())
+        assert client.usage.retries == 1
+    reason = "the reply is damaged: it holds half a character, which is no text"
+    assert failure(httpx.Response(200, content=content)) == reason
+    assert failure(httpx.Response(200, content=content.replace(b"ud83d", b"uDBFF"))) == reason
+
+
+def test_a_whole_character_of_two_halves_and_one_that_is_spelt_out_are_text() -> None:
+    for text in ("\N{GRINNING FACE} é", "\\ud83d", "\\\\ud83d"):
+        content = json.dumps(reply(message={"content": text})).encode()
+        with mocked(lambda _, content=content: httpx.Response(200, content=content)) as client:
+            ((choice,),) = client.send_all([ASKED], parse_choices)
+        assert choice.text == text
+
+
+class Halves(FakeServer):
+    """Puts half a character into every reply about one question."""
+
+    def _route(self, method: str, path: str, body: Json) -> Json:
+        found = super()._route(method, path, body)
+        if QUESTIONS[1] in json.dumps(body):
+            for choice in found.get("choices", ()):
+                choice["message"]["content"] = HALF
+        return found
+
+
+@pytest.mark.parametrize("command", ["sample", "ask"])
+def test_half_a_character_in_answers_is_a_bad_row_also_when_the_command_goes_on(
+    command: str, tmp_path: Path
+) -> None:
+    rows = [{"id": f"q{i}", "question": text} for i, text in enumerate(QUESTIONS)]
+    file, out = write(tmp_path / "q.jsonl", rows), tmp_path / "rows.jsonl"
+    with Halves(log_probs=None) as server:
+        how = ("--model", server.name, "--m", 2, "--retries", 1, "--out", out)
+        for more in ((), ("--overwrite",)):
+            code, _, told = semcal(command, file, *how, *more)
+            assert code == 1, told
+            assert "line 2 (id 'q1'): " in told
+            assert "half a character" in told
+            assert "Traceback" not in told
+            written = [json.loads(line)["id"] for line in out.read_text().splitlines()]
+            assert written == [row["id"] for row in rows if row["id"] != "q1"]
+
+
+def test_half_a_character_in_answers_is_reported_by_calibrate_and_fit(tmp_path: Path) -> None:
+    file = write(tmp_path / "labelled.jsonl", LABELLED)
+    with Halves(log_probs=None) as server:
+        how = ("--model", server.name, "--m", 2, "--retries", 0)
+        for command in (("calibrate",), ("fit", "--method", "TS-grid")):
+            code, _, told = semcal(command[0], file, *command[1:], *how, "--out", tmp_path / command[0])
+            assert code == 1, told
+            assert "half a character" in told
+            assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"aliases": 5},
+        {"aliases": {"fake": 1}},
+        {"aliases": [["fake"]]},
+        {"owned_by": ["vllm"]},
+        {"meta": 3, "max_model_len": 10**400},
+        {"max_model_len": "long", "n_ctx": -1},
+    ],
+)
+def test_whatever_stands_beside_the_name_of_a_model_it_is_found(entry: Json) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        listed = {"data": [3, {"id": "a\x1b[2J"}, {"id": "x" * 10_000}, {"id": "small", **entry}]}
+        return httpx.Response(200 if request.url.path == "/v1/models" else 404, json=listed)
+
+    if "meta" in entry:
+        entry = {**entry, "max_model_len": 10**12}
+    with mocked(answer) as client:
+        found = identify(client)
+    assert (found.model, found.max_length) == ("small", None)
+
+
+def test_a_version_is_one_line_that_prints(tmp_path: Path) -> None:
+    with FakeServer(version="1\n\x1b]0;x\x07" + "9" * 5000) as server:
+        code, (found,), _ = semcal("probe", server.url, "--json")
+    assert code == 0
+    assert found["version"].startswith("1 \N{REPLACEMENT CHARACTER}]0;x")
+    assert len(found["version"]) == 200
+
+
+# The key
+
+
+def status_line(line: str) -> Exception:
+    return httpx.RemoteProtocolError(f"illegal status line: bytearray(b'{line}')")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, json=reply(finish_reason=KEY)),
+        httpx.Response(200, json=reply(finish_reason={"a": ["x" * 20 + KEY]})),
+        httpx.Response(200, json=reply(index=KEY)),
+        httpx.Response(307, headers={"location": f"https://elsewhere/{KEY}?k={KEY}"}),
+        httpx.Response(500, json={"error": {"message": f"x{KEY}"}}),
+        httpx.Response(200, text=f"<p>{KEY}</p>"),
+        httpx.Response(200, headers={"content-encoding": KEY}, stream=httpx.ByteStream(b"{}")),
+        status_line(f"HTTP/1.1 200 {KEY}"),
+        httpx.ConnectError(KEY),
+    ],
+)
+def test_the_key_is_never_shown_though_the_server_sends_it_back(answer: httpx.Response | Exception) -> None:
+    reason = failure(answer, api_key=KEY)
+    assert "(the key)" in reason
+    assert not any(KEY[i : i + 8] in reason for i in range(len(KEY) - 7))
+
+
+@given(
+    before=st.integers(0, 220), after=st.integers(0, 60), where=st.sampled_from(["reason", "body", "page"])
+)
+def test_wherever_a_text_is_cut_less_than_8_letters_of_the_key_in_a_row_are_shown(
+    before: int, after: int, where: str
+) -> None:
+    text = "x" * before + KEY + "y" * after
+    answer = {
+        "reason": httpx.Response(200, json=reply(finish_reason=[text])),
+        "body": httpx.Response(400, json={"message": text}),
+        "page": httpx.Response(200, text=text),
+    }[where]
+    reason = failure(answer, api_key=KEY)
+    assert not any(KEY[i : i + 8] in reason for i in range(len(KEY) - 7))
+
+
+def test_a_key_of_few_letters_is_a_dummy_and_hides_no_words() -> None:
+    assert failure(httpx.Response(400, text="none of it is one"), api_key="none").endswith(
+        ": none of it is one"
+    )
+
+
+def test_a_key_file_is_read_for_ten_thousand_letters(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("k" * 10_000)
+    assert read_api_key(file, {}) == "k" * 10_000
+    for text in ("k" * 10_001, "k" * 10**7 + "\n", "\0" * 10**7):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=r"holds no key: its first line has more than 10000 letters"):
+            read_api_key(file, {})
+
+
+# Words
+
+
+def test_words_of_a_server_are_one_line_that_prints() -> None:
+    text = "a\x1b[2J\u202eb\ud83d\n\tc\u2028d\x00"
+    mark = "\N{REPLACEMENT CHARACTER}"
+    assert server_words(text) == f"a{mark}[2J{mark}b{mark} c d{mark}"
+    assert printable(text) == f"a{mark}[2J{mark}b{mark}\n\tc{mark}d{mark}"
+    assert printable(text, keep="") == f"a{mark}[2J{mark}b{mark}{mark}{mark}c{mark}d{mark}"
+    assert printable("Größe 何 \N{GRINNING FACE}") == "Größe 何 \N{GRINNING FACE}"
+    assert server_words("x" * 10**6, width=20) == "x" * 17 + "..."
+
+
+@given(st.text())
+def test_whatever_is_said_prints_in_one_line(text: str) -> None:
+    found = server_words(text, api_key=KEY, width=30)
+    assert found == printable(found, keep="")
+    assert len(found) <= 30
+    assert len(printable(text)) == len(text)
+    assert not any(unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp") for one in found)
+
+
+@pytest.mark.parametrize(
+    "page", ["<script", "<script>", "<", "<style>p{}", "</script>", "<a <b", "<script></"]
+)
+def test_a_page_of_a_megabyte_of_tags_is_read_in_linear_time(page: str) -> None:
+    """It would take minutes otherwise."""
+    from semcal.engine.servers.faults import _without_tags
+
+    found = _without_tags("<h1>Bad</h1>" + page * (10**6 // len(page)))
+    assert found.split()[0] == "Bad"
+    assert server_message(b"<p>Out</p>" + page.encode() * 10**5).startswith("Out")
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("<script>let a = 1 < 2</script>Busy<style a='b'>p {}</style>.", "Busy ."),
+        ("<h1>Bad</h1><script>never closed", "Bad never closed"),
+        ("5 < 6 and 7 > 6", "5 6"),
+        ("cut <b", "cut <b"),
+    ],
+)
+def test_the_text_of_a_page_is_what_stands_between_its_tags(page: str, words: str) -> None:
+    assert server_message(page.encode()) == words
+
+
+# Counts
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_tokens": 0, "completion_tokens": 0}, (100, 200)),
+        ({"prompt_tokens": 0, "completion_tokens": 9}, (100, 9)),
+        ({"prompt_tokens": 7, "completion_tokens": 0}, (7, 200)),
+        ({"prompt_tokens": 10**12, "completion_tokens": 10**12}, (10**12, 10**12)),
+    ],
+)
+def test_a_count_of_0_is_none_and_the_worst_is_counted(usage: Json, tokens: tuple[int, int]) -> None:
+    assert tokens_of_reply({**reply(), "usage": usage}, (100, 200)) == tokens
+
+
+def test_a_server_that_counts_nothing_does_not_switch_the_budget_off() -> None:
+    from semcal.errors import BudgetError
+
+    usage = {"prompt_tokens": 0, "completion_tokens": 0}
+    with mocked(
+        lambda _: httpx.Response(200, json={**reply(), "usage": usage}), max_tokens_total=100, concurrency=1
+    ) as client:
+        with pytest.raises(BudgetError, match="90 tokens spent"):
+            client.send_all([ASKED] * 10, parse_choices)
+        assert client.usage.requests == 3
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+@pytest.mark.parametrize("count", [10**12 + 1, 10**18, 1e13, 10**400])
+def test_a_count_beyond_all_requests_is_a_damaged_reply(name: str, count: int) -> None:
+    reason = failure(httpx.Response(200, json={**reply(), "usage": {name: count}}))
+    assert reason == f"the reply is damaged: {name} is {count if count < 1e100 else 'inf'}"
+
+
+@pytest.mark.parametrize("token_id", [-1, 2**31, 10**18])
+def test_a_token_id_that_is_none_is_damage(token_id: int) -> None:
+    entry = {"token": "a", "logprob": -1.0, "id": token_id}
+    for damaged in (
+        reply(token_ids=[token_id]),
+        reply(logprobs={"content": [entry]}),
+        reply(logprobs={"content": [{"token": "token_id:9999999999", "logprob": -1.0}]}),
+    ):
+        with pytest.raises(ValueError, match="a token id is"):
+            parse_choices(damaged)
+
+
+# Another model
+
+
+@pytest.mark.parametrize(
+    ("asked", "other"),
+    [
+        ("gpt-4o", "gpt-4o-2024-08-06"),
+        ("gpt-3.5-turbo", "gpt-3.5-turbo-0125"),
+        ("claude-3-5-sonnet-latest", "claude-3-5-sonnet-20241022"),
+        ("llama3", "llama3:latest"),
+        ("openai/gpt-4o", "gpt-4o"),
+        ("Qwen/Qwen2-7B", "qwen2-7b"),
+        ("small", "/models/small.gguf"),
+        ("small.gguf", "small"),
+        ("gemini-1.5-pro", "gemini-1.5-pro-002"),
+        ("small", None),
+        ("small", 3),
+    ],
+)
+def test_a_version_of_the_model_is_the_model(asked: str, other: object) -> None:
+    request = ServerRequest("/chat/completions", {"model": asked})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with mocked(lambda _: httpx.Response(200, json={"model": other})) as client:
+            assert client.send_all([request], dict) == [{"model": other}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "other"),
+    [
+        ("gpt-4", "gpt-4o"),
+        ("gpt-4", "gpt-4-turbo-2024-04-09"),
+        ("gpt-4", "gpt-4.1"),
+        ("gpt-4o", "gpt-4o-mini"),
+        ("qwen2", "qwen2.5"),
+        ("large", "small"),
+        ("llama-3", "llama-3-70b"),
+        ("small", "sma"),
+    ],
+)
+def test_another_model_is_one_warning_with_both_names(asked: str, other: str) -> None:
+    request = ServerRequest("/chat/completions", {"model": asked})
+    with (
+        mocked(lambda _: httpx.Response(200, json={"model": other})) as client,
+        warnings.catch_warnings(record=True) as told,
+    ):
+        assert len(client.send_all([request] * 20, dict)) == 20
+        assert len(client.send_all([request], dict)) == 1
+    (words,) = (str(one.message) for one in told)
+    assert f"was asked for the model {asked}, and its replies name {other}; " in words
+
+
+def test_the_warning_shows_neither_the_key_nor_what_does_not_print() -> None:
+    other = f"\x1b[2J{KEY}" + "x" * 5000
+    with (
+        mocked(lambda _: httpx.Response(200, json={"model": other}), api_key=KEY) as client,
+        pytest.warns(SemcalWarning) as told,
+    ):
+        client.send_all([ASKED], dict)
+    words = str(told[0].message)
+    assert "name \N{REPLACEMENT CHARACTER}[2J(the key)xxx" in words
+    assert len(words) < 400
+
+
+# How many answers a request asks for
+
+
+@pytest.mark.parametrize("quirks", [{"slots": 4, "server": "SGLang"}, {"n_at_most": 4}])
+def test_ten_answers_of_a_server_that_gives_four_at_a_time_are_three_requests(
+    quirks: Json, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
+    with FakeServer(**quirks) as server:
+        assert semcal("probe", server.url)[0] == 0
+        server.requests.clear()
+        code, (row,), told = semcal("sample", file, "--model", server.name, "--m", 10)
+        sent = [body for _, body in server.requests if "Question: " in json.dumps(body)]
+    assert code == 0, told
+    assert len(row["samples"]) == 10
+    assert [body.get("n", 1) for body in sent] == [4, 4, 2]
+    assert len({body["seed"] for body in sent}) == 3
+
+
+# OpenAI's variables
+
+ENVIRONMENT = {"OPENAI_API_KEY": f" {KEY}\n", "OPENAI_BASE_URL": "http://gateway:4000/v1/"}
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://API.OpenAI.com:443/v1", True),
+        ("http://gateway:4000/v1", True),
+        ("http://gateway:4000/v2", False),
+        ("http://gateway/v1", False),
+        ("https://gateway:4000/v1", False),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com:8443/v1", False),
+        ("https://api.openai.com.evil.com/v1", False),
+        ("https://evil.com/api.openai.com", False),
+        ("http://127.0.0.1:8000/v1", False),
+    ],
+)
+def test_openai_s_key_goes_to_openai_and_to_its_url_and_nowhere_else(
+    url: str, sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    seen: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={})
+
+    for settings in ({}, {"api_key": "ours"}, {"api_key": ""}):
+        with mocked(answer, url, **settings) as client:
+            client.send_all([ASKED], dict)
+            client.get("//version")
+    assert seen == [f"Bearer {KEY}" if sent else None] * 2 + ["Bearer ours"] * 2 + [None] * 2
+
+
+def test_without_its_variables_nothing_of_openai_s_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    openai = Endpoint("https://api.openai.com/v1")
+    assert key_for(openai, None) is None
+    monkeypatch.setenv("OPENAI_API_KEY", " ")
+    assert key_for(openai, None) is None
+    monkeypatch.setenv("OPENAI_API_KEY", "two words")
+    assert key_for(Endpoint("http://127.0.0.1/v1"), None) is None
+    with pytest.raises(UsageError, match="OPENAI_API_KEY holds something else") as error:
+        key_for(openai, None)
+    assert "two words" not in str(error.value)
+
+
+def test_a_refused_key_is_named_by_the_variable_that_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for key, says in ((None, "check the API key in OPENAI_API_KEY"), ("ours", "key in SEMCAL_API_KEY or")):
+        with (
+            mocked(lambda _: httpx.Response(401), "https://api.openai.com/v1", api_key=key) as client,
+            pytest.raises(ServerError, match=says),
+        ):
+            client.send_all([ASKED], dict)
+
+
+def test_a_name_without_a_url_is_at_openai_s_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"openai:#NAME alone takes the URL from OPENAI_BASE_URL"):
+        Endpoint.parse("openai:#small")
+    monkeypatch.setenv("OPENAI_BASE_URL", ENVIRONMENT["OPENAI_BASE_URL"])
+    assert Endpoint.parse("openai:#small") == Endpoint("http://gateway:4000/v1", "small")
+    assert Endpoint.parse("openai:") == Endpoint("http://gateway:4000/v1", None)
+    assert Endpoint.parse("openai:http://other/v1") == Endpoint("http://other/v1", None)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://user:{KEY}@gateway/v1")
+    with pytest.raises(UsageError, match="a user name or a password") as error:
+        Endpoint.parse("openai:#small")
+    assert KEY not in str(error.value)
+
+
+def test_the_commands_take_openai_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
+    with FakeServer(key=KEY) as server:
+        code, _, told = semcal("sample", file, "--model", server.name, "--m", 2)
+        assert (code, "it needs an API key" in told) == (1, True)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        code, _, told = semcal("sample", file, "--model", server.name, "--m", 2)
+        assert (code, "it needs an API key" in told) == (1, True)  # not OpenAI's address
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        code, (found,), told = semcal("probe", "--json")
+        assert (code, found["url"]) == (0, server.url), told
+        for name in ("openai:#fake", "openai:", server.name):
+            code, (row,), told = semcal("sample", file, "--model", name, "--m", 2)
+            assert (code, len(row["samples"])) == (0, 2), told
+            assert KEY not in told + json.dumps(row)
+
+
+# Names that are no directories
+
+OLLAMA, OPENAI = "openai:http://127.0.0.1:11434/v1#", "openai:https://api.openai.com/v1#"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("gpt-4o", f"--model {OPENAI}gpt-4o"),
+        ("gpt-4.1-mini-2025-04-14", f"--model {OPENAI}gpt-4.1-mini-2025-04-14"),
+        ("chatgpt-4o-latest", f"--model {OPENAI}chatgpt-4o-latest"),
+        ("o3-mini", f"--model {OPENAI}o3-mini"),
+        ("llama3", f"--model {OLLAMA}llama3"),
+        ("qwen2.5:7b", f"--model {OLLAMA}qwen2.5:7b"),
+        ("gpt-oss:20b", f"--model {OLLAMA}gpt-oss:20b"),
+        ("ollama:llama3", f"--model {OLLAMA}llama3"),
+        ("ollama:library/llama3", f"--model {OLLAMA}library/llama3"),
+        ("x.gguf", "llama-server -m x.gguf -c 8192 --port 8080 serves it; write --model "),
+        ("models/x.gguf", "--model openai:http://127.0.0.1:8080/v1"),
+        ("./x.gguf", "llama-server -m ./x.gguf -c 8192"),
+    ],
+)
+def test_the_name_of_a_model_of_a_server_gets_the_line_to_write(
+    name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
+    code, rows, told = semcal("sample", file, "--model", name)
+    told = " ".join(told.split())
+    assert (code, rows) == (1, [])
+    assert line in told
+    assert "no such directory" not in told
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    assert line in " ".join(semcal("ask", file, "--model", name)[2].split())
+
+
+@pytest.mark.parametrize("name", ["./llama3", "/llama3", "~/llama3", "models/old/llama3", "atlsa"])
+def test_what_is_a_path_or_nearly_a_name_is_no_such_directory(name: str) -> None:
+    assert f"no such directory: {name}; " in " ".join(semcal("ask", "Where?", "--model", name)[2].split())
+
+
+def test_an_encoded_or_a_short_key_is_not_shown() -> None:
+    key = "pw/AB+cd/Ef12=="
+    assert server_words("see /login?key=pw%2FAB%2Bcd%2FEf12%3D%3D", api_key=key) == "see /login?key=(the key)"
+    assert server_words("bad key abc1234", api_key="abc1234") == "bad key (the key)"
+    assert server_words("none of 404 is EMPTY", api_key="none") == "none of 404 is EMPTY"
+    assert server_words("HTTP 401", api_key="1") == "HTTP 401"
+
+
+def test_a_model_whose_listed_name_holds_the_key_is_not_taken() -> None:
+    listed = httpx.Response(200, json={"data": [{"id": f"m-{KEY}"}]})
+    settings, transport = ServerSettings(retries=0, api_key=KEY), httpx.MockTransport(lambda _: listed)
+    with (
+        ServerClient(Endpoint("http://server/v1"), settings, transport=transport) as client,
+        pytest.raises(ServerError, match="lists no models") as caught,
+    ):
+        identify(client)
+    assert KEY not in str(caught.value)

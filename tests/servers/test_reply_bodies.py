@@ -1,0 +1,261 @@
+"""Bodies of replies: unpacked whatever the pieces, never more than the limit, and never for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.engine.servers.bodies import BodyError, read_body
+from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
+from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.errors import ServerError
+from tests.servers.thread_server import ThreadServer
+
+ASKED = ServerRequest("/chat/completions", {"messages": []}, 10, 20)
+LIMIT = 4 * 10**6
+BOMB = gzip.compress(bytes(400 * 10**6), 9, mtime=0)
+NOTHING = gzip.compress(b"{}", mtime=0)
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packing.compress(data) + packing.flush()
+
+
+PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip": ("X-GZip ", gzip.compress),
+    "zlib": ("deflate", zlib.compress),
+    "raw": ("deflate", raw_deflate),
+    "plain": ("identity", bytes),
+    "none": ("", bytes),
+}
+
+
+def read(*chunks: bytes, encoding: str, limit: int = LIMIT) -> bytes:
+    async def come() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    return asyncio.run(read_body(come(), encoding, limit))
+
+
+class Sending(ThreadServer):
+    """Answers each request with a head and then a chunk, over and over if it is `endless`."""
+
+    def __init__(self, head: bytes, chunk: bytes, *, endless: bool = False) -> None:
+        super().__init__()
+        self.head, self.chunk, self.endless = head, chunk, endless
+        self.requests: list[bytes] = []
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(f"http://127.0.0.1:{self.port}/v1", "fake")
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            await reader.readexactly(int(lengths[0].partition(b":")[2]) if lengths else 0)
+            self.requests.append(head)
+            writer.write(self.head + self.chunk)
+            await writer.drain()
+            while self.endless:
+                writer.write(self.chunk)
+                await writer.drain()
+
+
+def head(status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
+    lines = [f"HTTP/1.1 {status}", *headers, *([] if length is None else [f"content-length: {length}"])]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+PACKED_BOMB = (head("200 OK", "content-encoding: gzip", length=len(BOMB)), BOMB)
+BROKEN_BOMB = (head("500 Broken", "content-encoding: gzip", length=len(BOMB)), BOMB)
+ENDLESS = (head(), b"[1, 2, 3, 4], " * 1000)
+CHUNK = b"2000\r\n" + b"x" * 0x2000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "endless"),
+    [
+        (PACKED_BOMB, False),
+        (BROKEN_BOMB, False),
+        (ENDLESS, True),
+        ((head("404 Not Found"), ENDLESS[1]), True),
+        ((head("200 OK", "transfer-encoding: chunked"), CHUNK), True),
+        ((head("200 OK", "content-encoding: gzip"), BOMB), True),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True], ids=["our transport", "httpx's transport"])
+def test_a_reply_without_end_or_bound_ends_at_the_limit_and_takes_three_times_as_much_memory_at_most(
+    sent: tuple[bytes, bytes], endless: bool, own: bool
+) -> None:
+    transport = httpx.AsyncHTTPTransport() if own else None
+    settings = ServerSettings(max_reply_bytes=LIMIT, timeout=60)
+    with (
+        Sending(*sent, endless=endless) as server,
+        ServerClient(server.endpoint, settings, transport=transport, first_wait=0) as client,
+    ):
+        tracemalloc.start()
+        (failed,) = client.send_all([ASKED], dict)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        with pytest.raises(ServerError, match="/models: the reply is larger than 4 MB, sent or unpacked"):
+            client.get("/models")
+    assert isinstance(failed, RequestFailed)
+    assert failed.reason.startswith("the reply is larger than 4 MB, sent or unpacked, and is not asked for")
+    assert sum(one.startswith(b"POST") for one in server.requests) == 1  # it would come again
+    assert peak < 3 * LIMIT
+    assert (client.usage.tokens_in, client.usage.tokens_out) == (10, 20)
+
+
+def test_ten_replies_in_a_row_that_are_too_large_end_the_command() -> None:
+    with (
+        Sending(*ENDLESS, endless=True) as server,
+        ServerClient(server.endpoint, ServerSettings(max_reply_bytes=10**5, concurrency=1)) as client,
+        pytest.raises(ServerError, match="10 requests in a row failed, the last with: the reply is larger"),
+    ):
+        client.send_all([ASKED] * 20, dict)
+    assert len(server.requests) == 10
+
+
+def test_a_time_out_holds_while_a_reply_is_unpacked() -> None:
+    packing = zlib.compressobj(wbits=31)
+    begin = packing.compress(b"x") + packing.flush(zlib.Z_FULL_FLUSH)
+    piece = packing.compress(bytes(2**20)) + packing.flush(zlib.Z_FULL_FLUSH)
+    told: list[int] = []
+
+    class Stream(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for number in range(3000):
+                told.append(number)
+                yield piece if number else begin
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=Stream())
+
+    settings = ServerSettings(max_reply_bytes=10**12, timeout=0.05, retries=0)
+    with ServerClient(
+        Endpoint("http://server/v1"), settings, transport=httpx.MockTransport(answer)
+    ) as client:
+        (failed,) = client.send_all([ASKED], dict)
+    assert isinstance(failed, RequestFailed)
+    assert failed.reason.startswith("no reply within 0.05 s")
+    assert len(told) < 3000
+
+
+@given(data=st.binary(max_size=2000), kind=st.sampled_from(sorted(PACKED)), draw=st.data())
+def test_a_body_is_what_was_packed_in_whatever_pieces_it_comes(
+    data: bytes, kind: str, draw: st.DataObject
+) -> None:
+    encoding, pack = PACKED[kind]
+    packed = pack(data)
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(packed)), max_size=4)))
+    chunks = [packed[start:end] for start, end in zip([0, *cuts], [*cuts, len(packed)])]
+    assert read(*chunks, encoding=encoding, limit=max(len(data), len(packed))) == data
+
+
+@pytest.mark.parametrize("size", [1, 2**18 - 1, 2**18, 2**18 + 1, 3 * 2**18, LIMIT])
+@pytest.mark.parametrize("kind", sorted(PACKED))
+def test_the_limit_is_the_last_size_that_is_read(kind: str, size: int) -> None:
+    encoding, pack = PACKED[kind]
+    packed = pack(bytes(size))
+    most = max(size, len(packed))
+    assert read(packed, encoding=encoding, limit=most) == bytes(size)
+    with pytest.raises(BodyError, match="larger than"):
+        read(packed, encoding=encoding, limit=most - 1)
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress", "x" * 5000])
+def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding: str) -> None:
+    seen: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["accept-encoding"])
+        stream = httpx.ByteStream(b"{}")
+        return httpx.Response(200, headers={"content-encoding": encoding}, stream=stream)
+
+    with ServerClient(
+        Endpoint("http://server/v1"), ServerSettings(), transport=httpx.MockTransport(answer)
+    ) as client:
+        (failed,) = client.send_all([ASKED], dict)
+    assert seen == ["gzip, deflate"]
+    reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip, deflate alone"
+    assert failed == RequestFailed(reason)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (NOTHING[:-3], "its gzip ends too early"),
+        (NOTHING + b"x", "more follows what is packed"),
+        (NOTHING * 2, "more follows what is packed"),
+        (b"\x1f\x8b\x08garbage" * 9, "Error -3"),
+        (b'{"plain": 1}', "ends too early"),
+        (b"", "no JSON, but ''"),
+    ],
+    ids=["cut short", "one byte more", "two members", "garbage", "plain", "empty"],
+)
+def test_what_cannot_be_unpacked_is_a_damaged_reply_that_is_asked_again(content: bytes, says: str) -> None:
+    replies = iter([content])
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        stream = httpx.ByteStream(next(replies, NOTHING))
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=stream)
+
+    def client(**how: Any) -> ServerClient:
+        transport = httpx.MockTransport(answer)
+        return ServerClient(
+            Endpoint("http://server/v1"), ServerSettings(**how), transport=transport, first_wait=0
+        )
+
+    with client() as asking:
+        assert asking.send_all([ASKED], dict) == [{}]
+        assert asking.usage.retries == 1
+    replies = iter([content])
+    with client(retries=0) as asking:
+        (failed,) = asking.send_all([ASKED], dict)
+    assert isinstance(failed, RequestFailed)
+    assert failed.reason.startswith("the reply is damaged: ")
+    assert says in failed.reason
+
+
+def test_a_packed_reply_that_comes_twice_is_never_the_answer_to_the_next_request() -> None:
+    packed = gzip.compress(b'{"id": "x"}', mtime=0)
+    sent = (head("200 OK", "content-encoding: gzip", length=len(packed)), packed)
+    with (
+        Sending(*sent) as server,
+        ServerClient(server.endpoint, ServerSettings(concurrency=1), first_wait=0) as client,
+    ):
+        other = ServerRequest("/chat/completions", {"messages": [1]})
+        assert client.send_all([ASKED, other], dict) == [{"id": "x"}] * 2
+    assert client.usage.retries == 1  # on another connection
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"[" + b"[]," * 4_000_000 + b"[]]", "it has more than 4000000 lists and objects"),
+        (b'{"text": "\xed\xa0\xbd"}', "no JSON, but"),
+        (b'{"text": "\xe9"}', "no JSON, but"),
+    ],
+)
+def test_json_that_would_fill_the_memory_or_that_no_number_takes_is_damaged(
+    content: bytes, says: str
+) -> None:
+    settings = ServerSettings(retries=0)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+    with ServerClient(Endpoint("http://server/v1"), settings, transport=transport) as client:
+        (failed,) = client.send_all([ASKED], dict)
+    assert isinstance(failed, RequestFailed)
+    assert failed.reason.startswith(f"the reply is damaged: {says}")
