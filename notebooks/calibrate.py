@@ -141,6 +141,6 @@ for question in ("Who governed Ruvorkreth?", "Where was Kulon Toreth born?"):
 # The same on the command line:
 #
 # ```text
-# semcal calibrate labelled.jsonl --model my-model --equivalence my-nli --risk 0.3 --out my-calibration
+# semcal calibrate labelled.jsonl --model my-model --risk 0.3 --out my-calibration
 # semcal ask "Who governed Ruvorkreth?" --model my-model --calibration my-calibration
 # ```

@@ -55,7 +55,13 @@ LANGUAGE_MODEL = NamedKind(
 NLI_MODEL = NamedKind(
     "NLI model",
     "config.json",
-    Registry("NLI model", {"atlas": "semcal.demo.paths:nli_model_dir"}),
+    Registry(
+        "NLI model",
+        {
+            "default": "semcal.demo.paths:equivalence_model_dir",
+            "atlas": "semcal.demo.paths:nli_model_dir",
+        },
+    ),
     _CHECKPOINT,
     others=("exact",),
 )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from semcal.cli.console import loading
-from semcal.engine.equivalence import names_a_server
+from semcal.cli.console import info, loading
+from semcal.engine.equivalence import DEFAULT, names_a_server
 from semcal.errors import RowError, UsageError, printable, shown
 from semcal.registry import check_name
 
@@ -151,9 +151,10 @@ EquivalenceOption = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="exact, or an NLI model (directory or id of a cross-encoder with a label entailment, such as "
-        "microsoft/deberta-large-mnli); atlas is the embedded one. openai:URL#MODEL asks a language model, "
-        "http://HOST a cross-encoder behind text-embeddings-inference.",
+        help="default, the embedded model for real text; exact, equality of normal forms; or an NLI model "
+        "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
+        "openai:URL#MODEL asks a language model, http://HOST a cross-encoder behind "
+        "text-embeddings-inference.",
     ),
 ]
 GraderOption = Annotated[
@@ -271,11 +272,18 @@ def open_equivalence(
     cache: Path | None = None,
     settings: ServerSettings | None = None,
 ) -> Equivalence:
-    """Load an equivalence: exact by default, an NLI model, or a server."""
+    """Load an equivalence: the embedded model by default, exact, an NLI model, or a server."""
     with loading():
         from semcal.engine.loading import load_equivalence
 
-        return load_equivalence(name or "exact", device=device, cache=cache, settings=settings)
+        return load_equivalence(named_equivalence(name), device=device, cache=cache, settings=settings)
+
+
+def named_equivalence(name: str | None) -> str:
+    """Return the name of an equivalence; where none is given that of the embedded model, which it says."""
+    if name is None:
+        info(f"answers are grouped by the embedded equivalence model (--equivalence {DEFAULT})")
+    return name or DEFAULT
 
 
 def open_models(

@@ -29,6 +29,11 @@ def nli_model_dir() -> Path:
     return _HERE / "nli_model"
 
 
+def equivalence_model_dir() -> Path:
+    """The folder of the embedded equivalence model, which `semcal.load_equivalence("default")` loads."""
+    return _HERE.parent / "equivalence_model"
+
+
 def recalibrator_dir() -> Path:
     """The recalibrator of the embedded language model, as `semcal fit` wrote it."""
     return _HERE / "recalibrator"

@@ -237,6 +237,8 @@ class Verdicts:
         """For each pair, whether both directions entail."""
         there = [(q, min(pair, key=_rank), max(pair, key=_rank)) for q, pair in zip(questions, pairs)]
         forward = self._entails(there)
+        if getattr(self.equivalence, "symmetric", False):
+            return forward
         back = [(q, b, a) for (q, a, b), entailed in zip(there, forward) if entailed]
         backward = iter(self._entails(back))
         return [entailed and next(backward) for entailed in forward]

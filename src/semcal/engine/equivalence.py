@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+#: The name of the model that comes with the package, which is used where nothing is given.
+DEFAULT = "default"
 #: (question, premise answer, hypothesis answer); the answers are normal forms.
 Triple = tuple[str, str, str]
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semcal.engine.equivalence import Equivalence, ExactMatch, names_a_server
+from semcal.engine.equivalence import DEFAULT, Equivalence, ExactMatch, names_a_server
 from semcal.errors import ModelError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def load_model(
 
 
 def load_equivalence(
-    name_or_dir: str | Path,
+    name_or_dir: str | Path = DEFAULT,
     *,
     device: str | None = None,
     revision: str | None = None,
@@ -127,10 +127,11 @@ def load_equivalence(
     Parameters
     ----------
     name_or_dir : str or Path
-        "exact", "atlas" (the NLI model that comes with the package), the directory or hub id of a
-        sequence-classification checkpoint with a label "entailment" (such as those trained on MNLI),
-        "openai:URL#MODEL" (a language model that is asked in words), or the http or https URL of a
-        cross-encoder behind text-embeddings-inference.
+        "default", the model for real text that comes with the package; "exact", equality of normal forms;
+        "atlas", the NLI model of the invented world; the directory or hub id of a sequence-classification
+        checkpoint with a label "entailment" (such as those trained on MNLI); "openai:URL#MODEL", a language
+        model that is asked in words; the http or https URL of a cross-encoder behind
+        text-embeddings-inference.
     device : str, optional
         Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
     revision : str, optional
@@ -144,7 +145,8 @@ def load_equivalence(
     Returns
     -------
     Equivalence
-        `ExactMatch`, `CrossEncoder`, what asks a server, or a `CachedEquivalence` around one of the latter.
+        `ExactMatch`, `EmbeddedEquivalence`, `CrossEncoder`, what asks a server, or a `CachedEquivalence`
+        around one of the others.
 
     Raises
     ------
@@ -163,7 +165,11 @@ def load_equivalence(
     if str(name_or_dir) == "exact":
         return ExactMatch()
     found: Equivalence
-    if names_a_server(name_or_dir):
+    if str(name_or_dir) == DEFAULT:
+        from semcal.engine.embedded_equivalence import EmbeddedEquivalence
+
+        found = EmbeddedEquivalence()
+    elif names_a_server(name_or_dir):
         from semcal.engine.servers.entailment import load_verdicts
 
         found = load_verdicts(str(name_or_dir), settings)

@@ -71,6 +71,7 @@ class CachedEquivalence:
         self.path = Path(path)
         self.hits, self.calls = 0, 0  # verdicts so far that the file held, and that `inner` decided
         self.address = address_of(inner)
+        self.symmetric = getattr(inner, "symmetric", False)
         self._key = f"{inner.name}@{inner.revision}"
         self._prepare()
         self._stay_open()

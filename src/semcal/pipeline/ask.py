@@ -59,7 +59,8 @@ class SemanticUQ:
         From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
         the model's own distribution (T = 1) by default.
     equivalence : Equivalence or str, optional
-        Decides which answers mean the same: "exact" (the default), or an NLI model or its directory.
+        Decides which answers mean the same: the embedded model by default, "exact", or an NLI model or its
+        directory.
     few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those that the recalibrator was fitted with.
     m : int, optional
@@ -132,7 +133,7 @@ class SemanticUQ:
         self.calibration = calibration
         self.m = _warn_if_few(checked_draws(10 if own["m"] is None else own["m"]))
         self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
-        self.equivalence = as_equivalence("exact" if equivalence is None else equivalence)
+        self.equivalence = as_equivalence(equivalence)
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
         self.seed = seed

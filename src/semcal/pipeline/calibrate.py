@@ -69,7 +69,7 @@ def calibrate(
     labelled: Any = None,
     *,
     samples: Any = None,
-    equivalence: Equivalence | str | Path = "exact",
+    equivalence: Equivalence | str | Path | None = None,
     temperatures: Sequence[float] | float | None = None,
     recalibrator: Any = None,
     few_shot: Any = None,
@@ -99,7 +99,8 @@ def calibrate(
         Instead of a model and its questions: stored samples with `answers`, as `semcal.score` takes them.
         `clusters` in them are used as they are. What is about asking a model is then refused.
     equivalence : Equivalence, str or Path
-        Decides which answers mean the same: "exact", an NLI model, or its name or directory.
+        Decides which answers mean the same: by default the embedded model, "exact", an NLI model, or its
+        name or directory.
     temperatures : float or sequence of float, optional
         The answer comes from the draws at T = 1; those at others (by default 0.5) are features.
     recalibrator : Fit, Recalibrator, float, str or Path, optional

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.arrays import as_option
-from semcal.engine.equivalence import Equivalence, names_a_server
+from semcal.engine.equivalence import DEFAULT, Equivalence, names_a_server
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
@@ -55,13 +55,15 @@ def as_model(given: Any) -> Sampler:
 
 
 def as_equivalence(given: Any) -> Equivalence:
-    """Return an equivalence: as it is, or loaded from its name ("exact", "atlas"), directory or id."""
+    """Return an equivalence: as it is, or loaded from its name, directory or id; None is the embedded one."""
+    if given is None:
+        given = DEFAULT
     if isinstance(given, str | Path):
         return load_equivalence(given)
     if isinstance(given, type) or not hasattr(given, "entails"):
         raise UsageError(
-            f'the equivalence is {_kind(given)}; give "exact", the name or directory of an NLI model, or '
-            "what semcal.load_equivalence returns"
+            f'the equivalence is {_kind(given)}; give "default", "exact", the name or directory of an NLI '
+            "model, or what semcal.load_equivalence returns"
         )
     found: Equivalence = given
     return found

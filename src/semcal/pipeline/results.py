@@ -333,7 +333,7 @@ def score(
         `temperatures`, one a sample, if they differ. `clusters` in them are used as they are, unless
         `equivalence` or `linkage` is given: then all are clustered anew.
     equivalence : Equivalence, str or Path, optional
-        As in `semcal.calibrate`; by default "exact", or the calibration's.
+        As in `semcal.calibrate`; by default the embedded model, or the calibration's.
     calibration, measure, t_alpha, g_alpha, linkage : optional
         As in `semcal.SemanticUQ`.
     grader : Grader or {"rules", "nli"}, optional
@@ -364,7 +364,7 @@ def score(
         calibration = applying.as_calibration(calibration)
         applying.check_beside(calibration, {"linkage": linkage, "measure": measure})
         equivalence, linkage = applying.equivalence_of(calibration, equivalence), calibration.linkage
-    judge, linkage = as_equivalence(equivalence or "exact"), linkage or "components"
+    judge, linkage = as_equivalence(equivalence), linkage or "components"
     if calibration is not None:
         applying.check_equivalence(calibration, judge)
         warn_of_clusters(given, calibration.equivalence)

@@ -159,7 +159,7 @@ def fit_grid(
     model: Sampler | str | Path,
     questions: Any,
     *,
-    equivalence: Equivalence | str | Path = "exact",
+    equivalence: Equivalence | str | Path | None = None,
     temperatures: Sequence[float] = GRID,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 OVERHEAD = 5 * 10**8
 #: Weights from which one process by itself gains from more than one thread (docs/workers.md).
 THREADS_FROM = 2 * 10**8
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
 
 #: What a peak counts, in words, as environment.json has them.
 TOGETHER = "all processes at the same time, shared pages once"

@@ -54,7 +54,7 @@ RougeOption = Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L 
 @takes_server_options
 def cluster(
     file: opt.RowsArgument,
-    equivalence: opt.EquivalenceOption = "exact",
+    equivalence: opt.EquivalenceOption = None,
     linkage: opt.LinkageOption = "components",
     merge_refusals: opt.MergeRefusalsOption = False,
     cache: opt.CacheOption = None,
@@ -75,6 +75,7 @@ def cluster(
     """
     from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
 
+    equivalence = opt.named_equivalence(equivalence)
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
     rows, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
@@ -190,7 +191,7 @@ def grade(
     """
     from semcal.pipeline.grade import as_grader, check_gradable, grade_row, grade_together
 
-    nli = equivalence if grader == "nli" else None
+    nli = equivalence if grader == "nli" else "exact"
     how: Any = {"cache": cache, "settings": server_settings(server, nli, grader.removeprefix("judge:"))}
     judge = opt.open_equivalence(nli, device=device, **how)
     chosen = as_grader(opt.open_grader(grader, rouge=rouge, **how), judge)

@@ -121,12 +121,13 @@ def command(
     elif model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         recalibrator = _embedded(recalibrator, temperature, few_shot)
+    equivalence = opt.named_equivalence(equivalence)
     read, total = _read(single, question, columns)
     questions, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "ask", device=device, blocks=blocks, model=model, equivalence=equivalence)
     how: Any = {"device": device, "dtype": dtype, "memory": memory, "nli_device": nli_device, "cache": cache}
     how["settings"] = server_settings(server, model, equivalence)
-    load = partial(opt.open_models, model, equivalence or "exact", **how)
+    load = partial(opt.open_models, model, equivalence, **how)
     with (
         open_executor(plan, load) as (executor, state),
         spending("ask", model=state().model, equivalence=state().equivalence),
@@ -315,8 +316,6 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
     from semcal.pipeline.ask import SemanticUQ
     from semcal.pipeline.sample import check_question
 
-    if models.equivalence.name == "exact" and "calibration" not in way:
-        info("ask: answers are grouped by their normal forms alone; give an NLI model with --equivalence")
     uq = SemanticUQ(models.model, equivalence=models.equivalence, **way)
     how: Any = {"asking": uq.asking, "m": uq.m, "max_new_tokens": uq.max_new_tokens}
     return partial(check_question, uq.model, recalibrators=list(uq.recalibrators.values()), **how)

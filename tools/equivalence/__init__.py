@@ -1,0 +1,1 @@
+"""Trains and writes the embedded equivalence model: whether two answers to one question mean the same."""
