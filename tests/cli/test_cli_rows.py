@@ -131,7 +131,7 @@ def test_limit_counts_every_row_good_or_bad() -> None:
     ("arguments", "code", "message"),
     [
         (["cluster", "absent.jsonl"], 1, "no such file"),
-        (["cluster", "-", "--linkage", "complete"], 2, "unknown linkage 'complete'"),
+        (["cluster", "-", "--linkage", "single"], 2, "unknown linkage 'single'"),
         (["cluster", "-", "--equivalence", "no/such/dir"], 1, "no/such/dir"),
         (["metrics", "-", "--measure", "E-CS"], 2, "did you mean 'E-SC'"),
         (["grade", "-", "--grader", "nli"], 2, "--equivalence"),
