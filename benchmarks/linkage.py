@@ -52,7 +52,7 @@ def judged_draws(draws: Sequence[Path], groups: Path) -> Iterator[Judged]:
     """Those draws whose question and distinct normal forms were judged, each once."""
     judged = {(row["id"], frozenset(row["forms"])): row for row in rows_of(groups)}
     for row in (row for file in draws for row in rows_of(file)):
-        samples = row["samples"]
+        samples = row.get("samples", [])
         at = row.get("temperatures") or [None] * len(samples)
         for temperature in dict.fromkeys(at):
             forms = [normal_form(text) for text, t in zip(samples, at, strict=True) if t == temperature]

@@ -122,6 +122,12 @@ def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
     assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
 
 
+def test_all_linkages_can_be_named() -> None:
+    for linkage in ("components", "greedy", "complete"):
+        code, rows, _ = semcal("cluster", "-", "--linkage", linkage, stdin=lines(ROWS))
+        assert (code, len(rows)) == (0, 2)
+
+
 def test_limit_counts_every_row_good_or_bad() -> None:
     code, rows, _ = semcal("cluster", "-", "--limit", "2", stdin=lines(["{", *ROWS]))
     assert (code, [row["id"] for row in rows]) == (1, [1])
