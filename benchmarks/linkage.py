@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -28,6 +29,7 @@ from benchmarks.grading_quality import rows_of
 from semcal.engine import cluster_answers
 from semcal.engine.clustering import LINKAGES
 from semcal.engine.equivalence import Equivalence
+from semcal.engine.verdicts import CachedEquivalence
 from semcal.pipeline.inputs import as_equivalence
 from semcal.qa.normal_form import normal_form
 
@@ -94,11 +96,14 @@ def results(
     rows = list(judged_draws(draws, groups))
     if not rows:
         raise SystemExit(f"no question in {groups} is in the draws with these answers")
-    return [
-        {"equivalence": name, "linkage": linkage, **of_linkage(rows, as_equivalence(name), linkage)}
-        for name in equivalences
-        for linkage in LINKAGES
-    ]
+    measured = []
+    for name in equivalences:
+        with tempfile.TemporaryDirectory() as folder:  # the linkages share the verdicts
+            equivalence = CachedEquivalence(as_equivalence(name), Path(folder) / "verdicts.sqlite")
+            for linkage in LINKAGES:
+                how = {"equivalence": name, "linkage": linkage}
+                measured.append({**how, **of_linkage(rows, equivalence, linkage)})
+    return measured
 
 
 def of_linkage(rows: Sequence[Judged], equivalence: Equivalence, linkage: str) -> dict[str, Any]:

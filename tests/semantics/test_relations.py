@@ -127,3 +127,36 @@ def test_a_relation_that_holds_one_way_only_is_refused(rule):
         rule([[1, 1], [0, 1]])
     with pytest.raises(InputError, match="square"):
         rule([[1, 1, 0]])
+
+
+def in_order(related):
+    """Complete linkage that merges pairs as they come."""
+    clusters = [[i] for i in range(len(related))]
+    for i, j in combinations(range(len(related)), 2):
+        a, b = (next(c for c in clusters if k in c) for k in (i, j))
+        if a is not b and all(related[x, y] for x, y in product(a, b)):
+            clusters = [c for c in clusters if c is not a and c is not b] + [a + b]
+    return clusters
+
+
+def f1_of(rule, relations):
+    """F1 of the pairs that share a cluster, against the true meanings."""
+    both = total = 0
+    for meaning, related in relations:
+        home = {i: number for number, cluster in enumerate(rule(related)) for i in cluster}
+        for i, j in combinations(range(len(related)), 2):
+            true, found = meaning[i] == meaning[j], home[i] == home[j]
+            both, total = both + (true and found), total + true + found
+    return 2 * both / total
+
+
+def test_the_surest_pairs_first_recover_more_of_noisy_meanings_than_pairs_as_they_come():
+    rng = np.random.default_rng(0)
+    noisy = []
+    for _ in range(150):
+        meaning = rng.integers(0, 5, 10)
+        wrong = np.triu(rng.random((10, 10)) < 0.05, 1)
+        noisy.append((meaning, np.equal.outer(meaning, meaning) ^ wrong ^ wrong.T))
+    surest, plain, chained = (f1_of(rule, noisy) for rule in (complete, in_order, components))
+    assert surest > plain + 0.02
+    assert plain > chained + 0.05
