@@ -1,6 +1,7 @@
 """Run every benchmark, print Markdown, and write what was measured to runs/bench.json.
 
 python -m benchmarks [NAME ...]
+python -m benchmarks NAME --OPTION ...
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ OUT = Path("runs/bench.json")
 def main(names: Sequence[str]) -> int:
     known = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
     modules = [name for name in known if not name.startswith("_")]
+    if len(names) > 1 and names[0] in modules and names[1].startswith("-"):
+        import_module(f"benchmarks.{names[0]}").main(names[1:])
+        return 0
     unknown = sorted(set(names) - set(modules))
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(modules)}", file=sys.stderr)

@@ -110,12 +110,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def judged_rows(folder: Path) -> Iterator[Judged]:
     """Every answer with a clear human verdict."""
-    for row in _rows(folder / "evouna_a.jsonl.gz"):
+    for row in rows_of(folder / "evouna_a.jsonl.gz"):
         if not row["improper"]:
             yield _judged(SOURCES[row["dataset"]], SYSTEMS[row["system"]], row, row["human_correct"])
-    for row in _rows(folder / "nq301_human_a.jsonl.gz"):
+    for row in rows_of(folder / "nq301_human_a.jsonl.gz"):
         yield _judged("NQ301", "12 systems", row, row["human_correct"])
-    for row in _rows(folder / "contextsl_human_a.jsonl.gz"):
+    for row in rows_of(folder / "contextsl_human_a.jsonl.gz"):
         if row["human_label"] in (0, 1):
             group = f"ContextSL {SOURCES[row['dataset']]}"
             yield _judged(group, SYSTEMS[row["model"]], row, row["human_label"] == 1)
@@ -125,7 +125,7 @@ def _judged(group: str, system: str, row: dict[str, Any], correct: bool) -> Judg
     return Judged(group, system, row["answer"] or "", tuple(row["answers"]), correct)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     for row in read_rows(path):
         if isinstance(row, RowError):
             raise row
@@ -241,7 +241,9 @@ def changes_table(
 
 def pairs_table(folder: Path) -> list[str]:
     """Pairs of answers to questions with one reference: both judged right (same), or only one of them."""
-    pairs = [row for row in _rows(folder / "equivalence_pairs_from_labels_a.jsonl.gz") if row["n_refs"] == 1]
+    pairs = [
+        row for row in rows_of(folder / "equivalence_pairs_from_labels_a.jsonl.gz") if row["n_refs"] == 1
+    ]
     body = []
     for name, form in (("without", without_numbers), ("with", normal_form)):
         forms = [(form(row["a"]), form(row["b"]), row["same"]) for row in pairs]

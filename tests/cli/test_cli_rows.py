@@ -122,6 +122,12 @@ def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
     assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
 
 
+def test_all_linkages_can_be_named() -> None:
+    for linkage in ("components", "greedy", "complete"):
+        code, rows, _ = semcal("cluster", "-", "--linkage", linkage, stdin=lines(ROWS))
+        assert (code, len(rows)) == (0, 2)
+
+
 def test_limit_counts_every_row_good_or_bad() -> None:
     code, rows, _ = semcal("cluster", "-", "--limit", "2", stdin=lines(["{", *ROWS]))
     assert (code, [row["id"] for row in rows]) == (1, [1])
@@ -131,7 +137,7 @@ def test_limit_counts_every_row_good_or_bad() -> None:
     ("arguments", "code", "message"),
     [
         (["cluster", "absent.jsonl"], 1, "no such file"),
-        (["cluster", "-", "--linkage", "complete"], 2, "unknown linkage 'complete'"),
+        (["cluster", "-", "--linkage", "single"], 2, "unknown linkage 'single'"),
         (["cluster", "-", "--equivalence", "no/such/dir"], 1, "no/such/dir"),
         (["metrics", "-", "--measure", "E-CS"], 2, "did you mean 'E-SC'"),
         (["grade", "-", "--grader", "nli"], 2, "--equivalence"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,9 @@ from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.errors import InputError, UsageError
-from semcal.semantics import components, greedy
+from semcal.semantics import complete, components, greedy
 
+#: Those that take the samples as they come.
 LINKAGES = {"components": components, "greedy": greedy}
 FORMS = ["ash", "birch wood", "cedar", "date palm", "elm", "fir tree", ""]
 
@@ -52,6 +53,37 @@ def test_clusters_are_those_of_the_full_relation(question, linkage):
     assert found.plain_calls == len(samples) * (len(samples) - 1)
 
 
+def equivalent_by(equivalence: FakeEquivalence, a: str, b: str) -> bool:
+    both = [("q?", a, b), ("q?", b, a)]
+    return a == b or (bool(a and b) and all(FakeEquivalence.entails(equivalence, both)))
+
+
+@given(questions(), st.randoms(use_true_random=False))
+def test_complete_clusters_are_those_of_the_full_relation_the_commonest_and_shortest_answers_first(
+    question, random
+):
+    samples, equivalence = question
+    found = cluster_answers(["q?"], [samples], equivalence, linkage="complete").clusters[0]
+    order = sorted(
+        range(len(samples)), key=lambda i: (-samples.count(samples[i]), len(samples[i]), samples[i])
+    )
+    related = [[equivalent_by(equivalence, samples[i], samples[j]) for j in order] for i in order]
+    expected = [sorted(order[i] for i in cluster) for cluster in complete(related)]
+    assert found == sorted(expected)
+    for cluster in found:
+        assert all(equivalent_by(equivalence, samples[i], samples[j]) for i, j in combinations(cluster, 2))
+    shuffled = random.sample(range(len(samples)), len(samples))
+    moved = cluster_answers(["q?"], [[samples[i] for i in shuffled]], equivalence, linkage="complete")
+    assert sorted(sorted(shuffled[i] for i in cluster) for cluster in moved.clusters[0]) == found
+
+
+def test_complete_asks_about_each_pair_once_and_back_only_where_the_first_entails():
+    fake = FakeEquivalence([{"ash", "birch"}, {"birch", "cedar"}])
+    found = cluster_answers(["q?"], [["ash", "birch", "cedar", "cedar", "5", "6"]], fake, linkage="complete")
+    assert found.clusters == [[[0], [1, 2, 3], [4], [5]]]  # two draws of cedar: surer than ash
+    assert len(fake.asked) == len(set(fake.asked)) == found.calls == 10 - 1 + 2  # "5" and "6" differ
+
+
 @given(questions(), st.sampled_from(sorted(LINKAGES)))
 def test_nothing_is_asked_twice_or_without_need(question, linkage):
     samples, equivalence = question
@@ -73,7 +105,7 @@ def test_nothing_is_asked_twice_or_without_need(question, linkage):
             assert home[a] is not home[b]
 
 
-@given(st.lists(questions(), max_size=6), st.sampled_from(sorted(LINKAGES)), st.integers(1, 20))
+@given(st.lists(questions(), max_size=6), st.sampled_from(clustering.LINKAGES), st.integers(1, 20))
 def test_questions_in_company_are_clustered_and_asked_about_as_alone(several, linkage, room):
     relation = FakeEquivalence(entailments=[pair for _, e in several for pair in e._entailed])
     names = [f"q{number}?" for number in range(len(several))]
@@ -155,7 +187,7 @@ GUARDED = [
 ]
 
 
-@pytest.mark.parametrize("linkage", sorted(LINKAGES))
+@pytest.mark.parametrize("linkage", clustering.LINKAGES)
 @pytest.mark.parametrize("pair", GUARDED)
 def test_different_values_never_merge_on_a_models_word_and_it_is_not_asked(pair, linkage):
     fake = FakeEquivalence([set(pair)])
@@ -177,6 +209,12 @@ def test_different_values_meet_only_through_an_answer_that_the_model_holds_equiv
     found = cluster_answers(["q?"], [["few coins", "$5", "$6"]], fake, linkage=linkage)
     assert found.clusters == [[[0, 1, 2]]]  # both linkages take the relation as it is
     assert not any({a, b} == {"$5", "$6"} for _, a, b in fake.asked)
+
+
+def test_different_values_never_meet_with_complete_linkage():
+    fake = FakeEquivalence([{"$5", "few coins", "$6"}])
+    found = cluster_answers(["q?"], [["few coins", "$5", "$6"]], fake, linkage="complete")
+    assert found.clusters == [[[0, 1], [2]]]
 
 
 def test_refusals_are_meanings_like_any_other_unless_they_are_merged():

@@ -47,6 +47,9 @@ def test_a_value_overrides_the_file_and_the_file_the_preset() -> None:
     found = settings_of(content, ["sampling.m=3", "grading.fuzzy_above=false"])
     assert (found.clustering.linkage, found.sampling.m, found.grading.fuzzy_above) == ("components", 3, False)
     assert (found.grading.numerals, found.fitting.solver, found.runs.refit) == (False, "sgd", True)
+    assert settings_of(content, ["clustering.linkage=complete"]).clustering.linkage == "complete"
+    with pytest.raises(UsageError, match="clustering.linkage"):
+        settings_of(content, ["clustering.linkage=single"])
 
 
 @pytest.mark.parametrize("name", ["atlas", "paper"])

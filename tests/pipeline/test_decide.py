@@ -112,6 +112,11 @@ def test_decisions_on_all_stored_samples_are_those_of_all_draws(name, linkage):
             assert early.nli_calls < whole.nli_calls
 
 
+def test_complete_linkage_cannot_be_decided_early():
+    with pytest.raises(UsageError, match="give linkage components or greedy: with complete a further draw"):
+        semcal.SemanticUQ(FakeLanguageModel(TABLE), linkage="complete", abstain_below=0.5, decide=True)
+
+
 @pytest.mark.parametrize("linkage", ["components", "greedy"])
 def test_the_draws_of_a_model_are_the_first_of_all(linkage):
     how: dict[str, Any] = {"equivalence": SAME, "abstain_below": 0.6, "linkage": linkage, "m": 20, "seed": 4}

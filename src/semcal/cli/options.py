@@ -165,7 +165,7 @@ GraderOption = Annotated[
         "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
     ),
 ]
-LinkageOption = Annotated[str, typer.Option(help="components or greedy.")]
+LinkageOption = Annotated[str, typer.Option(help="components, greedy or complete.")]
 MergeRefusalsOption = Annotated[
     bool, typer.Option("--merge-refusals", help="Count all refusals to answer as one meaning.")
 ]

@@ -4,21 +4,24 @@ Two answers are equivalent when each entails the other. `components` takes the c
 that relation, `greedy` lets each answer join the first cluster whose first member it is equivalent to.
 Both grow one cluster at a time: a member is compared with every answer that has no cluster yet, with
 `components` every member, with `greedy` only the first. So no answer is compared with a member of its own
-cluster, and each compared pair can change the result.
+cluster, and each compared pair can change the result. `complete` needs all pairs: those of a cluster are
+all equivalent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from semcal.engine.equivalence import Equivalence, ExactMatch, Triple
 from semcal.errors import InputError
 from semcal.qa.first_answer import is_refusal
 from semcal.qa.values import values_differ
 from semcal.registry import check_name
+from semcal.semantics import complete
 
-LINKAGES = ("components", "greedy")
+LINKAGES = ("components", "greedy", "complete")
 #: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
 PAIRS_PER_ROUND = 2048
 
@@ -26,7 +29,8 @@ Pair = tuple[str, str]
 #: Yields the pairs to compare next, is sent their verdicts, returns the clusters.
 Search = Generator[list[Pair], list[bool] | None, list[list[str]]]
 _Differ = Callable[[str, str], bool]
-_Searcher = Callable[[list[str], _Differ], Search]
+#: Takes how many samples each answer has, in the order of the first ones.
+_Searcher = Callable[[dict[str, int], _Differ], Search]
 #: Whether a search may end: clusters, the last of which is growing, and answers that have none yet.
 Enough = Callable[[list[list[str]], list[str]], bool]
 
@@ -64,9 +68,10 @@ def cluster_answers(
         The normal forms of each question's samples; their number m may differ by question.
     equivalence : Equivalence
         Decides whether one answer entails another.
-    linkage : {"components", "greedy"}
-        Connected components of the relation (as the paper's code does), or each answer to the first
-        cluster whose first member it is equivalent to (Kuhn et al., 2023).
+    linkage : {"components", "greedy", "complete"}
+        Connected components of the relation (as the paper's code does); each answer to the first
+        cluster whose first member it is equivalent to (Kuhn et al., 2023); or clusters in which all pairs
+        are equivalent (:func:`semcal.semantics.complete`, of the samples).
     merge_refusals : bool
         Put all refusals ("I don't know", …; see `semcal.qa.first_answer`) into one cluster by rule.
     read_as : sequence of sequence of str, length Q, optional
@@ -156,7 +161,7 @@ class _Row(QuestionSearch):
             key = None if merge_refusals and is_refusal(form) else form
             self._positions.setdefault(key, []).append(position)
         self._read_as = dict(zip(forms, read_as))
-        answers = [key for key in self._positions if key]  # no "", no refusals
+        answers = {key: len(at) for key, at in self._positions.items() if key}  # no "", no refusals
         super().__init__(question, search(answers, self._differ))
 
     def _differ(self, a: str, b: str) -> bool:
@@ -169,23 +174,34 @@ class _Row(QuestionSearch):
         return sorted(sorted(cluster) for cluster in apart + together)
 
 
-def _equality(forms: list[str], _: _Differ) -> Search:
+def _equality(forms: dict[str, int], _: _Differ) -> Search:
     """Each distinct normal form is a cluster; no pair is compared."""
     yield from ()
     return [[form] for form in forms]
 
 
-def _greedy(forms: list[str], differ: _Differ) -> Search:
+def _greedy(forms: dict[str, int], differ: _Differ) -> Search:
     """Compare the first answer without a cluster with all others that have none; repeat."""
-    return grow(forms, differ, linkage="greedy")
+    return grow(list(forms), differ, linkage="greedy")
 
 
-def _components(forms: list[str], differ: _Differ) -> Search:
+def _components(forms: dict[str, int], differ: _Differ) -> Search:
     """Grow each component from its members.
 
     Components do not depend on the order; a fixed order lets later runs find their verdicts in the cache.
     """
     return grow(sorted(forms, key=_rank), differ, linkage="components")
+
+
+def _complete(forms: dict[str, int], differ: _Differ) -> Search:
+    """Compare all pairs, the commonest answers first, and link the samples."""
+    ordered = sorted(forms, key=lambda form: (-forms[form], *_rank(form)))
+    pairs = [pair for pair in combinations(ordered, 2) if not differ(*pair)]
+    verdicts = (yield pairs) if pairs else None
+    same = {frozenset(pair) for pair, verdict in zip(pairs, verdicts or []) if verdict}
+    samples = [form for form in ordered for _ in range(forms[form])]
+    related = [[a == b or {a, b} in same for b in samples] for a in samples]
+    return [sorted({samples[i] for i in cluster}) for cluster in complete(related)]
 
 
 def grow(forms: list[str], differ: _Differ, *, linkage: str, enough: Enough | None = None) -> Search:
@@ -217,7 +233,7 @@ def _matches(
     return [o for o in others if o in equivalent], [o for o in others if o not in equivalent]
 
 
-_SEARCHES: dict[str, _Searcher] = {"components": _components, "greedy": _greedy}
+_SEARCHES: dict[str, _Searcher] = {"components": _components, "greedy": _greedy, "complete": _complete}
 
 
 def _rank(form: str) -> tuple[int, str]:

@@ -216,7 +216,7 @@ class Calibrating(SettingsGroup):
 class Clustering(SettingsGroup):
     """How pairs become meanings."""
 
-    linkage: Literal["components", "greedy"] = "components"
+    linkage: Literal["components", "greedy", "complete"] = "components"
     merge_refusals: bool = False
 
 

@@ -71,7 +71,7 @@ class SemanticUQ:
         Limit of a generation: 10 without a passage and 32 with one, by default.
     truncation : Truncation, optional
         Top-k and top-p while sampling; none by default.
-    linkage : {"components", "greedy"}, optional
+    linkage : {"components", "greedy", "complete"}, optional
         How pairs become clusters; "components" by default.
     measure : str, optional
         The measure that chooses the answer and is its confidence; "E-SC" by default.
@@ -148,6 +148,9 @@ class SemanticUQ:
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
         check_likelihoods(model, self.recalibrator, self.measure)
+        if decide and self.linkage == "complete":
+            why = "with complete a further draw may part answers that were one meaning"
+            raise UsageError(f"to decide early, give linkage components or greedy: {why}")
         own_rule = self.m, self.measure, self.threshold, self.calibration
         self.rule = DecisionRule.of(*own_rule) if decide else None
 

@@ -37,8 +37,8 @@ def cluster_rows(
 
     Rows have `question` and `samples`, whose texts are taken as they are and never cut. Samples of several
     `temperatures` are clustered apart, and all clusters stand in the order of their first samples. `linkage`
-    ("components" or "greedy") makes clusters of pairs; with `merge_refusals` all refusals to answer are one
-    meaning. `progress` gets the number of questions that are settled.
+    ("components", "greedy", "complete") makes clusters of pairs; with `merge_refusals` all refusals to answer
+    are one meaning. `progress` gets the number of questions that are settled.
     """
     forms = [[normal_form(text) for text in samples_of(row)] for row in rows]
     parts = [(number, part) for number, row in enumerate(rows) for part in _drawn_alike(row)]

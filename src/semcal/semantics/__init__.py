@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from semcal.semantics.entropies import (
+    complete,
     components,
     greedy,
     number_of_clusters,
@@ -15,6 +16,7 @@ from semcal.semantics.measures import MEASURES, SemanticConfidence, confidence, 
 __all__ = [
     "MEASURES",
     "SemanticConfidence",
+    "complete",
     "components",
     "confidence",
     "confidences",

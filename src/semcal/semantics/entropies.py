@@ -1,7 +1,7 @@
 """Baselines of the field: predictive entropy, number of meanings, estimates of semantic entropy.
 
 The semantic entropy of a measure is :attr:`semcal.semantics.SemanticConfidence.entropy`. Beside them,
-clusters from pairwise equivalence: connected components, or greedy.
+clusters from pairwise equivalence: connected components, greedy, or complete.
 """
 
 from __future__ import annotations
@@ -265,6 +265,44 @@ def greedy(related: ArrayLike) -> list[list[int]]:
         else:
             home.append(i)
     return clusters
+
+
+def complete(related: ArrayLike) -> list[list[int]]:
+    """Complete linkage: all answers of a cluster are equivalent, and no two clusters could still merge.
+
+    Clusters merge from the surest pair on, where all pairs between them are equivalent. A pair is the surer,
+    the more answers are equivalent to both among those equivalent to either (Jaccard index, the two counted);
+    of equally sure ones the first comes first. A transitive relation gives its components.
+
+    Parameters
+    ----------
+    related : array_like of bool, shape (n, n)
+        As in :func:`components`.
+
+    Returns
+    -------
+    list of list of int
+        A partition of 0..n-1, members ascending, clusters in the order of their first member.
+
+    Examples
+    --------
+    Answer 2 is equivalent to 3, too, but 0 and 1 are not:
+
+    >>> complete([[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]])
+    [[0, 1, 2], [3]]
+    """
+    relation = _checked(related)
+    relation = relation | np.eye(len(relation), dtype=bool)
+    size = relation.sum(axis=1)
+    both = relation.astype(int) @ relation
+    sureness = both / (size[:, None] + size - both)
+    pairs = np.argwhere(np.triu(relation, 1))
+    label = np.arange(len(relation))
+    for i, j in pairs[np.argsort(-sureness[tuple(pairs.T)], kind="stable")]:
+        other = label == label[j]
+        if relation[np.ix_(label == label[i], other)].all():
+            label[other] = label[i]
+    return _clusters(label)
 
 
 def _checked(related: ArrayLike) -> NDArray[np.bool_]:

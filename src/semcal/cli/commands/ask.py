@@ -64,7 +64,7 @@ DecideOption = Annotated[
     bool,
     typer.Option("--decide", help="Stop sampling as soon as the rest cannot change answering or abstaining."),
 ]
-LinkageOption = Annotated[str | None, typer.Option(help="components (by default) or greedy.")]
+LinkageOption = Annotated[str | None, typer.Option(help="components (by default), greedy or complete.")]
 
 
 @takes_server_options
