@@ -49,17 +49,17 @@ def tokenizer() -> Any:
     return fast
 
 
-def whole(_: Generation) -> int | None:
+def whole(*_: object) -> None:
     return None
 
 
-def as_drawn(draw: Generation) -> int | None:
-    return None if draw.finished else len(draw.text)
+def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int] | None:
+    return None if draw.finished else (0, len(draw.text))
 
 
-def cut(draw: Generation) -> int | None:
+def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
     """Every answer behind its second word."""
-    return len(" ".join(draw.text.split(" ")[:2]))
+    return 0, len(" ".join(draw.text.split(" ")[:2]))
 
 
 class Clock:

@@ -46,9 +46,14 @@ def at_token(model: CausalLanguageModel, count: int) -> Callable[[Generation], i
     return lambda draw: len(model.format.text(draw.token_ids[:count]))
 
 
+def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generation], tuple[int, int] | None]:
+    """Cut as `sample` wants it told, with nothing passed over."""
+    return lambda _, draw: None if (end := cut(draw)) is None else (0, end)
+
+
 def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int = 6, seed: int = 0) -> int:
     """Compare with scoring what is left of each draw; how many draws were cut."""
-    found = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=cut)
+    found = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=behind(cut))
     plain = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS)
     cuts = 0
     for recalibrator, of_prompts, uncut in zip(recalibrators, found, plain, strict=True):
@@ -58,10 +63,10 @@ def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int
             for pair in zip(uncut, ends)
         ]
         scores = model.score(PROMPTS, wanted, recalibrator=recalibrator)
-        for draws, *expected in zip(of_prompts, uncut, ends, scores, strict=True):
-            for draw, same, end, score in zip(draws, *expected, strict=True):
+        for draws, *expected in zip(of_prompts, uncut, ends, wanted, scores, strict=True):
+            for draw, same, end, tokens, score in zip(draws, *expected, strict=True):
                 assert draw.token_ids == same.token_ids
-                assert (draw.rescored is None) == (end is None)
+                assert (draw.rescored is None) == (tokens == draw.token_ids)
                 cuts += end is not None
                 assert draw.rescored is None or draw.rescored == pytest.approx(score, abs=1e-4)
     return cuts
@@ -103,7 +108,7 @@ def test_cut_answers_run_nothing() -> None:
 
     def sample(cut: Callable | None) -> Callable[[], object]:
         return lambda: model.sample(
-            PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut
+            PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut)
         )
 
     sample(None)()  # so that the prefix has run
@@ -117,7 +122,7 @@ def test_of_answers_that_met_the_limit_the_last_tokens_run() -> None:
     model, one = LLAMA.model, PROMPTS[:1]
 
     def sample(cut: Callable | None = None) -> list[Generation]:
-        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut)[0][0]
+        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut))[0][0]
 
     draws = sample()
     unfinished = {draw.token_ids for draw in draws if not draw.finished}
@@ -142,6 +147,6 @@ def test_a_limit_as_long_as_the_model_allows_leaves_room_for_the_end_of_turn() -
         recalibrators=[Base()],
         m=10,
         max_new_tokens=STEPS,
-        cut=lambda draw: None if draw.finished else len(draw.text),
+        cut=behind(lambda draw: None if draw.finished else len(draw.text)),
     )
     assert {len(draw.rescored or ()) for draw in draws if not draw.finished} == {STEPS + 1}

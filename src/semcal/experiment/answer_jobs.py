@@ -132,7 +132,7 @@ class GreedyJob:
                     if isinstance(generation, QuestionError):
                         rows.append({**row, FAILED: generation.reason})
                         continue
-                    text = first_answer(generation.text).text
+                    text = first_answer(generation.text, question.question).text
                     grade = grader.grade(question.question, [text], question.answers)
                     rows.append({**row, "text": text, "correct": grade.correct})
         return rows

@@ -360,6 +360,6 @@ def _draw(
         if isinstance(draws, QuestionError):
             one.failure = draws
             continue
-        texts = [first_answer(draw.text).text for draw in draws]
+        texts = [first_answer(draw.text, one.question.question).text for draw in draws]
         one.texts += texts
         one.part.add([normal_form(text) for text in texts])
