@@ -53,7 +53,9 @@ def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generat
 
 def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int = 6, seed: int = 0) -> int:
     """Compare with scoring what is left of each draw; how many draws were cut."""
-    found = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=behind(cut))
+    found = model.sample(
+        PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=behind(cut)
+    )
     plain = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS)
     cuts = 0
     for recalibrator, of_prompts, uncut in zip(recalibrators, found, plain, strict=True):
@@ -122,7 +124,9 @@ def test_of_answers_that_met_the_limit_the_last_tokens_run() -> None:
     model, one = LLAMA.model, PROMPTS[:1]
 
     def sample(cut: Callable | None = None) -> list[Generation]:
-        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut))[0][0]
+        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut))[
+            0
+        ][0]
 
     draws = sample()
     unfinished = {draw.token_ids for draw in draws if not draw.finished}

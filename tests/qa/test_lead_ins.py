@@ -233,7 +233,12 @@ def test_an_answer_that_looks_like_a_lead_in_stands(answer: str) -> None:
     said = answer.strip()
     assert first_answer(answer, QUESTION).start == 0
     assert first_answer(answer, QUESTION).text in (said, said.removesuffix("."), "Yes!")
-    assert first_answer(f"Answer: {said}", QUESTION).text in (said, said.removesuffix("."), "Yes!", f"Answer: {said}")
+    assert first_answer(f"Answer: {said}", QUESTION).text in (
+        said,
+        said.removesuffix("."),
+        "Yes!",
+        f"Answer: {said}",
+    )
 
 
 @pytest.mark.parametrize("answer", [*STANDS[:8], "Yes", "No", "A", "1984"])
