@@ -49,12 +49,8 @@ def tokenizer() -> Any:
     return fast
 
 
-def whole(*_: object) -> None:
-    return None
-
-
-def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int] | None:
-    return None if draw.finished else (0, len(draw.text))
+def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int]:
+    return 0, len(draw.text)
 
 
 def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
@@ -138,7 +134,7 @@ def results() -> list[dict[str, Any]]:
 
     sample(None)  # the shared prefix runs and is kept
     draws, before = sample(None)
-    cases: dict[str, Cut] = {"whole": whole, "as drawn": as_drawn, "cut behind the second word": cut}
+    cases: dict[str, Cut | None] = {"whole": None, "as drawn": as_drawn, "cut behind the second word": cut}
     spent: dict[str, list[float]] = {name: [] for name in (*cases, "plain")}
     forwards, worst = {}, 0.0
     for number in range(ROUNDS):

@@ -46,9 +46,9 @@ def at_token(model: CausalLanguageModel, count: int) -> Callable[[Generation], i
     return lambda draw: len(model.format.text(draw.token_ids[:count]))
 
 
-def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generation], tuple[int, int] | None]:
+def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generation], tuple[int, int]]:
     """Cut as `sample` wants it told, with nothing passed over."""
-    return lambda _, draw: None if (end := cut(draw)) is None else (0, end)
+    return lambda _, draw: (0, len(draw.text) if (end := cut(draw)) is None else end)
 
 
 def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int = 6, seed: int = 0) -> int:
@@ -61,7 +61,7 @@ def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int
     for recalibrator, of_prompts, uncut in zip(recalibrators, found, plain, strict=True):
         ends = [[cut(draw) for draw in draws] for draws in uncut]
         wanted = [
-            [draw.token_ids if end is None else model.complete(draw, end) for draw, end in zip(*pair)]
+            [model.complete(draw, len(draw.text) if end is None else end) for draw, end in zip(*pair)]
             for pair in zip(uncut, ends)
         ]
         scores = model.score(PROMPTS, wanted, recalibrator=recalibrator)

@@ -339,13 +339,10 @@ class FakeLanguageModel:
         """The draws; those that are cut with the score of what remains of them."""
         question, found = self._question(prompt), list[Generation]()
         for draw in draws:
-            if (span := cut(prompt, draw)) is not None:
-                start, end = span
-                tokens = self.complete(draw, end, start)
-                scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
-                lead = len(self._tokens(draw.text[:start].rstrip()))
-                draw = replace(draw, rescored=scores, lead=lead)
-            found.append(draw)
+            start, end = cut(prompt, draw)
+            tokens, lead = self.complete(draw, end, start), len(self._tokens(draw.text[:start].rstrip()))
+            scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
+            found.append(replace(draw, rescored=scores, lead=lead))
         return found
 
     def _search(

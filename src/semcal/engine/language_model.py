@@ -61,8 +61,8 @@ class Generation:
     lead: int = 0
 
 
-Cut = Callable[[Prompt, Generation], tuple[int, int] | None]
-"""Start and end of what is scored of a draw's text; None where the draw is scored as it is."""
+Cut = Callable[[Prompt, Generation], tuple[int, int]]
+"""Start and end of what is scored of a draw's text."""
 
 
 Draws: TypeAlias = "list[Generation] | QuestionError"

@@ -148,10 +148,7 @@ def _padded(paths: Sequence[Sequence[int]]) -> Tensor:
 
 
 class Rescoring:
-    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them.
-
-    A prompt is named by its place, `i`.
-    """
+    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them."""
 
     def __init__(self, chat_format: ChatFormat, cut: Cut, prompts: Sequence[Prompt]) -> None:
         self._format, self._cut, self._prompts = chat_format, cut, prompts
@@ -162,21 +159,16 @@ class Rescoring:
         """The tokens that are scored in place of a draw's own (None: its own are), and how many lead."""
         key = i, generation.token_ids
         if key not in self._completions:
-            found = self._cut(self._prompts[i], generation)
-            tokens, lead = None, 0
-            if found is not None:
-                start, end = found
-                completed = self._format.complete(generation, end, start)
-                tokens = None if completed == generation.token_ids else completed
-                lead = len(self._format.lead(generation, start))
-            self._completions[key] = tokens, lead
+            start, end = self._cut(self._prompts[i], generation)
+            tokens = self._format.complete(generation, end, start)
+            lead = len(self._format.lead(generation, start))
+            self._completions[key] = None if tokens == generation.token_ids else tokens, lead
         return self._completions[key]
 
     def run_last_token(self, i: int, token_ids: _Ids) -> bool:
         """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
-        wanted, _ = self.completion(
-            i, Generation(self._format.text(token_ids), token_ids, (), finished=False)
-        )
+        drawn = Generation(self._format.text(token_ids), token_ids, (), finished=False)
+        wanted, _ = self.completion(i, drawn)
         return wanted is not None and wanted[:-1] == token_ids
 
     def rescored(self, i: int, draws: Sequence[Generation], samples: Samples, which: int) -> list[Generation]:

@@ -98,12 +98,11 @@ def _mean(log_probs: Sequence[float]) -> float | None:
     return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
 
 
-def _cut(prompt: Prompt, generation: Generation) -> tuple[int, int] | None:
-    """What of a generation has its likelihood; None if the first answer is all that was generated."""
-    found = first_answer(generation.text, prompt.question)
-    if generation.finished and not generation.text[found.end :].strip():
-        return (found.start, len(generation.text)) if found.start else None
-    return found.start, found.end
+def _cut(prompt: Prompt, generation: Generation) -> tuple[int, int]:
+    """Where the first answer begins and ends, blanks before an end of turn included."""
+    found, text = first_answer(generation.text, prompt.question), generation.text
+    whole = generation.finished and not text[found.end :].strip()
+    return found.start, len(text) if whole else found.end
 
 
 def _draw(prompt: Prompt, generation: Generation) -> Draw:
@@ -217,8 +216,8 @@ def scored_without_passages(
 
 def _scored(model: LanguageModel, prompt: Prompt, generation: Generation) -> tuple[int, ...]:
     """The tokens whose likelihood a draw has, behind those that lead to it."""
-    start, end = _cut(prompt, generation) or (0, None)
-    return generation.token_ids if end is None else model.complete(generation, end, start)
+    start, end = _cut(prompt, generation)
+    return model.complete(generation, end, start)
 
 
 def _with_scores(one: Sampled, scores: Sequence[Sequence[float]]) -> Sampled:

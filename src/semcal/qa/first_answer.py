@@ -1,8 +1,7 @@
 """The first answer of a generation (spec 5.1), and whether an answer is a refusal.
 
-The first answer is the first line, to the end of its first sentence, of what is said after lead-ins: "Sure!",
-"Answer:", a list's first mark, the question, thinking, special tokens as text. A title that looks like one
-has no mark behind it ("Sure Thing") or goes on with a capital ("Certainly, Maybe").
+The first answer is the first line, to the end of its first sentence, of what is said after lead-ins. A title
+that looks like one has no mark behind it ("Sure Thing") or goes on with a capital ("Certainly, Maybe").
 
 A refusal, merged by `semcal cluster --merge-refusals`, begins with one of the English `PHRASES` and then
 names no answer: "I don't know who wrote it" is one, "I'm not sure, but probably Ana Velis" is not. Words that
@@ -38,8 +37,6 @@ _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _INITIAL_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\.\s*$")
 _NEXT_WORD = re.compile(r"\s*[\"'“‘(\[]*(?P<word>[^\W_]+)(?P<dot>\.?)")
-
-
 _THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|<｜[^<>\n]{1,40}｜>|</?s>|<(?:bos|eos|(?:start|end)_of_turn)>")
 _HAPPY = r"I(?:['’]d| would) be (?:happy|glad) to (?:help|assist|answer)|I can (?:help|answer)"
@@ -58,15 +55,11 @@ _OPENED, _CLOSED = r"(?:[#>*_`]{1,6}[ \t]{0,3}){0,3}", r"[*_`]{0,3}[ \t]{0,3}"
 _COLON = rf"{_CLOSED}[:：]{_CLOSED}"
 _GOES_ON_SMALL = rf"(?:the|it|it['’]s|that|that['’]s|this|here|here['’]s|in)\b|{_HAPPY}|{_NAMED}\s?:"
 _LEAD_IN = re.compile(
-    "|".join(
-        (
-            rf"(?:{_SPECIAL.pattern}|\[/?INST\])(?:(?:assistant|model)(?=[:\s<]|$):?)?",
-            rf"(?:(?:{_AGREED})(?:\.|!+(?!\s[Mm]agazine)|,(?=\s(?:{_GOES_ON_SMALL})))|(?:{_EXCLAIMED})!+"
-            rf"|(?:{_HAPPY})[^.!?:\n]{{0,80}}[.!:])(?:\s?[\U0001f300-\U0001faff☺]+)?(?=\s|$)",
-            rf"{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_NAMED}{_TO})){_COLON}(?=\s|$)",
-            rf"(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_NAMED}){_CLOSED}(?=\n)",
-        )
-    )
+    rf"(?:{_SPECIAL.pattern}|\[/?INST\])(?:(?:assistant|model)(?=[:\s<]|$):?)?"
+    rf"|(?:(?:{_AGREED})(?:\.|!+(?!\s[Mm]agazine)|,(?=\s(?:{_GOES_ON_SMALL})))|(?:{_EXCLAIMED})!+"
+    rf"|(?:{_HAPPY})[^.!?:\n]{{0,80}}[.!:])(?:\s?[\U0001f300-\U0001faff☺]+)?(?=\s|$)"
+    rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_NAMED}{_TO})){_COLON}(?=\s|$)"
+    rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_NAMED}){_CLOSED}(?=\n)"
 )
 _ORDINAL = r"\d{3}\b|[NBRQK]?[a-h][1-8]\b|(?:F+C|FSV|S[CV]|TS[CV]|SSV|VfB|VfL|Bundesliga|Liga|Mai)\b"
 _MARK = re.compile(rf"(?:\(?1[.)](?![ \t]+(?:{_ORDINAL}))|[*•]|[-–](?![ \t]*[$£€¥]?[.,]?\d))[ \t]+(?=\S)")
@@ -135,12 +128,9 @@ def _lead_end(text: str, question: str, begun: int) -> int:
     marked = False
     while True:
         at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-        found = _LEAD_IN.match(text, at)
-        if not found and not marked:
-            found = _MARK.match(text, at)
-            marked = found is not None
+        found = _LEAD_IN.match(text, at) or (None if marked else _MARK.match(text, at))
         if found:
-            at = found.end()
+            at, marked = found.end(), marked or found.re is _MARK
             continue
         asked = _ASKED.match(text, at)
         place = asked.end() if asked else at

@@ -220,8 +220,6 @@ def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
 @lru_cache(maxsize=1 << 16)
 def _without(text: _Text, words: frozenset[str]) -> _Text:
     """A text without some words, whose values are still those of the whole."""
-    if words.isdisjoint(text.words):
-        return text
     return _Text(" ".join([word for word in text.words if word not in words]), text.whole)
 
 

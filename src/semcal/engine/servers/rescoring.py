@@ -141,9 +141,7 @@ def rescored(
     begun: DrawnOf = {}
     for (i, way), draws in found.items():
         if isinstance(draws, list) and cut is not None:
-            draws = [
-                _begun(prompts[i], one, way, cut(prompts[i], one.generation), chat, profile) for one in draws
-            ]
+            draws = [_begun(prompts[i], one, way, cut, chat, profile) for one in draws]
         begun[i, way] = draws
     missing = {
         token
@@ -158,23 +156,20 @@ def rescored(
 
 
 def _begun(
-    prompt: Prompt,
-    one: Drawn,
-    way: Way,
-    span: tuple[int, int] | None,
-    chat: ChatFormat | None,
-    profile: ServerProfile,
+    prompt: Prompt, one: Drawn, way: Way, cut: Cut, chat: ChatFormat | None, profile: ServerProfile
 ) -> Drawn:
     """A draw that is cut, with what is known of its tokens from drawing, and what else to ask."""
-    if span is None:
+    generation, entries, (start, end) = one.generation, one.entries, cut(prompt, one.generation)
+    whole = generation.finished and end == len(generation.text)
+    if whole and not start:
         return one
-    generation, entries, (start, end) = one.generation, one.entries, span
     if way.reading is None or not generation.token_log_probs:
         return replace(one, rescored=())
     if chat is None:
         lead = _entries_before(generation.text[:start], entries)
-        whole = lead and generation.finished and end == len(generation.text)
-        return replace(one, generation=replace(generation, lead=lead), rescored=None if whole else ())
+        return replace(
+            one, generation=replace(generation, lead=lead), rescored=None if whole and lead else ()
+        )
     completed = chat.complete(generation, end, start)
     one = replace(one, generation=replace(generation, lead=len(chat.lead(generation, start))))
     if completed == generation.token_ids:
