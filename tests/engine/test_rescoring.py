@@ -154,3 +154,63 @@ def test_a_limit_as_long_as_the_model_allows_leaves_room_for_the_end_of_turn() -
         cut=behind(lambda draw: None if draw.finished else len(draw.text)),
     )
     assert {len(draw.rescored or ()) for draw in draws if not draw.finished} == {STEPS + 1}
+
+
+def plain_log_probs(prompt: Prompt, lead: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
+    """Of tokens after the prompt and a lead-in, by plain transformers."""
+    before = (*prompt.token_ids, *lead)
+    logits = tiny_models.model("llama")(torch.tensor([[*before, *tokens]])).logits[0]
+    scores = logits[len(before) - 1 : -1].log_softmax(-1)
+    return scores[torch.arange(len(tokens)), torch.tensor(tokens)].tolist()
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["whole", "cut"])
+def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(finished: bool) -> None:
+    """A lead-in of two tokens: drawn values where all the rest is the answer, else with an end of turn."""
+    model, seen = LLAMA.model, 0
+
+    def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
+        end = len(draw.text) if finished and draw.finished else len(model.format.text(draw.token_ids[:4]))
+        return len(model.format.text(draw.token_ids[:2])), end
+
+    (found,) = model.sample(PROMPTS, recalibrators=[Base()], m=20, max_new_tokens=STEPS, cut=cut)
+    for prompt, draws in zip(PROMPTS, found, strict=True):
+        for draw in draws:
+            start, end = cut(prompt, draw)
+            if draw.lead != 2 or not 0 < start < end or "\ufffd" in draw.text:
+                continue
+            sampled = draw.rescored is None
+            assert sampled == (finished and draw.finished)
+            tokens = draw.token_ids if sampled else model.complete(draw, end, start)
+            scores = draw.token_log_probs if sampled else draw.rescored
+            assert tokens[:2] == draw.token_ids[:2]
+            assert list(scores[2:]) == pytest.approx(
+                plain_log_probs(prompt, tokens[:2], tokens[2:]), abs=1e-4
+            )
+            seen += sampled == finished
+    assert seen > 5
+
+
+def test_an_answer_that_begins_inside_a_token_is_encoded_anew_behind_its_lead_in() -> None:
+    model, seen = LLAMA.model, 0
+    (found,) = model.sample(
+        PROMPTS,
+        recalibrators=[Base()],
+        m=20,
+        max_new_tokens=STEPS,
+        cut=lambda _, d: (len(d.text) // 2, len(d.text)),
+    )
+    for prompt, draws in zip(PROMPTS, found, strict=True):
+        for draw in draws:
+            if draw.rescored is None or "\ufffd" in draw.text:
+                continue
+            start = len(draw.text) // 2
+            tokens = model.complete(draw, len(draw.text), start)
+            lead, answer = tokens[: draw.lead], tokens[draw.lead :]
+            assert model.format.text(lead) == draw.text[: len(model.format.text(lead))]
+            assert not draw.text[len(model.format.text(lead)) : start].strip()
+            assert list(draw.rescored[draw.lead :]) == pytest.approx(
+                plain_log_probs(prompt, lead, answer), abs=1e-4
+            )
+            seen += tokens[:-1] != draw.token_ids
+    assert seen > 5

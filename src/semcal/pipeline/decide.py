@@ -158,9 +158,9 @@ class PartOfDraws:
         forms = [form for form in self._positions if form]
         if self._linkage == "components":
             forms.sort(key=lambda form: (-len(self._positions[form]), len(form), form))
-        read, how = self._read_as, {"linkage": self._linkage, "enough": self._is_enough}
-        search = grow(forms, lambda a, b: values_differ(read[a], read[b]), **how)
-        return QuestionSearch(self.question, search)
+        read, by = self._read_as, self._linkage
+        differ = lambda a, b: values_differ(read[a], read[b])  # noqa: E731
+        return QuestionSearch(self.question, grow(forms, differ, linkage=by, enough=self._is_enough))
 
     def _is_enough(self, clusters: list[list[str]], rest: list[str]) -> bool:
         if self._exact:
