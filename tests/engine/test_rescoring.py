@@ -173,7 +173,9 @@ def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(fin
         end = len(draw.text) if finished and draw.finished else len(model.format.text(draw.token_ids[:4]))
         return len(model.format.text(draw.token_ids[:2])), end
 
-    (found,) = model.sample(PROMPTS, recalibrators=[Base()], m=20, max_new_tokens=STEPS, cut=cut)
+    (found,) = model.sample(
+        PROMPTS, recalibrators=[Base()], m=200 if finished else 20, max_new_tokens=STEPS, cut=cut
+    )
     for prompt, draws in zip(PROMPTS, found, strict=True):
         for draw in draws:
             start, end = cut(prompt, draw)

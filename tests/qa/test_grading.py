@@ -452,7 +452,7 @@ ASKED = "Which is larger: the Sahara Desert or Australia?"
         ("In the Sahara Desert", ["Sahara Desert"], "containment"),
         ("The Sahara Desert, by far", ["Sahara Desert"], "containment"),
         ("the Sahara", ["The Sahara Desert"], "none"),
-        ("larger Desert of Egypt", ["larger Desert in Egypt"], "F1"),
+        ("larger Nile delta of Toreth", ["Toreth delta, the Nile"], "F1"),
         ("the larger Sahara Desert of Australia", ["Nile larger Sahara Desert"], "none"),
     ],
 )
