@@ -3,7 +3,7 @@
     SEMCAL_DATA=<folder> python -m benchmarks grading
 
 Real systems' answers with the first 8 references of questions that have as many. Nothing is kept from one
-question to the next; the references of a question are prepared once for all the answers to it, as in a run.
+question to the next; a question and its references are prepared once for all the answers to it, as in a run.
 CPU time, best of several rounds.
 """
 
@@ -64,7 +64,7 @@ def grading_time(rows: Sequence[Judged]) -> float:
     grader = RuleGrader()
     start = process_time()
     for row in rows:
-        grader.grade("", [row.answer], row.references[:REFERENCES])
+        grader.grade(row.question, [row.answer], row.references[:REFERENCES])
     return (process_time() - start) / len(rows) * 1000
 
 

@@ -1,9 +1,12 @@
 """Grading and clustering measured against human judgements, as Markdown tables.
 
     SEMCAL_DATA=<folder> python -m benchmarks.grading_quality [--verdicts FILE] [--against FILE] [--show]
+    SEMCAL_DATA=<folder> python -m benchmarks.grading_quality --judged FILE --draws FILE [--show]
 
 `--verdicts` keeps the verdict on each answer, `--against` compares with those that other sources of semcal
-gave (PYTHONPATH=<them>/src), and `--show` prints the answers that changed sides. The folder holds judged
+gave (PYTHONPATH=<them>/src), and `--show` prints the answers that changed sides. `--judged` are verdicts on
+drawn answers by hand (benchmarks/judged/answers.jsonl: set, id, answer_sha256, correct), whose texts are in
+`--draws`; without them the answers are those of the folder. The folder holds judged
 answers as JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and labelled pairs
 (`equivalence_pairs_from_labels_a`). docs/grading.md explains the tables.
 """
@@ -21,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,6 @@ from semcal.qa.grading import RULES, RuleGrader, squad_f1
 from semcal.qa.normal_form import normal_form, values_differ
 from semcal.records import read_rows
 
-Verdict = Callable[[str, Sequence[str]], bool]
 SOURCES = {
     "nq_open": "NQ",
     "triviaqa": "TriviaQA",
@@ -57,9 +60,13 @@ class Judged:
 
     group: str
     system: str
+    question: str
     answer: str
     references: tuple[str, ...]
     correct: bool
+
+
+Verdict = Callable[[Judged], bool]
 
 
 @dataclass(frozen=True)
@@ -80,14 +87,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--verdicts", type=Path, help="where to keep the verdicts")
     parser.add_argument("--against", type=Path, help="verdicts of other sources, to compare with")
     parser.add_argument("--show", action="store_true", help="print the answers that changed sides")
+    parser.add_argument("--judged", type=Path, help="answers judged by hand, by the hash of their text")
+    parser.add_argument(
+        "--draws", type=Path, action="append", help="the file of draws that holds their texts"
+    )
     options = parser.parse_args(arguments)
     folder = os.environ.get("SEMCAL_DATA")
     if not folder or not Path(folder).is_dir():
         sys.exit("set SEMCAL_DATA to the folder of judged answers")
+    if options.judged:
+        rows = list(hand_judged(Path(folder), options.judged, options.draws or ()))
+        print(f"{len(rows)} answers judged by hand\n", *question_table(rows), sep="\n")
+        if options.show:
+            print(*echoes(rows), sep="\n")
+        return 0
     rows = list(judged_rows(Path(folder)))
     if options.verdicts or options.against:
         grader = RuleGrader()
-        grades = [grader.grade("", [row.answer], row.references) for row in rows]
+        grades = [grader.grade(row.question, [row.answer], row.references) for row in rows]
         verdicts = [[grade.correct, grade.rule] for grade in grades]
         if options.verdicts:
             options.verdicts.write_text(json.dumps(verdicts), encoding="utf-8")
@@ -97,6 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     for title, lines in (
         ("Agreement with the humans", agreement_table(rows)),
+        ("Grading with and without the question", question_table(rows)),
         ("Each rule alone, and one after another", rules_table(rows)),
         ("Grading with and without the number and date normal forms", normal_forms_table(rows)),
         ("Labelled pairs: joined by normal form, kept apart by values", pairs_table(Path(folder))),
@@ -122,7 +140,7 @@ def judged_rows(folder: Path) -> Iterator[Judged]:
 
 
 def _judged(group: str, system: str, row: dict[str, Any], correct: bool) -> Judged:
-    return Judged(group, system, row["answer"] or "", tuple(row["answers"]), correct)
+    return Judged(group, system, row["question"], row["answer"] or "", tuple(row["answers"]), correct)
 
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
@@ -130,6 +148,23 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
         if isinstance(row, RowError):
             raise row
         yield row.data
+
+
+def hand_judged(folder: Path, judged: Path, draws: Sequence[Path]) -> Iterator[Judged]:
+    """The answers of a file of verdicts, as far as the draws hold their texts."""
+    verdicts = {(row["id"], row["answer_sha256"]): row for row in _rows(judged)}
+    asked = {
+        row["id"]: row
+        for name in sorted({row["set"] for row in verdicts.values()})
+        for row in _rows(folder / f"{name}.jsonl.gz")
+    }
+    for row in (row for path in draws for row in _rows(path)):
+        for text in row["samples"]:
+            one = verdicts.pop((row["id"], sha256(text.encode()).hexdigest()[:16]), None)
+            if one is not None:
+                known = asked[row["id"]]
+                references = tuple(known["answers"])
+                yield Judged("by hand", one["model"], known["question"], text, references, one["correct"])
 
 
 # What is compared
@@ -149,20 +184,20 @@ def without_numbers(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def plain_rule(answer: str, references: Sequence[str]) -> bool:
+def plain_rule(row: Judged) -> bool:
     """A reference inside the answer as whole words, or SQuAD F1 > 0.5."""
-    answer = squad_normal_form(answer)
-    forms = [form for form in map(squad_normal_form, references) if form]
+    answer = squad_normal_form(row.answer)
+    forms = [form for form in map(squad_normal_form, row.references) if form]
     return any(f" {form} " in f" {answer} " or squad_f1(answer.split(), form.split()) > 0.5 for form in forms)
 
 
-def by_rules(**options: Any) -> Verdict:
+def by_rules(*, question: bool = True, **options: Any) -> Verdict:
     grader = RuleGrader(**options)
-    return lambda answer, references: grader.grade("", [answer], references).correct
+    return lambda row: grader.grade(row.question * question, [row.answer], row.references).correct
 
 
 def tally(rows: Sequence[Judged], verdict: Verdict) -> Tally:
-    pairs = Counter((verdict(row.answer, row.references), row.correct) for row in rows)
+    pairs = Counter((verdict(row), row.correct) for row in rows)
     return Tally(len(rows), pairs[True, False], pairs[False, True])
 
 
@@ -197,6 +232,29 @@ def _compared(cells: tuple[str, str, int, float, float]) -> tuple[object, ...]:
 def agreement_table(rows: Sequence[Judged]) -> list[str]:
     header = ("data", "system", "answers", "plain rule", "semcal", "difference")
     return _table(header, [_compared(cells) for cells in agreements(rows, plain_rule, by_rules())])
+
+
+def question_table(rows: Sequence[Judged]) -> list[str]:
+    """Agreement where the question is not known, and where it is; and how many answers changed sides."""
+    before, after, body = by_rules(question=False), by_rules(), []
+    for (group, system), part in [*groups(rows).items(), (("all", ""), rows)]:
+        moved = [after(row) == row.correct for row in part if before(row) != after(row)]
+        cells = _compared(
+            (group, system, len(part), tally(part, before).agreement, tally(part, after).agreement)
+        )
+        body.append((*cells, sum(moved), len(moved) - sum(moved)))
+    header = ("data", "system", "answers", "without", "with", "difference", "now as people", "no longer")
+    return _table(header, body)
+
+
+def echoes(rows: Sequence[Judged]) -> Iterator[str]:
+    """The answers on which the grader and the humans differ, with the rule that decided."""
+    grader = RuleGrader()
+    for row in rows:
+        found = grader.grade(row.question, [row.answer], row.references)
+        if found.correct != row.correct:
+            said = f"{row.question[:90]!r}, {row.answer[:80]!r}, {row.references[:3]}"
+            yield f"graded {found.correct} ({found.rule}), judged {row.correct}: {said}"
 
 
 def normal_forms_table(rows: Sequence[Judged]) -> list[str]:

@@ -49,17 +49,13 @@ def tokenizer() -> Any:
     return fast
 
 
-def whole(_: Generation) -> int | None:
-    return None
+def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int]:
+    return 0, len(draw.text)
 
 
-def as_drawn(draw: Generation) -> int | None:
-    return None if draw.finished else len(draw.text)
-
-
-def cut(draw: Generation) -> int | None:
+def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
     """Every answer behind its second word."""
-    return len(" ".join(draw.text.split(" ")[:2]))
+    return 0, len(" ".join(draw.text.split(" ")[:2]))
 
 
 class Clock:
@@ -138,7 +134,7 @@ def results() -> list[dict[str, Any]]:
 
     sample(None)  # the shared prefix runs and is kept
     draws, before = sample(None)
-    cases: dict[str, Cut] = {"whole": whole, "as drawn": as_drawn, "cut behind the second word": cut}
+    cases: dict[str, Cut | None] = {"whole": None, "as drawn": as_drawn, "cut behind the second word": cut}
     spent: dict[str, list[float]] = {name: [] for name in (*cases, "plain")}
     forwards, worst = {}, 0.0
     for number in range(ROUNDS):

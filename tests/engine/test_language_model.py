@@ -400,7 +400,7 @@ def test_an_end_of_turn_that_the_model_does_not_know_is_an_error() -> None:
     prompt, options = Prompt("q", (1, 2)), {"recalibrators": [Base()], "m": 1}
     assert model.sample([prompt], **options)
     with pytest.raises(ModelError, match="end of a turn has the token 4, but the model only knows 0 to 3"):
-        model.sample([prompt], cut=lambda _: 0, **options)
+        model.sample([prompt], cut=lambda *_: (0, 0), **options)
 
 
 def test_a_stop_that_the_model_does_not_know_is_never_drawn() -> None:

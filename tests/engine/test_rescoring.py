@@ -46,22 +46,29 @@ def at_token(model: CausalLanguageModel, count: int) -> Callable[[Generation], i
     return lambda draw: len(model.format.text(draw.token_ids[:count]))
 
 
+def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generation], tuple[int, int]]:
+    """Cut as `sample` wants it told, with nothing passed over."""
+    return lambda _, draw: (0, len(draw.text) if (end := cut(draw)) is None else end)
+
+
 def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int = 6, seed: int = 0) -> int:
     """Compare with scoring what is left of each draw; how many draws were cut."""
-    found = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=cut)
+    found = model.sample(
+        PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=behind(cut)
+    )
     plain = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS)
     cuts = 0
     for recalibrator, of_prompts, uncut in zip(recalibrators, found, plain, strict=True):
         ends = [[cut(draw) for draw in draws] for draws in uncut]
         wanted = [
-            [draw.token_ids if end is None else model.complete(draw, end) for draw, end in zip(*pair)]
+            [model.complete(draw, len(draw.text) if end is None else end) for draw, end in zip(*pair)]
             for pair in zip(uncut, ends)
         ]
         scores = model.score(PROMPTS, wanted, recalibrator=recalibrator)
-        for draws, *expected in zip(of_prompts, uncut, ends, scores, strict=True):
-            for draw, same, end, score in zip(draws, *expected, strict=True):
+        for draws, *expected in zip(of_prompts, uncut, ends, wanted, scores, strict=True):
+            for draw, same, end, tokens, score in zip(draws, *expected, strict=True):
                 assert draw.token_ids == same.token_ids
-                assert (draw.rescored is None) == (end is None)
+                assert (draw.rescored is None) == (tokens == draw.token_ids)
                 cuts += end is not None
                 assert draw.rescored is None or draw.rescored == pytest.approx(score, abs=1e-4)
     return cuts
@@ -103,7 +110,7 @@ def test_cut_answers_run_nothing() -> None:
 
     def sample(cut: Callable | None) -> Callable[[], object]:
         return lambda: model.sample(
-            PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut
+            PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut)
         )
 
     sample(None)()  # so that the prefix has run
@@ -117,7 +124,9 @@ def test_of_answers_that_met_the_limit_the_last_tokens_run() -> None:
     model, one = LLAMA.model, PROMPTS[:1]
 
     def sample(cut: Callable | None = None) -> list[Generation]:
-        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut)[0][0]
+        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut))[
+            0
+        ][0]
 
     draws = sample()
     unfinished = {draw.token_ids for draw in draws if not draw.finished}
@@ -142,6 +151,68 @@ def test_a_limit_as_long_as_the_model_allows_leaves_room_for_the_end_of_turn() -
         recalibrators=[Base()],
         m=10,
         max_new_tokens=STEPS,
-        cut=lambda draw: None if draw.finished else len(draw.text),
+        cut=behind(lambda draw: None if draw.finished else len(draw.text)),
     )
     assert {len(draw.rescored or ()) for draw in draws if not draw.finished} == {STEPS + 1}
+
+
+def plain_log_probs(prompt: Prompt, lead: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
+    """Of tokens after the prompt and a lead-in, by plain transformers."""
+    before = (*prompt.token_ids, *lead)
+    logits = tiny_models.model("llama")(torch.tensor([[*before, *tokens]])).logits[0]
+    scores = logits[len(before) - 1 : -1].log_softmax(-1)
+    return scores[torch.arange(len(tokens)), torch.tensor(tokens)].tolist()
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["whole", "cut"])
+def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(finished: bool) -> None:
+    """A lead-in of two tokens: drawn values where all the rest is the answer, else with an end of turn."""
+    model, seen = LLAMA.model, 0
+
+    def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
+        end = len(draw.text) if finished and draw.finished else len(model.format.text(draw.token_ids[:4]))
+        return len(model.format.text(draw.token_ids[:2])), end
+
+    (found,) = model.sample(
+        PROMPTS, recalibrators=[Base()], m=200 if finished else 20, max_new_tokens=STEPS, cut=cut
+    )
+    for prompt, draws in zip(PROMPTS, found, strict=True):
+        for draw in draws:
+            start, end = cut(prompt, draw)
+            if draw.lead != 2 or not 0 < start < end or "\ufffd" in draw.text:
+                continue
+            sampled = draw.rescored is None
+            assert sampled == (finished and draw.finished)
+            tokens = draw.token_ids if sampled else model.complete(draw, end, start)
+            scores = draw.token_log_probs if sampled else draw.rescored
+            assert tokens[:2] == draw.token_ids[:2]
+            assert list(scores[2:]) == pytest.approx(
+                plain_log_probs(prompt, tokens[:2], tokens[2:]), abs=1e-4
+            )
+            seen += sampled == finished
+    assert seen > 5
+
+
+def test_an_answer_that_begins_inside_a_token_is_encoded_anew_behind_its_lead_in() -> None:
+    model, seen = LLAMA.model, 0
+    (found,) = model.sample(
+        PROMPTS,
+        recalibrators=[Base()],
+        m=20,
+        max_new_tokens=STEPS,
+        cut=lambda _, d: (len(d.text) // 2, len(d.text)),
+    )
+    for prompt, draws in zip(PROMPTS, found, strict=True):
+        for draw in draws:
+            if draw.rescored is None or "\ufffd" in draw.text:
+                continue
+            start = len(draw.text) // 2
+            tokens = model.complete(draw, len(draw.text), start)
+            lead, answer = tokens[: draw.lead], tokens[draw.lead :]
+            assert model.format.text(lead) == draw.text[: len(model.format.text(lead))]
+            assert not draw.text[len(model.format.text(lead)) : start].strip()
+            assert list(draw.rescored[draw.lead :]) == pytest.approx(
+                plain_log_probs(prompt, lead, answer), abs=1e-4
+            )
+            seen += tokens[:-1] != draw.token_ids
+    assert seen > 5

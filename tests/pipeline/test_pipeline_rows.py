@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.errors import InputError, UndefinedWarning
-from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.cluster import check_clusterable, cluster_rows
 from semcal.pipeline.grade import EntailmentGrader, check_gradable, grade_row
 from semcal.pipeline.measure import check_measurable, measure_rows
+from semcal.pipeline.rows import warn_of_cut_draws
 from semcal.qa.grading import RuleGrader
 
 ROW = {"id": "q", "clusters": [[0, 2], [1]], "log_likelihoods": [-1.0, -2.0, -1.0], "note": "kept"}
@@ -141,3 +143,34 @@ def test_grading_by_entailment_needs_both_directions_and_respects_numbers() -> N
 def test_a_row_that_cannot_be_graded_says_why(change, message) -> None:
     with pytest.raises(InputError, match=message):
         check_gradable({**CLUSTERED, **change})
+
+
+def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() -> None:
+    row = {"id": 1, "question": "When?", "samples": ["December 194", "December 1941", "1942"]}
+    same = FakeEquivalence([{"december 194", "1941-12", "1942"}])
+    clusters = {}
+    for finished in ([True] * 3, [False, True, True]):
+        ((clustered,), _) = cluster_rows([{**row, "finished": finished}], equivalence=same)
+        clusters[finished[0]] = clustered["clusters"]
+    assert clusters == {True: [[0], [1], [2]], False: [[0, 1, 2]]}  # joined by the first alone
+
+
+@pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, None, False], {}])
+def test_what_says_whether_draws_are_finished_is_a_bool_for_each(finished: object) -> None:
+    row = {"id": 1, "question": "When?", "samples": ["a", "b", "c"], "finished": finished}
+    with pytest.raises(
+        InputError, match="'finished' must hold true or false for each of 3 samples, or be left"
+    ):
+        check_clusterable(row)
+
+
+@pytest.mark.parametrize(
+    ("cut", "of", "told"), [(1, 10, False), (2, 10, True), (0, 0, False), (11, 100, True)]
+)
+def test_cut_draws_are_told_where_they_are_more_than_a_tenth(cut: int, of: int, told: bool) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warn_of_cut_draws(cut, of)
+    assert [str(one.message).startswith(f"{cut} of {of} draws reached the token limit") for one in found] == (
+        [True] * told
+    )

@@ -67,7 +67,15 @@ def test_recalibrators_share_their_random_numbers_and_a_seed_is_a_run() -> None:
 
 def test_a_row_holds_what_the_file_contract_says() -> None:
     fields = draws(m=2)[0].fields()
-    per_draw = {"generations", "token_ids", "token_log_probs", "samples", "log_likelihoods", "likelihood"}
+    per_draw = {
+        "generations",
+        "token_ids",
+        "token_log_probs",
+        "samples",
+        "log_likelihoods",
+        "likelihood",
+        "finished",
+    }
     assert set(fields) == per_draw | {"prompt_token_ids"}
     assert {len(fields[key]) for key in per_draw} == {2}
     for ids, log_probs in zip(fields["token_ids"], fields["token_log_probs"]):
@@ -90,3 +98,39 @@ def test_runs_in_one_pass_are_those_of_separate_calls() -> None:
     model, under = FakeLanguageModel(TABLE), [Base(), SE()]
     runs = sample_runs(model, QUESTIONS, recalibrators=under, seeds=[3, 1], m=5)
     assert runs == [sample_questions(model, QUESTIONS, recalibrators=under, seed=s, m=5) for s in (3, 1)]
+
+
+LED = {"Who?": {"Sure! Ana.": 0.3, "Sure! Bo. He": 0.1, "Ana.": 0.2, "Who? Bo.": 0.2, "Answer:Cy.": 0.2}}
+
+
+def test_the_likelihood_of_an_answer_is_that_behind_what_leads_to_it() -> None:
+    (sampled,) = sample_questions(
+        FakeLanguageModel(LED, floor=-math.inf),
+        QUESTIONS[:1],
+        recalibrators=[Base()],
+        m=60,
+        max_new_tokens=10,
+    )
+    found = {d.generation.text: d for d in sampled[0].draws}
+    assert {raw: d.text for raw, d in found.items()} == {
+        "Sure! Ana.": "Ana",
+        "Sure! Bo. He": "Bo",
+        "Ana.": "Ana",
+        "Who? Bo.": "Bo",
+        "Answer:Cy.": "Answer:Cy",
+    }
+    led, asked = found["Sure! Ana."], found["Who? Bo."]
+    assert (led.likelihood, led.log_likelihood) == ("sampled", pytest.approx(math.log(0.75) / 2, abs=1e-6))
+    assert (asked.likelihood, asked.log_likelihood) == ("sampled", pytest.approx(0, abs=1e-6))
+    assert found["Sure! Bo. He"].likelihood == "rescored"
+    assert found["Sure! Bo. He"].log_likelihood == -math.inf  # "Bo." never ends the turn
+
+
+def test_a_draw_is_unfinished_where_its_first_answer_reaches_the_limit() -> None:
+    table = {"Who?": {"Ana Velis of Toreth": 0.5, "Bo. He wrote it": 0.3, "Cy": 0.2}}
+    (sampled,) = sample_questions(
+        FakeLanguageModel(table), QUESTIONS[:1], recalibrators=[Base()], m=40, max_new_tokens=2
+    )
+    ends = {d.text: d.finished for d in sampled[0].draws}
+    assert ends == {"Ana Velis": False, "Bo": True, "Cy": True}
+    assert sampled[0].fields()["finished"] == [d.finished for d in sampled[0].draws]

@@ -437,3 +437,39 @@ def test_a_number_of_a_name_before_a_month_is_no_day_of_it(name: str, said: str,
     right = RuleGrader().grade("When?", [f"{name}, {said}"], [f"{name}, {said}"])
     wrong = RuleGrader().grade("When?", [f"{name}, {said}"], [f"{name}, {reference}"])
     assert (right.correct, wrong.correct) == (True, False)
+
+
+ASKED = "Which is larger: the Sahara Desert or Australia?"
+
+
+@pytest.mark.parametrize(
+    ("prediction", "references", "rule"),
+    [
+        ("The Sahara Desert", ["Sahara Desert"], "equality"),
+        ("the Sahara desert or Australia", ["The Sahara Desert or Australia?"], "equality"),
+        ("The Sahara Desert or Australia?", ["Sahara Desert"], "none"),
+        ("Which is larger, the Sahara Desert", ["Sahara Desert"], "none"),
+        ("In the Sahara Desert", ["Sahara Desert"], "containment"),
+        ("The Sahara Desert, by far", ["Sahara Desert"], "containment"),
+        ("the Sahara", ["The Sahara Desert"], "none"),
+        ("larger Nile delta of Toreth", ["Toreth delta, the Nile"], "F1"),
+        ("the larger Sahara Desert of Australia", ["Nile larger Sahara Desert"], "none"),
+    ],
+)
+def test_words_of_the_question_are_no_evidence(prediction: str, references: list[str], rule: str) -> None:
+    found = RuleGrader().grade(ASKED, [prediction], references)
+    assert (found.rule, found.correct) == (rule, rule != "none")
+
+
+def test_without_a_question_nothing_is_an_echo() -> None:
+    assert (
+        RuleGrader().grade("", ["The Sahara Desert or Australia?"], ["Sahara Desert"]).rule == "containment"
+    )
+    assert RuleGrader().grade("", ["the Sahara"], ["The Sahara Desert"]).rule == "F1"
+
+
+def test_a_wrong_value_is_wrong_though_it_stands_in_the_question() -> None:
+    asked = "Who won the election of 1988, the second after 1984?"
+    assert (
+        not RuleGrader().grade(asked, ["Ana Velis of Toreth in 1984"], ["Ana Velis Toreth in 1988"]).correct
+    )

@@ -68,10 +68,10 @@ def prompts(case: Case) -> list[Prompt]:
     return [Prompt(f"id-{i}", case.sampler.encode(one), one) for i, one in enumerate(chats)]
 
 
-def cut(generation: Generation) -> int | None:
+def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
     """As `semcal.pipeline.sample` cuts."""
     end = first_answer(generation.text).end
-    return None if generation.finished and not generation.text[end:].strip() else end
+    return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
 
 
 def texts(drawn: Any) -> list[list[str]]:
@@ -183,8 +183,8 @@ def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
             prompts, recalibrators=[recalibrator], m=8, seed=2, max_new_tokens=2, cut=cut
         )
         for one in (one for draws in drawn for one in draws):
-            assert (one.rescored is None) == (cut(one) is None)
-            if one.rescored is not None and case.cuts and cut(one) == len(one.text):
+            assert (one.rescored is None) == (one.finished and cut(prompts[0], one) == (0, len(one.text)))
+            if one.rescored is not None and case.cuts and cut(prompts[0], one) == (0, len(one.text)):
                 assert one.rescored[:2] == pytest.approx(one.token_log_probs, abs=1e-4)
                 assert len(one.rescored) == 3
             elif one.rescored is not None and not case.cuts:

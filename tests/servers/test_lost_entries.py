@@ -44,7 +44,7 @@ def _scored(lost: int) -> tuple[tuple[float, ...] | None, int]:
         turns = chat("Which river runs through Sel?")
         prompt = Prompt("q", model.encode(turns), turns)
         how: Any = {"recalibrators": [Base()], "m": 1, "seed": 0, "max_new_tokens": 3}
-        (((drawn,),),) = model.sample([prompt], cut=lambda _: len("the"), **how)
+        (((drawn,),),) = model.sample([prompt], cut=lambda *_: (0, len("the")), **how)
         model.client.close()
         asked = [body for _, body in server.requests if body["max_tokens"] == 1]
     return drawn.rescored, len(asked)

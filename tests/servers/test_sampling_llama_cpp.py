@@ -24,10 +24,10 @@ from semcal.recalibration import Base, Temperature
 pytestmark = pytest.mark.servers
 
 
-def cut(generation: Generation) -> int | None:
+def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
     """As `semcal.pipeline.sample` cuts."""
     end = first_answer(generation.text).end
-    return None if generation.finished and not generation.text[end:].strip() else end
+    return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_log_probabilities_of_draws_are_those_of_the_model_within_a_thousandth(
         assert all(draws[i].rescored == () for i in rest)
         return
     assert rest
-    completed = [[local.complete(draws[i], cut(draws[i]) or 0)] for i in rest]
+    completed = [[local.complete(draws[i], cut(encoded[i], draws[i])[1])] for i in rest]
     for i, (log_probs,) in zip(
         rest, local.score([encoded[i] for i in rest], completed, recalibrator=recalibrator)
     ):

@@ -108,12 +108,12 @@ class CausalLanguageModel:
         """Encode a given answer to `chat`, its end of turn included once: the ids after ``encode(chat)``."""
         return self.format.encode_answer(chat, answer)
 
-    def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored.
+    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`.
 
         The sampled tokens that lie before the cut are kept; a remaining piece of a token is encoded again.
         """
-        return self.format.complete(generation, end)
+        return self.format.complete(generation, end, start)
 
     def sample(
         self,

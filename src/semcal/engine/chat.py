@@ -71,8 +71,15 @@ class ChatFormat(ABC):
             drawn.pop()
         return self._decode(drawn)
 
-    def complete(self, generation: Generation, end: int) -> _Ids:
-        """Tokens of ``generation.text[:end]`` and the end of turn.
+    def lead(self, generation: Generation, start: int) -> _Ids:
+        """Tokens of ``generation.text[:start]``, as far as they were sampled; blanks may be the answer's."""
+        text = generation.text[:start]
+        kept, said = self._kept(generation.token_ids, text)
+        before = text.rstrip(" ")
+        return kept if not text[len(said) :].strip() else kept + self._piece(said, before[len(said) :])
+
+    def complete(self, generation: Generation, end: int, start: int = 0) -> _Ids:
+        """Tokens of ``generation.text[:end]`` and the end of turn, the first of them those of `lead`.
 
         Sampled tokens that lie before the cut are kept; a piece of a token is encoded again.
         """
@@ -81,7 +88,10 @@ class ChatFormat(ABC):
                 f"cut at {end}, but the text has {len(generation.text)} characters; give 0 to that number"
             )
         text = generation.text[:end]
-        drawn = generation.token_ids
+        drawn, lead = generation.token_ids, self.lead(generation, start)
+        if drawn[: len(lead)] != lead:
+            before = text[:start].rstrip(" ")
+            return self._closed(lead + self._piece(before, text[len(before) :]), text)
         if generation.finished:
             if end == len(generation.text):
                 return drawn

@@ -58,7 +58,7 @@ class DecodingOptions:
     choose: Choose  # `inverse_cdf`, `most_likely` or a `Truncation`
     closing_tokens: Sequence[int] = ()  # their log-probabilities are recorded wherever a draw reads
     #: Whether the last token of a draw that reaches the limit runs, so that these are recorded after it too.
-    run_last_token: Callable[[tuple[int, ...]], bool] | None = None
+    run_last_token: Callable[[int, tuple[int, ...]], bool] | None = None  # of which question, which draw
 
 
 @torch.no_grad()
@@ -242,11 +242,10 @@ class ActiveBatch:
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
         """Whether the last token of each draw that has reached the limit is to run."""
-        wanted, tokens = (
-            self._options.run_last_token,
-            self._samples.tokens[draws.row, draws.which, draws.draw],
-        )
-        return [wanted is not None and wanted(tuple(drawn)) for drawn in tokens.tolist()]
+        wanted = self._options.run_last_token
+        tokens = self._samples.tokens[draws.row, draws.which, draws.draw].tolist()
+        rows = zip(draws.row.tolist(), tokens, strict=True)
+        return [wanted is not None and wanted(self._questions[row], tuple(ids)) for row, ids in rows]
 
     def _extend(self, token: Tensor) -> None:
         """Run the chosen tokens, each distinct one once."""

@@ -124,9 +124,10 @@ class FakeLanguageModel:
         """Encode a given answer and its end of turn; the chat before it does not matter."""
         return (*self._tokens(answer), END)
 
-    def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn."""
-        return (*self._tokens(generation.text[:end]), END)
+    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn; some begin at `start`."""
+        before = generation.text[:start].rstrip()
+        return (*self._tokens(before), *self._tokens(generation.text[len(before) : end]), END)
 
     def sample(
         self,
@@ -336,13 +337,13 @@ class FakeLanguageModel:
         self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: Cut
     ) -> list[Generation]:
         """The draws; those that are cut with the score of what remains of them."""
-        question = self._question(prompt)
-        return [
-            draw
-            if (end := cut(draw)) is None
-            else replace(draw, rescored=self._score(question, self.complete(draw, end), recalibrator))
-            for draw in draws
-        ]
+        question, found = self._question(prompt), list[Generation]()
+        for draw in draws:
+            start, end = cut(prompt, draw)
+            tokens, lead = self.complete(draw, end, start), len(self._tokens(draw.text[:start].rstrip()))
+            scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
+            found.append(replace(draw, rescored=scores, lead=lead))
+        return found
 
     def _search(
         self, prompt: Prompt, recalibrator: AnyRecalibrator, num_beams: int, max_new_tokens: int

@@ -54,7 +54,7 @@ class AnswerGenerator:
         if not seeds:
             return results
         options = DecodingOptions(recalibrators, self.format.stops, truncation or inverse_cdf)
-        rescoring = Rescoring(self.format, cut) if cut else None
+        rescoring = Rescoring(self.format, cut, prompts) if cut else None
         if rescoring:
             if unknown := unknown_token(self.planner.network, rescoring.closing_tokens):
                 raise ModelError(f"the end of a turn has {unknown}")
@@ -72,7 +72,7 @@ class AnswerGenerator:
         for i, samples in self._decode(prompts, of_question, options, m=draws, steps=steps):
             for r, of_prompts in enumerate(results):
                 drawn = [self._draw(samples, (r, j)) for j in range(draws)]
-                of_prompts[i] = rescoring.rescored(drawn, samples, r) if rescoring else drawn
+                of_prompts[i] = rescoring.rescored(i, drawn, samples, r) if rescoring else drawn
         if rescoring:
             for of_prompts, recalibrator in zip(results, recalibrators):
                 self._score_missing(prompts, of_prompts, rescoring, recalibrator)
@@ -154,13 +154,13 @@ class AnswerGenerator:
         recalibrator: AnyRecalibrator,
     ) -> None:
         """Score in a second pass what draws need and decoding has not read."""
-        missing = {i: tokens for i, draws in enumerate(drawn) if (tokens := rescoring.missing(draws))}
+        missing = {i: tokens for i, draws in enumerate(drawn) if (tokens := rescoring.missing(i, draws))}
         if not missing:
             return
         silent = replace(self, progress=None)
         scores = silent.scores([prompts[i] for i in missing], list(missing.values()), recalibrator)
         for (i, tokens), found in zip(missing.items(), scores):
-            drawn[i] = rescoring.with_scores(drawn[i], dict(zip(tokens, found)))
+            drawn[i] = rescoring.with_scores(i, drawn[i], dict(zip(tokens, found)))
 
     def _draw(self, samples: Samples, at: tuple[int, int]) -> Generation:
         """The generation of one draw: recalibrator and number."""

@@ -28,6 +28,7 @@ class Prompt:
     token_ids: tuple[int, ...]  # at most one BOS, then all up to the answer; empty where a server encodes
     chat: tuple[Turn, ...] = ()  # what it encodes, for a server that takes messages
     examples: int = 0  # tokens that every prompt with the same few-shot examples begins with; 0: not known
+    question: str = ""  # what it asks, which an answer may say again
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ class Generation:
     finished : bool
         Whether the end of turn was drawn; otherwise the token limit was reached.
     rescored : tuple of float, optional
-        If `sample` was given a `cut` that applies to this answer: the log-probability of each token of
-        ``complete(generation, cut(generation))``.
+        If `sample` was given a `cut` that applies to this answer, the log-probability of each token of
+        ``complete(generation, end, start)``, where these are not the drawn ones.
+    lead : int
+        How many of the first of these tokens only lead to the answer.
     """
 
     text: str
@@ -55,10 +58,11 @@ class Generation:
     token_log_probs: tuple[float, ...]
     finished: bool
     rescored: tuple[float, ...] | None = None
+    lead: int = 0
 
 
-Cut = Callable[[Generation], int | None]
-"""Where the text of a draw is cut before it is scored; None where the draw is scored as it is."""
+Cut = Callable[[Prompt, Generation], tuple[int, int]]
+"""Start and end of what is scored of a draw's text."""
 
 
 Draws: TypeAlias = "list[Generation] | QuestionError"
@@ -173,8 +177,8 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     def dtype(self) -> str:
         """Of the hidden states: "float32", "bfloat16" or "float16"."""
 
-    def complete(self, generation: Generation, end: int) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored."""
+    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
 
     def beam(
         self,

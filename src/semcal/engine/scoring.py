@@ -20,7 +20,7 @@ from torch import Tensor
 from semcal.engine.chat import ChatFormat
 from semcal.engine.decoding import Samples
 from semcal.engine.drawing import check_not_nan
-from semcal.engine.language_model import Cut, Generation
+from semcal.engine.language_model import Cut, Generation, Prompt
 from semcal.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, log_probs
 from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -150,49 +150,52 @@ def _padded(paths: Sequence[Sequence[int]]) -> Tensor:
 class Rescoring:
     """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them."""
 
-    def __init__(self, chat_format: ChatFormat, cut: Cut) -> None:
-        self._format = chat_format
-        self._cut = cut
-        self._completions: dict[_Ids, _Ids | None] = {}
+    def __init__(self, chat_format: ChatFormat, cut: Cut, prompts: Sequence[Prompt]) -> None:
+        self._format, self._cut, self._prompts = chat_format, cut, prompts
+        self._completions: dict[tuple[int, _Ids], tuple[_Ids | None, int]] = {}
         self.closing_tokens = _closing_tokens(chat_format)
 
-    def completion(self, generation: Generation) -> _Ids | None:
-        """The tokens that are scored in place of a draw's own; None where its own are."""
-        key = generation.token_ids
+    def completion(self, i: int, generation: Generation) -> tuple[_Ids | None, int]:
+        """The tokens that are scored in place of a draw's own (None: its own are), and how many lead."""
+        key = i, generation.token_ids
         if key not in self._completions:
-            end = self._cut(generation)
-            self._completions[key] = None if end is None else self._format.complete(generation, end)
+            start, end = self._cut(self._prompts[i], generation)
+            tokens = self._format.complete(generation, end, start)
+            lead = len(self._format.lead(generation, start))
+            self._completions[key] = None if tokens == generation.token_ids else tokens, lead
         return self._completions[key]
 
-    def run_last_token(self, token_ids: _Ids) -> bool:
+    def run_last_token(self, i: int, token_ids: _Ids) -> bool:
         """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
-        wanted = self.completion(Generation(self._format.text(token_ids), token_ids, (), finished=False))
+        drawn = Generation(self._format.text(token_ids), token_ids, (), finished=False)
+        wanted, _ = self.completion(i, drawn)
         return wanted is not None and wanted[:-1] == token_ids
 
-    def rescored(self, draws: Sequence[Generation], samples: Samples, which: int) -> list[Generation]:
+    def rescored(self, i: int, draws: Sequence[Generation], samples: Samples, which: int) -> list[Generation]:
         """The draws of a question under recalibrator `which`, with the scores that its samples hold.
 
         The samples were decoded with this object's closing tokens.
         """
-        if not any(map(self.completion, draws)):
+        if not any(any(self.completion(i, draw)) for draw in draws):
             return list(draws)
         known = _known(draws, samples.closing_log_probs[which], self.closing_tokens)
-        return [self._with_score(draw, lambda tokens: _look_up(known, tokens)) for draw in draws]
+        return [self._with_score(i, draw, lambda tokens: _look_up(known, tokens)) for draw in draws]
 
-    def missing(self, draws: Sequence[Generation]) -> list[_Ids]:
+    def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
         """Distinct token sequences that still have to be scored for the draws."""
-        wanted = (self.completion(draw) for draw in draws if draw.rescored is None)
+        wanted = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
         return list(dict.fromkeys(tokens for tokens in wanted if tokens is not None))
 
-    def with_scores(self, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]) -> list[Generation]:
+    def with_scores(
+        self, i: int, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]
+    ) -> list[Generation]:
         """The draws with the missing scores."""
-        return [self._with_score(draw, scores.get) for draw in draws]
+        return [self._with_score(i, draw, scores.get) for draw in draws]
 
-    def _with_score(self, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
-        tokens = self.completion(draw)
-        if tokens is None or draw.rescored is not None:
-            return draw
-        return replace(draw, rescored=find(tokens))
+    def _with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+        tokens, lead = self.completion(i, draw)
+        known = draw.rescored if tokens is None or draw.rescored is not None else find(tokens)
+        return replace(draw, rescored=known, lead=lead)
 
 
 def _known(

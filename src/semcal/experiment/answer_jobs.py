@@ -75,9 +75,9 @@ def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
     >>> [one["samples"] for one in cut_to_counts([{"id": "1", "counts": [1, 3], **drawn}], 2)]
     [['a', 'b'], ['a'], ['a', 'b', 'c']]
     """
-    drawn = ("samples", "log_likelihoods", "likelihood")
+    drawn = ("samples", "log_likelihoods", "likelihood", "finished")
     return [
-        {**row, "m": count, **{key: row[key] and row[key][:count] for key in drawn}}
+        {**row, "m": count, **{key: row[key] and row[key][:count] for key in drawn if key in row}}
         for row in rows
         for count in (m, *row.get("counts", ()))
     ]
@@ -132,7 +132,7 @@ class GreedyJob:
                     if isinstance(generation, QuestionError):
                         rows.append({**row, FAILED: generation.reason})
                         continue
-                    text = first_answer(generation.text).text
+                    text = first_answer(generation.text, question.question).text
                     grade = grader.grade(question.question, [text], question.answers)
                     rows.append({**row, "text": text, "correct": grade.correct})
         return rows

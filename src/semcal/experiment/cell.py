@@ -196,7 +196,10 @@ class Cell:
             )
             for _, block in self.cut(part, first)
         ]
-        return self.without_failed(part, self.done(part, jobs, before=before))
+        found = self.done(part, jobs, before=before)
+        told = "".join(line.rpartition('"finished":')[2] for lines in found for line in lines or ())
+        self.blocks.ends.append((told.count("false"), told.count("true")))
+        return self.without_failed(part, found)
 
     def without_failed(self, part: str, found: Sequence[Lines | None]) -> list[Lines | None]:
         """Rows without the questions that a server failed to answer, which are left out from here on."""

@@ -34,6 +34,7 @@ from semcal.experiment.question_sets import Parts, Problem, essentials, load_par
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
 from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.rows import warn_of_cut_draws
 from semcal.pipeline.store import Store, write_if_new
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
@@ -104,6 +105,7 @@ class Grid:
                 problems += self._carry_out(model, settings, sets, blocks)
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
+        warn_of_cut_draws(sum(cut for cut, _ in blocks.ends), sum(map(sum, blocks.ends)))
         return Outcome(tuple(problems), blocks.missing)
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:

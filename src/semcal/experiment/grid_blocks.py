@@ -202,6 +202,7 @@ class GridBlocks:
     step: Callable[[str], None] = lambda _stage: None  # is told of every block that is there
     missing: Counter[str] = field(default_factory=Counter)  # blocks of other shards, by stage
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
+    ends: list[tuple[int, int]] = field(default_factory=list)  # draws at the token limit, and the others
     on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of both counts
 

@@ -32,7 +32,7 @@ from semcal.pipeline.measure import RowsAt, measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.results import Results
-from semcal.pipeline.rows import FAILED, check_distinct, failures_of, warn_of_failures
+from semcal.pipeline.rows import FAILED, check_distinct, failures_of, warn_of_cut_draws, warn_of_failures
 from semcal.pipeline.sample import asked_row, sample_mixed_at
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import RuleGrader
@@ -87,10 +87,10 @@ class SemanticUQ:
         answered, and with which meaning. The confidence is then known within bounds. Needs a threshold of
         E-SC, or of a calibration that rises with it and reads nothing else.
 
-    `draws` and `nli_calls` count those so far, and `pairs` all ordered pairs of answers. UsageError if the
-    recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
-    given beside it; SemcalWarning below 5 draws, where a calibration of stored samples cannot be checked, and
-    where `force` applies one that was made for another model or prompt.
+    `draws`, `cut_draws` (at the limit) and `nli_calls` count those so far, and `pairs` all ordered pairs
+    of answers. UsageError if the recalibrator or calibration was made for another model or prompt, m is 1, or
+    the calibration sets what is given beside it; SemcalWarning below 5 draws, where a calibration of stored
+    samples cannot be checked, and where `force` applies one that was made for another model or prompt.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class SemanticUQ:
         self.linkage = check_name(own["linkage"] or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
         self.threshold = _checked_threshold(abstain_below)
-        self.draws = self.nli_calls = self.pairs = 0
+        self.draws = self.cut_draws = self.nli_calls = self.pairs = 0
         self.t_alpha = t_alpha
         self.g_alpha = g_alpha
         check_likelihoods(model, self.recalibrator, self.measure)
@@ -186,7 +186,9 @@ class SemanticUQ:
         Questions and `progress` are those of `semcal.ask_many`. Questions to which a server gave no answers
         are left out with a warning, and stand in the results' `failures`.
         """
+        cut, draws = self.cut_draws, self.draws
         found = self.answer_all(questions, progress=progress)
+        warn_of_cut_draws(self.cut_draws - cut, self.draws - draws)
         warn_of_failures(found.failures, len(found) + len(found.failures))
         return found
 
@@ -238,6 +240,7 @@ class SemanticUQ:
         )
         self.nli_calls += calls
         self.draws += sum(len(one.texts) for one in drawn)
+        self.cut_draws += sum(one.cut for one in drawn)
         self.pairs += len(drawn) * self.m * (self.m - 1)
         failures = {one.question.id: one.failure for one in drawn if one.failure is not None}
         return [one.answer(rule) for one in drawn if one.failure is None], failures
@@ -270,6 +273,7 @@ class SemanticUQ:
         rows, calls = cluster_rows(drawn, equivalence=self.equivalence, linkage=self.linkage)
         self.nli_calls += calls
         self.draws += len(rows) * self.m
+        self.cut_draws += sum(row["finished"].count(False) for row in rows)
         self.pairs += len(rows) * self.m * (self.m - 1)
         rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         n = len(rows) // len(self.recalibrators)
@@ -325,13 +329,17 @@ def _checked_threshold(threshold: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class AskedRows:
-    """Rows of answers, and how many NLI calls and draws they took, of how many that all m would have been."""
+    """Rows of answers, and how many NLI calls and draws they took, of how many that all m would have been.
+
+    `cut` draws reached the token limit.
+    """
 
     records: list[dict[str, Any]]
     nli_calls: int
     pairs: int
     draws: int
     all_draws: int
+    cut: int
 
 
 @dataclass(frozen=True)
@@ -354,5 +362,5 @@ class AskJob:
             for question in self.questions
             for uq, found in zip(uqs, by_id)
         ]
-        counts = [(uq.nli_calls, uq.pairs, uq.draws, len(self.questions) * uq.m) for uq in uqs]
+        counts = [(uq.nli_calls, uq.pairs, uq.draws, len(self.questions) * uq.m, uq.cut_draws) for uq in uqs]
         return AskedRows(records, *map(sum, zip(*counts)))

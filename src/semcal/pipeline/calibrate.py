@@ -49,6 +49,7 @@ from semcal.pipeline.rows import (
     sampled_by_of,
     samples_of,
     temperatures_of,
+    warn_of_cut_draws,
 )
 from semcal.pipeline.sample import asked_row, default_max_new_tokens, sampled_by
 from semcal.pipeline.store import Store
@@ -173,6 +174,8 @@ def calibrate(
         under = own | {t: Temperature(t) for t in further if t != 1.0}
         sampling |= {"asking": asking, "progress": update, "keep": keep, "on_bad_question": on_bad_question}
         sampled = sample_candidates(model, questions, under, **how, **sampling)
+    cut = [done for rows in sampled.values() for row in rows for done in row["finished"]]
+    warn_of_cut_draws(cut.count(False), len(cut))
     answered = {row["id"] for row in next(iter(sampled.values()))}
     questions = [question for question in questions if question.id in answered]
     check_enough(len(questions), of="with answers to calibrate on")
@@ -195,7 +198,7 @@ def _kept_samples(sampled: RowsAt, questions: Sequence[Question], by: Sequence[M
     lines = []
     for question, origin, *parts in zip(questions, by, *sampled.values()):
         row = asked_row(question)
-        for key in ("samples", "log_likelihoods", "likelihood"):
+        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
             known = all(part[key] is not None for part in parts)
             row[key] = [value for part in parts for value in part[key]] if known else None
         if len(parts) > 1:

@@ -10,9 +10,17 @@ from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.rows import identity, log_likelihoods_of, question_of, samples_of, temperatures_of
+from semcal.pipeline.rows import (
+    finished_of,
+    identity,
+    log_likelihoods_of,
+    question_of,
+    samples_of,
+    temperatures_of,
+)
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
+from semcal.qa.values import values_read
 
 Rows = list[dict[str, Any]]
 
@@ -21,7 +29,8 @@ def check_clusterable(row: Mapping[str, Any]) -> None:
     """Raise InputError unless the row can be clustered."""
     identity(row)
     question_of(row)
-    log_likelihoods_of(row, len(samples_of(row)))
+    log_likelihoods_of(row, m := len(samples_of(row)))
+    finished_of(row, m)
     temperatures_of(row)
 
 
@@ -35,12 +44,14 @@ def cluster_rows(
 ) -> tuple[list[dict[str, Any]], int]:
     """Add `normal_forms` and `clusters` to rows, and return them with the number of NLI calls made.
 
-    Rows have `question` and `samples`, whose texts are taken as they are and never cut. Samples of several
-    `temperatures` are clustered apart, and all clusters stand in the order of their first samples. `linkage`
-    ("components", "greedy", "complete") makes clusters of pairs; with `merge_refusals` all refusals to answer
-    are one meaning. `progress` gets the number of questions that are settled.
+    Rows have `question` and `samples`, whose texts are taken as they are and never cut; a number at the end
+    of one that is not `finished` keeps none apart. Samples of several `temperatures` are clustered apart, and
+    all clusters stand in the order of their first samples. `linkage` ("components", "greedy", "complete")
+    makes clusters of pairs; with `merge_refusals` all refusals to answer are one meaning. `progress` gets the
+    number of questions that are settled.
     """
     forms = [[normal_form(text) for text in samples_of(row)] for row in rows]
+    read = [values_read(form, finished_of(row, len(form))) for row, form in zip(rows, forms)]
     parts = [(number, part) for number, row in enumerate(rows) for part in _drawn_alike(row)]
     clustering = cluster_answers(
         [question_of(rows[number]) for number, _ in parts],
@@ -48,6 +59,7 @@ def cluster_rows(
         equivalence,
         linkage=linkage,
         merge_refusals=merge_refusals,
+        read_as=[[read[number][i] for i in part] for number, part in parts],
         progress=progress and (lambda done: progress(done * len(rows) // len(parts))),
     )
     found: list[list[list[int]]] = [[] for _ in rows]

@@ -22,7 +22,7 @@ from semcal.pipeline.measure import representative
 from semcal.pipeline.sample import default_max_new_tokens
 from semcal.qa.first_answer import first_answer
 from semcal.qa.normal_form import normal_form
-from semcal.qa.values import values_differ
+from semcal.qa.values import values_differ, values_read
 
 if TYPE_CHECKING:
     from semcal.engine.drawing import Truncation
@@ -128,6 +128,7 @@ class PartOfDraws:
         self.groups: list[Group] = []
         self._linkage, self._exact = linkage, exact
         self._positions: dict[str, list[int]] = {}  # normal form → its draws
+        self._read_as: dict[str, str] = {}
         self._drawn = 0
 
     @property
@@ -142,10 +143,11 @@ class PartOfDraws:
         """What the draws so far decide."""
         return self.rule.outcome(self.groups)
 
-    def add(self, forms: Sequence[str]) -> None:
-        """Take further draws as normal forms; `settle` groups them."""
-        for form in forms:
+    def add(self, forms: Sequence[str], read_as: Sequence[str] | None = None) -> None:
+        """Take further draws as normal forms, and what their values are read from; `settle` groups them."""
+        for form, read in zip(forms, read_as or forms, strict=True):
             self._positions.setdefault(form, []).append(self._drawn)
+            self._read_as[form] = min(read, self._read_as.get(form, read), key=len)
             self._drawn += 1
 
     def search(self) -> QuestionSearch:
@@ -156,8 +158,9 @@ class PartOfDraws:
         forms = [form for form in self._positions if form]
         if self._linkage == "components":
             forms.sort(key=lambda form: (-len(self._positions[form]), len(form), form))
-        search = grow(forms, values_differ, linkage=self._linkage, enough=self._is_enough)
-        return QuestionSearch(self.question, search)
+        read, by = self._read_as, self._linkage
+        differ = lambda a, b: values_differ(read[a], read[b])  # noqa: E731
+        return QuestionSearch(self.question, grow(forms, differ, linkage=by, enough=self._is_enough))
 
     def _is_enough(self, clusters: list[list[str]], rest: list[str]) -> bool:
         if self._exact:
@@ -261,6 +264,7 @@ class Drawn:
     part: PartOfDraws
     texts: list[str] = field(default_factory=list)  # first answers
     failure: QuestionError | None = None
+    cut: int = 0  # draws that reached the token limit
 
     def _texts_of(self, group: Group) -> tuple[str, ...]:
         return tuple(self.texts[i] for i in group.draws)
@@ -360,6 +364,9 @@ def _draw(
         if isinstance(draws, QuestionError):
             one.failure = draws
             continue
-        texts = [first_answer(draw.text).text for draw in draws]
-        one.texts += texts
-        one.part.add([normal_form(text) for text in texts])
+        firsts = [first_answer(draw.text, one.question.question) for draw in draws]
+        finished = [draw.finished or first.closed for draw, first in zip(draws, firsts)]
+        one.cut += finished.count(False)
+        one.texts += [first.text for first in firsts]
+        forms = [normal_form(first.text) for first in firsts]
+        one.part.add(forms, values_read(forms, finished))

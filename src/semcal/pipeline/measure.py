@@ -33,7 +33,7 @@ SHARES = ("E-SC", "L-SC", "IC-SC")
 ISOTONIC = 50
 #: The fields of a row with one entry a sample.
 PER_SAMPLE = (
-    *("samples", "log_likelihoods", "normal_forms", "likelihood"),
+    *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished"),
     *("generations", "token_ids", "token_log_probs"),
 )
 #: The features of the answer's own draws; those of further draws have " at T=…" behind them.

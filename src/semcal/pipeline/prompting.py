@@ -52,7 +52,8 @@ class PromptConfig:
     def _prompt(self, model: Sampler, question: Question) -> Prompt:
         _warn_of_special_tokens(model, question.id, question.question, question.context)
         asked = self.chat(question)
-        return Prompt(question.id, _named(question.id, model.encode, asked), asked)
+        ids = _named(question.id, model.encode, asked)
+        return Prompt(question.id, ids, asked, question=question.question)
 
     def _warn_of_examples(self, model: Sampler) -> None:
         for example in self.few_shot:

@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.servers.replies import split_thinking
 from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
 from semcal.qa.datasets import clean_text, load_questions, parse_list
-from semcal.qa.first_answer import first_answer
+from semcal.qa.first_answer import first_answer, split_thinking
 from semcal.qa.questions import Question, passage_key
 from semcal.records import Row, read_rows, row_of
 from semcal.records.jsonl import LONGEST

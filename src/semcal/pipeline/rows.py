@@ -94,6 +94,15 @@ def log_likelihoods_of(data: Data, m: int) -> list[float] | None:
     return known if len(known) == m else None
 
 
+def finished_of(data: Data, m: int) -> list[bool]:
+    """Whether each of m samples ended before the token limit; all where the row does not say."""
+    value = data.get("finished", [True] * m)
+    if not isinstance(value, list) or [type(one) for one in value] != [bool] * m:
+        wanted = f"'finished' must hold true or false for each of {m} samples, or be left out"
+        raise InputError(f"{wanted}; got {shown(value)}")
+    return value
+
+
 def temperatures_of(data: Data) -> list[float | None] | None:
     """The temperature of each sample, or None where the row does not say.
 
@@ -215,6 +224,14 @@ def check_distinct(ids: Iterable[str]) -> None:
         if item in seen:
             raise InputError(f"the question id {item!r} occurs twice; ids must be distinct")
         seen.add(item)
+
+
+def warn_of_cut_draws(cut: int, of: int) -> None:
+    """Say how many draws were cut at the token limit, where they are more than a tenth."""
+    if 10 * cut > of:
+        helps = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
+        said = f"{cut} of {of} draws reached the token limit before the answer ended; {helps}"
+        warnings.warn(said, SemcalWarning, stacklevel=3)
 
 
 #: Key of a row that holds no answers: why a server gave none.

@@ -47,6 +47,7 @@ class Draw:
     text: str  # the first answer of the generation
     log_likelihood: float | None  # length-normalised, of the first answer and end of turn (nats per token)
     likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
+    finished: bool = True  # whether it ended before the token limit
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Sampled:
             "samples": [draw.text for draw in self.draws],
             "log_likelihoods": [draw.log_likelihood for draw in self.draws] if known else None,
             "likelihood": [draw.likelihood for draw in self.draws] if known else None,
+            "finished": [draw.finished for draw in self.draws],
         }
 
 
@@ -96,17 +98,19 @@ def _mean(log_probs: Sequence[float]) -> float | None:
     return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
 
 
-def _cut(generation: Generation) -> int | None:
-    """Where a generation is cut for its likelihood; None if the first answer is all that was generated."""
-    end = first_answer(generation.text).end
-    return None if generation.finished and not generation.text[end:].strip() else end
+def _cut(prompt: Prompt, generation: Generation) -> tuple[int, int]:
+    """Where the first answer begins and ends, blanks before an end of turn included."""
+    found, text = first_answer(generation.text, prompt.question), generation.text
+    whole = generation.finished and not text[found.end :].strip()
+    return found.start, len(text) if whole else found.end
 
 
-def _draw(generation: Generation) -> Draw:
-    text = first_answer(generation.text).text
-    if generation.rescored is None:
-        return Draw(generation, text, _mean(generation.token_log_probs), "sampled")
-    return Draw(generation, text, _mean(generation.rescored), "rescored")
+def _draw(prompt: Prompt, generation: Generation) -> Draw:
+    found = first_answer(generation.text, prompt.question)
+    how = "sampled" if generation.rescored is None else "rescored"
+    scores = generation.token_log_probs if generation.rescored is None else generation.rescored
+    finished = generation.finished or found.closed
+    return Draw(generation, found.text, _mean(scores[generation.lead :]), how, finished)
 
 
 def sample_questions(
@@ -182,7 +186,7 @@ def sample_runs(
 def _sampled(prompt: Prompt, draws: Draws, cut: str | None) -> Sampled:
     if isinstance(draws, QuestionError):
         return Sampled(prompt, (), draws)
-    return Sampled(prompt, tuple(map(_draw, draws)), truncated_to=cut)
+    return Sampled(prompt, tuple(_draw(prompt, one) for one in draws), truncated_to=cut)
 
 
 def scored_without_passages(
@@ -202,23 +206,25 @@ def scored_without_passages(
     prompts = examples.prompts(model, bare)
     found = []
     for recalibrator, of_recalibrator in zip(recalibrators, sampled):
-        answers = [[_scored(model, draw.generation) for draw in one.draws] for one in of_recalibrator]
+        answers = [
+            [_scored(model, one.prompt, draw.generation) for draw in one.draws] for one in of_recalibrator
+        ]
         scores = model.score(prompts, answers, recalibrator=recalibrator)
         found.append([_with_scores(one, values) for one, values in zip(of_recalibrator, scores)])
     return found
 
 
-def _scored(model: LanguageModel, generation: Generation) -> tuple[int, ...]:
-    """The tokens whose likelihood a draw has."""
-    end = _cut(generation)
-    return generation.token_ids if end is None else model.complete(generation, end)
+def _scored(model: LanguageModel, prompt: Prompt, generation: Generation) -> tuple[int, ...]:
+    """The tokens whose likelihood a draw has, behind those that lead to it."""
+    start, end = _cut(prompt, generation)
+    return model.complete(generation, end, start)
 
 
 def _with_scores(one: Sampled, scores: Sequence[Sequence[float]]) -> Sampled:
     return replace(
         one,
         draws=tuple(
-            replace(draw, log_likelihood=_mean(values), likelihood="rescored")
+            replace(draw, log_likelihood=_mean(values[draw.generation.lead :]), likelihood="rescored")
             for draw, values in zip(one.draws, scores)
         ),
     )

@@ -1,15 +1,18 @@
 """The first answer of a generation (spec 5.1), and whether an answer is a refusal.
 
-The first answer is the first line, to the end of its first sentence. A refusal, merged by `semcal cluster
---merge-refusals`, begins with one of the English `PHRASES` and then names no answer: "I don't know who wrote
-it" is one, "I'm not sure, but probably Ana Velis" is not. Words that may be an answer ("unknown", "nobody")
-are no refusal, nor is a phrase that continues like a title ("I Don't Know How to Love Him").
+The first answer is the first line, to the end of its first sentence, of what is said after lead-ins. A title
+that looks like one has no mark behind it ("Sure Thing") or goes on with a capital ("Certainly, Maybe").
+
+A refusal, merged by `semcal cluster --merge-refusals`, begins with one of the English `PHRASES` and then
+names no answer: "I don't know who wrote it" is one, "I'm not sure, but probably Ana Velis" is not. Words that
+may be an answer ("unknown", "nobody") are no refusal, nor is a phrase that continues like a title ("I Don't
+Know How to Love Him").
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _TITLE_WORDS = (
     "mr mrs ms dr prof st ste mt ft gen col lt sgt cpl maj capt cmdr adm pvt rev hon gov sen rep pres supt"
@@ -29,11 +32,41 @@ _ENDINGS = frozenset(_ENDING_WORDS.split())  # may end a sentence, and then keep
 _OPENERS = frozenset(_OPENING_WORDS.split())  # capitalised after an abbreviation, they open a sentence
 
 _CLOSERS = "\"'”’)]"
-_STOP = re.compile(rf"[.!?]+[{re.escape(_CLOSERS)}]*(?=\s|$)")
+_STOP = re.compile(rf"(?<![.!?])[.!?]++[{re.escape(_CLOSERS)}]*+(?=\s|$)")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _INITIAL_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\.\s*$")
 _NEXT_WORD = re.compile(r"\s*[\"'“‘(\[]*(?P<word>[^\W_]+)(?P<dot>\.?)")
+_THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
+_SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|<｜[^<>\n]{1,40}｜>|</?s>|<(?:bos|eos|(?:start|end)_of_turn)>")
+_HAPPY = r"I(?:['’]d| would) be (?:happy|glad) to (?:help|assist|answer)|I can (?:help|answer)"
+_AGREED = (
+    r"[Ss]ure(?: thing)?|[Cc]ertainly|[Oo]f course|[Aa]bsolutely|[Dd]efinitely|[Oo]kay|O[Kk]|ok|[Aa]lright"
+    r"|[Nn]o problem|[Gg]ot it|[Uu]nderstood|[Tt]hank(?:s| you) for asking"
+    r"|(?:(?:[Tt]hat['’]s|[Tt]hat is|[Ww]hat) an? )?(?:[Gg]reat|[Gg]ood|[Ee]xcellent|[Ii]nteresting) question"
+)
+_EXCLAIMED = (  # may be an answer, but for an exclamation mark
+    r"[Gg]reat|[Gg]ood|[Ee]xcellent|[Pp]erfect|[Ww]onderful|[Aa]wesome|[Ff]antastic|[Nn]ice|[Cc]orrect|[Rr]ight"
+    r"|[Ee]xactly|[Ii]ndeed|[Tt]hank(?:s| you)|[Tt]hat['’]s (?:right|correct)|[Yy]ou['’]re (?:right|correct)"
+)
+_NAMED = r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply)(?: is)?)"
+_TO = r"(?i: to (?:(?:the|your|this) question|[^\n:]{1,200})(?: is)?)?"
+_OPENED, _CLOSED = r"(?:[#>*_`]{1,6}[ \t]{0,3}){0,3}", r"[*_`]{0,3}[ \t]{0,3}"
+_COLON = rf"{_CLOSED}[:：]{_CLOSED}"
+_GOES_ON_SMALL = rf"(?:the|it|it['’]s|that|that['’]s|this|here|here['’]s|in)\b|{_HAPPY}|{_NAMED}\s?:"
+_LEAD_IN = re.compile(
+    rf"(?:{_SPECIAL.pattern}|\[/?INST\])(?:(?:assistant|model)(?=[:\s<]|$):?)?"
+    rf"|(?:(?:{_AGREED})(?:\.|!+(?!\s[Mm]agazine)|,(?=\s(?:{_GOES_ON_SMALL})))|(?:{_EXCLAIMED})!+"
+    rf"|(?:{_HAPPY})[^.!?:\n]{{0,80}}[.!:])(?:\s?[\U0001f300-\U0001faff☺]+)?(?=\s|$)"
+    rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_NAMED}{_TO})){_COLON}(?=\s|$)"
+    rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_NAMED}){_CLOSED}(?=\n)"
+)
+_ORDINAL = r"\d{3}\b|[NBRQK]?[a-h][1-8]\b|(?:F+C|FSV|S[CV]|TS[CV]|SSV|VfB|VfL|Bundesliga|Liga|Mai)\b"
+_MARK = re.compile(rf"(?:\(?1[.)](?![ \t]+(?:{_ORDINAL}))|[*•]|[-–](?![ \t]*[$£€¥]?[.,]?\d))[ \t]+(?=\S)")
+_WHOLE = re.compile(rf"\d{{1,2}}\.[ \t]+(?:{_ORDINAL})|OK! [Mm]agazine")  # has no end of a sentence
+_ASKED = re.compile(rf"{_OPENED}(?i:question|q|user|human){_COLON}")
+_ANY_QUESTION = re.compile(r"[^\n?]*(?:\?(?=\s)|\n)")
+_BLANKS, _WORD, _BEHIND = re.compile(r"\s*"), re.compile(r"\w+"), re.compile(r"[^\w\s]*")
 
 
 @dataclass(frozen=True)
@@ -42,30 +75,105 @@ class FirstAnswer:
 
     text: str  # the answer, stripped, without the full stop of its sentence
     end: int  # where it ends in the raw text, full stop included: `raw[:end]` is scored
+    start: int = 0  # where it begins, if anything is passed over
+    #: Whether it has come to its end: a newline or the end of a sentence was seen.
+    closed: bool = field(default=True, compare=False, repr=False)
 
 
-def first_answer(text: str) -> FirstAnswer:
+def first_answer(text: str, question: str = "") -> FirstAnswer:
     """Cut the first answer out of a generation.
 
-    Leading white space is skipped; the answer ends at the first newline, or at the end of its first
-    sentence. A full stop inside initials, abbreviations or decimals does not end a sentence. After an
+    Leading white space is skipped, and what only leads to an answer: thinking, special tokens as text, an
+    interjection of agreement or praise, a label, a list's first mark, `question` or any behind "Question:".
+    If nothing else was said, the text stands. The answer ends at the first newline, or at the end of its
+    first sentence. A full stop inside initials, abbreviations or decimals does not end a sentence. After an
     abbreviation that may come last ("U.S.", "Jr.") or an initial, a sentence ends if the next word is
     capitalised and typically opens sentences ("The", "It"). The full stop of an abbreviation is kept. For
     white space alone the answer is empty, with `end` 0.
 
     >>> first_answer("J. R. R. Tolkien. He also wrote poems.")
-    FirstAnswer(text='J. R. R. Tolkien', end=17)
+    FirstAnswer(text='J. R. R. Tolkien', end=17, start=0)
     >>> first_answer("Washington D.C. is the capital").text, first_answer("Paris\\nQuestion: ...").text
     ('Washington D.C. is the capital', 'Paris')
+    >>> first_answer("Sure! **Answer:** Paris.").text, first_answer("Sure Thing").text
+    ('Paris', 'Sure Thing')
     """
-    start = len(text) - len(text.lstrip())
+    blank = len(text) - len(text.lstrip())
+    start = _lead_end(text, question, blank)
+    only = not text[start:].strip(" \t\n*_`.")
+    led = start > blank and not only
+    start = start if led else blank
     if start == len(text):
-        return FirstAnswer("", 0)
-    line = text[: start + len(text[start:].splitlines()[0])]
-    for stop in _STOP.finditer(line, start):
-        if not line[stop.end() :].strip() or _ends_sentence(line, start, stop):
-            return FirstAnswer(_without_full_stop(line[start : stop.end()]), stop.end())
-    return FirstAnswer(line.strip(), len(line.rstrip()))
+        return FirstAnswer("", 0, closed=False)
+    rest = text[start:].splitlines()[0]
+    special = _SPECIAL.search(rest, 1)
+    line = (text[:start] + rest[: special and special.start()]).rstrip()
+    ended = (special is not None or len(rest) < len(text) - start) and not only
+    whole = _WHOLE.match(line, start)
+    for stop in _STOP.finditer(line, whole.end() if whole else start):
+        ends = _ends_sentence(line, start, stop)
+        if ends or stop.end() == len(line):
+            said = _without_full_stop(line[start : stop.end()])
+            return FirstAnswer(said, stop.end(), start if led else 0, ended or (ends and not only))
+    said = line[start:]
+    if led and said.endswith("**") and said.count("**") == 1 < len(said) - 1:  # "**Answer: Paris**"
+        said = _without_full_stop(said.removesuffix("**"))
+    return FirstAnswer(said, len(line), start if led else 0, ended)
+
+
+def _lead_end(text: str, question: str, begun: int) -> int:
+    """Where the answer begins behind all that only leads to it; `begun` if that is another question."""
+    answer = split_thinking(text)[1]
+    at = begun = len(text) - len(answer) if answer else begun
+    marked = False
+    while True:
+        at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
+        found = _LEAD_IN.match(text, at) or (None if marked else _MARK.match(text, at))
+        if found:
+            at, marked = found.end(), marked or found.re is _MARK
+            continue
+        asked = _ASKED.match(text, at)
+        place = asked.end() if asked else at
+        end = _said_again(text, place, question)
+        if asked and end == place:
+            if at > begun:
+                return begun
+            found = _ANY_QUESTION.match(text, place)
+            end = found.end() if found else place
+        if end == place:
+            return at
+        at = end
+
+
+def _said_again(text: str, place: int, question: str) -> int:
+    """Where the question ends that is said again at a place; that place if it is not."""
+    at = place
+    for word in _WORD.findall(question):
+        found = _WORD.search(text, at)
+        if not found or found[0].casefold() != word.casefold():
+            return place
+        at = found.end()
+    end = _BEHIND.match(text, at).end()  # type: ignore[union-attr]
+    marks = text[at:end]
+    return end if at > place and (any(c in marks for c in "?.:!") or text[end : end + 1] in "\n") else place
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """Return what was thought, and the answer behind it: "" where the text ends inside the thinking.
+
+    Only what a text begins with counts: an answer may name the marks.
+
+    >>> split_thinking("<think>A lake?</think> Mirna."), split_thinking("A lake?</think>Mirna.")
+    (('A lake?', 'Mirna.'), ('A lake?', 'Mirna.'))
+    >>> split_thinking("<think>A la"), split_thinking(" Mirna.")
+    (('A la', ''), ('', ' Mirna.'))
+    """
+    for opening, closing in _THINKING:
+        thought, closed, answer = text.partition(closing)
+        begun = thought.lstrip().startswith(opening)
+        if begun or (closed and opening not in thought):
+            return thought.lstrip().removeprefix(opening).strip(), answer.lstrip()
+    return "", text
 
 
 def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:

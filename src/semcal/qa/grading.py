@@ -18,6 +18,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.fuzz import ratio
 
 from semcal.errors import InputError, shown
+from semcal.qa.names import AUXILIARY_VERBS, STOP_WORDS
 from semcal.qa.normal_form import normal_form as default_normal_form
 from semcal.qa.values import Values, contradict, month_and_day, one_era, values_of
 from semcal.registry import check_name
@@ -70,13 +71,14 @@ class RuleGrader:
     - *date*: it does so once its dates are cut to the granularity of the reference: the reference "1988"
       accepts any date in 1988, "April 30" that day in any year;
     - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
-    - *F1*: SQuAD's F1 of their words is above 0.5, and no value is wrong;
+    - *F1*: SQuAD's F1 of their words, those of the question left out, is above 0.5, and no value is wrong;
     - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
 
     Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.qa.values`).
     A value is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that
     only one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
-    reference matches nothing.
+    reference matches nothing. A reference whose words all stand in the question is met by equality, or by
+    containment unless what is added stands there, too ("X or Y?" for "X"; `FUNCTION_WORDS` do not count).
 
     Parameters
     ----------
@@ -119,21 +121,21 @@ class RuleGrader:
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
         """Return the verdict on `predictions`, the forms of one answer; one right form is enough.
 
-        These rules do not use the question.
+        An empty question is not known: nothing counts as its echo.
 
         Raises
         ------
         InputError
             If there is no prediction or no reference at all.
         """
-        del question
         _check_texts("predictions", predictions)
         _check_texts("references", references)
         known = [text for text in map(self._text, references) if text.form]
+        asked = frozenset(self._text(question).words)
         rule = "empty"
         for prediction in map(self._text, predictions):
             if prediction.form:
-                rule = self._rule(prediction, known)
+                rule = self._rule(prediction, known, asked)
                 if rule != "none":
                     return Grade(True, rule)
         return Grade(False, rule)
@@ -141,13 +143,24 @@ class RuleGrader:
     def _text(self, text: str) -> _Text:
         return _prepared(text, self.normal_form)
 
-    def _rule(self, prediction: _Text, references: Iterable[_Text]) -> str:
+    def _rule(self, prediction: _Text, references: Iterable[_Text], asked: frozenset[str]) -> str:
         """The first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
             for reference in references:
-                if accepts(prediction, reference, self.thresholds):
+                given = prediction, reference
+                if rule == "F1":
+                    given = _without(prediction, asked), _without(reference, asked)
+                if accepts(*given, self.thresholds) and not _is_echo(rule, prediction, reference, asked):
                     return rule
         return "none"
+
+
+def _is_echo(rule: str, prediction: _Text, reference: _Text, asked: frozenset[str]) -> bool:
+    """Whether a prediction only says words of the question (`asked`) that the reference has, too."""
+    if rule == "equality" or not asked.issuperset(reference.words):
+        return False
+    added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
+    return rule != "containment" or (bool(added) and added <= asked)
 
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:
@@ -158,8 +171,9 @@ def _check_texts(name: str, texts: Sequence[str]) -> None:
 class _Text:
     """A normal form, and what rules derive from it on first use."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, whole: str = "") -> None:
         self.form = form
+        self.whole = whole or form  # what values are read from
         self.padded = f" {form} "
         self.words = form.split()
 
@@ -173,7 +187,7 @@ class _Text:
 
     @cached_property
     def values(self) -> Values:
-        return values_of(self.form)
+        return values_of(self.whole)
 
     @cached_property
     def dates(self) -> tuple[str, ...]:
@@ -191,6 +205,8 @@ class _Text:
         return month_and_day(self.form)
 
 
+#: Words that do not count where a prediction adds words of the question; a verb counts: it makes a statement.
+FUNCTION_WORDS = STOP_WORDS - AUXILIARY_VERBS
 _DIGIT = re.compile(r"\d")
 _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
 
@@ -199,6 +215,12 @@ _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(
 def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
     form = normal_form(text)
     return _Text(one_era(form) if normal_form is default_normal_form else form)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without(text: _Text, words: frozenset[str]) -> _Text:
+    """A text without some words, whose values are still those of the whole."""
+    return _Text(" ".join([word for word in text.words if word not in words]), text.whole)
 
 
 def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:

@@ -15,8 +15,6 @@ _CLOSED_CLASSES = """
 a an the this that these those
 i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
 myself yourself himself herself itself ourselves themselves who whom whose which what
-am is are was were be been being do does did done has have had having
-can could may might must shall should will would
 and or nor but if than then so as because while although though unless until
 of in on at by for with from to into onto upon about against between through during before after
 above below under over within without along across behind beyond among around near per via
@@ -24,7 +22,12 @@ not no there here when where why how both each either neither some any all such 
 just again ever never
 """
 
-STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
+_AUXILIARIES = """
+am is are was were be been being do does did done has have had having
+can could may might must shall should will would
+"""
+AUXILIARY_VERBS = frozenset(_AUXILIARIES.split())
+STOP_WORDS = frozenset(_CLOSED_CLASSES.split()) | AUXILIARY_VERBS
 """Function words: the closed classes of grammar."""
 
 # Letters

@@ -287,6 +287,17 @@ def month_and_day(form: str) -> tuple[str, str] | None:
     return f"{months[0]:02d}", days[0].zfill(2) if days else ""
 
 
+def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
+    """Return what the values of draws are read from: a form that was cut in any draw lacks a last number.
+
+    >>> values_read(["december 194", "1941-12", "henry"], [False, True, False])
+    ['december', '1941-12', 'henry']
+    """
+    cut = {form for form, done in zip(forms, finished, strict=True) if not done}
+    parts = [form.rpartition(" ") if form in cut else (form, "", "") for form in forms]
+    return [before if values_of(last).numbers else before + blank + last for before, blank, last in parts]
+
+
 def values_differ(a: str, b: str) -> bool:
     """Return whether two normal forms state different values, and so cannot mean the same.
 

@@ -158,6 +158,8 @@ def _answer(
 
     `many` are `limit` and `total` of `run_rows`.
     """
+    from semcal.pipeline.rows import warn_of_cut_draws
+
     cost, counts = NLICost(), Counter[str]()
     check, then = _checker(models, ways[-1]), partial(_counted, cost, counts)
     work = RowBlocks(executor, partial(_job, ways), stage="ask", then=then, inputs=Question.row)
@@ -167,6 +169,7 @@ def _answer(
         render = _render(json, out, titled=True)
         read = checked(asked, check)
         code = run_rows(read, out, work=work, label="ask", block=BLOCK, render=render, **many)
+    warn_of_cut_draws(counts["cut"], counts["draws"])
     nli = models.equivalence.name != "exact"
     if ways[-1]["decide"]:
         calls = f" and {cost.calls} NLI calls of {cost.pairs} ordered pairs" if nli else ""
@@ -260,7 +263,7 @@ def _read(
 
 def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> list[dict[str, Any]]:
     cost.add(asked.nli_calls, asked.pairs)
-    counts.update(draws=asked.draws, all=asked.all_draws)
+    counts.update(draws=asked.draws, all=asked.all_draws, cut=asked.cut)
     return asked.records
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -22,8 +23,10 @@ from semcal.cli.executors import (
 )
 from semcal.cli.rows import BadRows, checked, counted, good_items, open_questions, run_rows
 from semcal.errors import ModelError, RowError, ServerError
+from semcal.pipeline.rows import warn_of_cut_draws
 from semcal.pipeline.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, plan_sampling, question_blocks
 from semcal.qa.questions import Question
+from semcal.records import dumps
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
@@ -91,7 +94,15 @@ def command(
         work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
         cut = partial(question_blocks, language_model, m=m, ways=1, max_new_tokens=max_new_tokens)
         items = checked(questions, check)
-        code = run_rows(items, out, work=work, label="sample", block=cut, limit=limit, total=total)
+        ends = Counter[bool]()
+
+        def render(row: Mapping[str, Any]) -> str:
+            ends.update(row["finished"])
+            return dumps(row)
+
+        how: Any = {"label": "sample", "block": cut, "limit": limit, "total": total, "render": render}
+        code = run_rows(items, out, work=work, **how)
+        warn_of_cut_draws(ends[False], ends.total())
         kept.finish()
     return code
 

@@ -10,26 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from semcal.errors import SemcalWarning, shown
-
-_MARKS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
-
-
-def split_thinking(text: str) -> tuple[str, str]:
-    """Return what was thought, and the answer behind it: "" where the text ends inside the thinking.
-
-    Only what a text begins with counts: an answer may name the marks.
-
-    >>> split_thinking("<think>A lake?</think> Mirna."), split_thinking("A lake?</think>Mirna.")
-    (('A lake?', 'Mirna.'), ('A lake?', 'Mirna.'))
-    >>> split_thinking("<think>A la"), split_thinking(" Mirna.")
-    (('A la', ''), ('', ' Mirna.'))
-    """
-    for opening, closing in _MARKS:
-        thought, closed, answer = text.partition(closing)
-        begun = thought.lstrip().startswith(opening)
-        if begun or (closed and opening not in thought):
-            return thought.lstrip().removeprefix(opening).strip(), answer.lstrip()
-    return "", text
+from semcal.qa.first_answer import split_thinking
 
 
 @dataclass

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -141,7 +141,7 @@ def rescored(
     begun: DrawnOf = {}
     for (i, way), draws in found.items():
         if isinstance(draws, list) and cut is not None:
-            draws = [_begun(prompts[i], one, way, cut(one.generation), chat, profile) for one in draws]
+            draws = [_begun(prompts[i], one, way, cut, chat, profile) for one in draws]
         begun[i, way] = draws
     missing = {
         token
@@ -156,15 +156,24 @@ def rescored(
 
 
 def _begun(
-    prompt: Prompt, one: Drawn, way: Way, end: int | None, chat: ChatFormat | None, profile: ServerProfile
+    prompt: Prompt, one: Drawn, way: Way, cut: Cut, chat: ChatFormat | None, profile: ServerProfile
 ) -> Drawn:
     """A draw that is cut, with what is known of its tokens from drawing, and what else to ask."""
-    if end is None:
+    generation, entries, (start, end) = one.generation, one.entries, cut(prompt, one.generation)
+    whole = generation.finished and end == len(generation.text)
+    if whole and not start:
         return one
-    generation, entries = one.generation, one.entries
-    if chat is None or way.reading is None or not generation.token_log_probs:
+    if way.reading is None or not generation.token_log_probs:
         return replace(one, rescored=())
-    completed = chat.complete(generation, end)
+    if chat is None:
+        lead = _entries_before(generation.text[:start], entries)
+        return replace(
+            one, generation=replace(generation, lead=lead), rescored=None if whole and lead else ()
+        )
+    completed = chat.complete(generation, end, start)
+    one = replace(one, generation=replace(generation, lead=len(chat.lead(generation, start))))
+    if completed == generation.token_ids:
+        return one
     pairs = zip(completed, generation.token_ids)
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     found: list[float | _Missing] = list(generation.token_log_probs[:same])
@@ -177,6 +186,13 @@ def _begun(
         asked = _Missing(beginning, completed[place], way.temperature, way.reading)
         found.append(asked if known is None else known)
     return replace(one, rescored=tuple(found))
+
+
+def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
+    """How many entries a text before an answer has, blanks apart; 0 where one has a part of both."""
+    said = accumulate(entry.text for entry in entries)
+    at = (k for k, one in enumerate(said, 1) if text.startswith(one) and not text[len(one) :].strip())
+    return max(at, default=0)
 
 
 def _finished(
