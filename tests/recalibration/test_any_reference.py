@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,10 @@ from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM
 
 import semcal
-from semcal.errors import InputError, UsageError
+from semcal.demo.paths import language_model_dir
+from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
+from semcal.pipeline.inputs import as_questions
 from semcal.pipeline.learning_curve import subset_fit
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import candidate_fits
@@ -128,9 +128,9 @@ def test_the_curvature_is_the_second_derivative_and_the_curve_the_loss() -> None
 
 
 def two_minima(length: int, copies: int = 6) -> Made:
-    """A reference of `length` tokens that a low T allows, and one of two that a high T does, in each question."""
-    close, sure = torch.full((8,), -5.0), torch.full((8,), -10.0)
-    close[[0, 1, 7]], sure[0] = torch.tensor([0.0, -0.2, -14.0]), 0.0
+    """A reference of `length` tokens that a low T allows, and one of two that a high T does."""
+    close, sure = torch.full((30,), -8.0), torch.full((30,), -60.0)
+    close[[0, 1, 7]], sure[0] = torch.tensor([0.0, -0.2, -30.0]), 0.0
     logits = torch.stack([*[close] * length, sure]).repeat(copies, 1)
     index, rows = torch.arange(copies), length + 1
     start = torch.stack([index * rows + 1, index * rows + length], 1).flatten()
@@ -149,7 +149,7 @@ def two_minima(length: int, copies: int = 6) -> Made:
     return Made(features, lambda states: states.float(), logits[rows_read])
 
 
-@pytest.mark.parametrize(("length", "low", "high"), [(3, 0.1, 1.0), (6, 3.0, 15.0)])
+@pytest.mark.parametrize(("length", "low", "high"), [(6, 1.0, 1.3), (8, 14.0, 17.0)])
 def test_of_two_minima_the_lower_one_is_taken(length: int, low: float, high: float) -> None:
     one = two_minima(length)
     tokens = tokens_of(one)
@@ -163,20 +163,18 @@ def test_of_two_minima_the_lower_one_is_taken(length: int, low: float, high: flo
     assert fit.resampled == pytest.approx([expected], rel=1e-4)
 
 
-@pytest.mark.parametrize(("target", "temperature"), [(0, 0.05), (2, 20.0)])
+@pytest.mark.parametrize(("target", "temperature"), [(0, 0.05), (5, 20.0)])
 def test_a_loss_that_falls_to_a_bound_stops_there(target: int, temperature: float) -> None:
     one = made(1, questions=9, references=3, tokens=1, vocabulary=6, whole=False)
-    order = (one.features.states @ torch.eye(16)).shape  # the states themselves do not matter here
-    assert order[1] == 16
     z = torch.arange(6).flip(0).float() * 2
-    one.features.targets[:] = torch.tensor([target if target == 0 else 5] * len(one.features.targets))
-    with pytest.warns(semcal.errors.UndefinedWarning, match="no standard error"):
+    one.features.targets[:] = target
+    with pytest.warns(UndefinedWarning, match="no standard error"):
         fit = fit_any(Made(one.features, lambda states: z.expand(len(states), -1), z))
     assert (fit.temperature, fit.certificate.at_bound) == (pytest.approx(temperature), True)
     assert math.isnan(fit.standard_error)
 
 
-def test_out_of_fold_shares_are_sums_of_probabilities_at_temperatures_that_have_not_seen_the_question() -> None:
+def test_the_share_of_right_draws_is_a_sum_of_probabilities_at_t_of_the_other_folds() -> None:
     one = made(11, questions=25, references=3, tokens=2, temperature=3.0, spread=4.0)
     tokens, groups = tokens_of(one), np.arange(25) // 2
     fit = fit_any(one, groups=groups, seed=4)
@@ -189,7 +187,8 @@ def test_out_of_fold_shares_are_sums_of_probabilities_at_temperatures_that_have_
         t, _ = brute_force((tokens[0][kept], tokens[1][kept], reference, tokens[3][kept]))
         expected += np.exp(log_shares(tokens, t))[fold == number].sum() / 25
     assert fit.right_draws[1] == pytest.approx(expected, abs=1e-4)
-    assert fit_any(one, groups=np.zeros(25), seed=4).right_draws is None
+    with pytest.warns(UndefinedWarning, match="a single group"):
+        assert fit_any(one, groups=np.zeros(25)).right_draws is None
 
 
 QUESTIONS = [
@@ -204,13 +203,11 @@ QUESTIONS = [
 
 def test_on_the_embedded_model_it_is_what_plain_transformers_and_a_search_give() -> None:
     model = semcal.load_model("atlas")
-    given = semcal.qa.questions_from(QUESTIONS) if hasattr(semcal.qa, "questions_from") else None
-    assert given is None or given
     fitted = semcal.fit(model, QUESTIONS, loss="any", progress=False)
-    network = AutoModelForCausalLM.from_pretrained(LANGUAGE_MODEL, dtype=torch.float32).eval()
+    network = AutoModelForCausalLM.from_pretrained(language_model_dir(), dtype=torch.float32).eval()
     parts: list[tuple[torch.Tensor, list[int]]] = []
     reference, question = [], []
-    asked = semcal.pipeline.inputs.as_questions(QUESTIONS, labelled=True)
+    asked = as_questions(QUESTIONS, labelled=True)
     for number, (_, prompt, answers) in enumerate(PromptConfig(()).read(model, asked)[0]):
         for answer in dict.fromkeys(answers):
             ids = torch.tensor([[*prompt.token_ids, *answer]])
@@ -230,3 +227,51 @@ def test_on_the_embedded_model_it_is_what_plain_transformers_and_a_search_give()
     assert fitted.report["loss_after"] == pytest.approx(loss, abs=1e-4)
     assert fitted.report["right_draws"][0] == pytest.approx(np.exp(log_shares(tokens, 1)).mean(), abs=1e-5)
     assert fitted.recalibrator.loss == "any"
+    again = semcal.fit(model, [{**one, "answers": one["answers"] * 2} for one in QUESTIONS], loss="any")
+    assert again.temperature == fitted.temperature
+
+
+def test_subsets_of_questions_have_the_t_that_a_fit_to_them_has() -> None:
+    one = made(7, questions=20, references=3, temperature=2.0)
+    model: Any = type("Model", (), {"logits": staticmethod(one.head)})
+    fit = subset_fit(model, one.features, loss="any")
+    assert fit(np.arange(20)) == pytest.approx(fit_any(one).temperature, rel=1e-4)
+
+
+def test_an_impossible_token_is_named() -> None:
+    one = made(2)
+    barred = one.logits.clone()
+    barred[4, int(one.features.targets[4])] = -torch.inf
+    index = torch.arange(len(barred))
+    features = CalibrationFeatures(
+        barred[:0], barred, False, index, index * 0 + 1, index, index + 1,
+        torch.arange(len(barred) + 1), one.features.targets,
+    )  # fmt: skip
+    with pytest.raises(InputError, match="the any of token 4 is infinite at every T"):
+        fit_any(Made(features, lambda states: states, barred))
+
+
+REFUSED: list[Callable[[Made], object]] = [
+    lambda one: fit_ts(one.features, one.head, loss="any"),
+    lambda one: fit_platt(one.features, one.head, loss="any"),
+    lambda one: TemperatureScaling("any").fit(one.logits, one.features.targets),
+    lambda _: semcal.fit("no-model", [], method="ATS", loss="any"),
+    lambda _: semcal.fit("no-model", [], solver="sgd", loss="any"),
+]
+
+
+@pytest.mark.parametrize("fit", REFUSED)
+def test_what_knows_tokens_alone_refuses_it(fit: Callable[[Made], object]) -> None:
+    with pytest.raises(UsageError, match="any is a loss for exact TS of a local model; leave method and"):
+        fit(made())
+    with pytest.raises(UsageError, match=r"any has no alpha, got alpha=0\.5"):
+        TemperatureScaling("any", 0.5)
+
+
+def test_a_grid_takes_it_for_ts_beside_a_loss_of_all_methods() -> None:
+    losses = Fitting(losses=(("NLL", None), ("any", None))).losses
+    fits = candidate_fits(["TS", "ATS", "Platt"], losses=losses, weight_decays=[0.0])
+    assert [one.names for one in fits] == [["TS NLL", "TS any"], ["ATS NLL"], ["Platt NLL"]]
+    for wrong in ({"losses": (("any", None),)}, {"losses": losses, "solver": "sgd"}):
+        with pytest.raises(ValidationError, match="any is for TS with solver exact"):
+            Fitting(**wrong)
