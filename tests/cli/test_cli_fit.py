@@ -13,7 +13,9 @@ import tiny_models
 from invoking import semcal, write
 from running import finish, start
 
-from semcal.cli.commands.fit import curve_in_words
+from semcal.cli.commands.fit import _in_words, curve_in_words
+from semcal.cli.fit_options import FitOptions
+from semcal.errors import UsageError
 from semcal.recalibration import from_pretrained, training_store
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
@@ -266,3 +268,43 @@ def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
     assert "warning: 6 questions ('q12', 'q13', 'q14', …) share a passage or a group with questions" in stderr
     assert "warning: a pair of questions asks the same in nearly the same words in different parts" in stderr
     assert result["n_groups"] == 7
+
+
+def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
+    model: str, files: tuple[str, str], tmp_path: Path
+) -> None:
+    code, (fitted,), stderr = semcal(
+        "fit", files[0], "--model", model, "--loss", "any", "--out", tmp_path / "any"
+    )
+    assert (code, fitted["loss"], fitted["solver"]) == (0, "any", "exact")
+    before, after = (f"{100 * share:.1f}%" for share in fitted["right_draws"])
+    assert f"{before} of draws say a reference at T = 1, {after} at the fitted T" in stderr
+    assert ("warning: out of fold" in stderr) == (float(after[:-1]) < float(before[:-1]))
+    again, _ = from_pretrained(tmp_path / "any")
+    assert (again.loss, again.temperature_) == ("any", fitted["temperature"])
+    text = _in_words(fitted, "E-SC")
+    assert f"(any per question {fitted['loss_before']:.4f} at T = 1" in text
+
+
+def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) -> None:
+    code, (fitted,), stderr = semcal(
+        "fit", "atlas-trivia", "--limit", "40", "--model", "atlas", "--out", tmp_path / "fit"
+    )
+    before, after = fitted["right_draws"]
+    assert (code, fitted["temperature"] > 1, after < before - 0.01) == (0, True, True)
+    said = (
+        f"out of fold {before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T (expected)"
+    )
+    assert f"warning: {said}; sample at T = 1 where that matters, or try --loss any" in stderr
+
+
+def test_a_server_has_no_loss_any(files: tuple[str, str], tmp_path: Path) -> None:
+    options = FitOptions.of(
+        {
+            "method": "TS", "solver": None, "loss": "any", "alpha": None, "weight_decay": 0.0,
+            "learning_rate": None, "select": False, "by": None, "learning_curve": False,
+            "measure": "E-SC", "seed": 0,
+        }
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"--loss any fits to hidden states, and a server \(small\)"):
+        options.check_server("small", features=None, plot=None)

@@ -95,6 +95,7 @@ class FitOptions:
             "--solver sgd" if self.solver == "sgd" else None: "reads hidden states",
             "--select" if self.select else None: "fits to hidden states",
             "--learning-curve" if self.learning_curve else None: "fits to hidden states",
+            "--loss any" if self.loss == "any" else None: "fits to hidden states",
             "--features" if features is not None else None: "keeps hidden states",
             "--plot" if plot is not None else None: "draws the loss at all temperatures",
         }

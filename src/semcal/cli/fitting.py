@@ -364,6 +364,12 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
             f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; "
             "see that the answers belong to the questions"
         )
+    if shares := report.get("right_draws"):
+        before, after = (round(share, 3) for share in shares)
+        hint = "" if fitted.loss == "any" else ", or try --loss any"
+        say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 where that matters{hint}")
+        said = f"out of fold {before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T"
+        say(f"{'fit' if say is info else 'warning'}: {said} (expected){remedy}")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),

@@ -116,7 +116,7 @@ CALIBRATED: Method = "Calibrated"
 METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
 #: Those that need samples alone, which servers give.
 SERVED: tuple[Method, ...] = ("Base", "SE", "TS-grid", CALIBRATED)
-Loss = tuple[Literal["NLL", "SS"], Annotated[float, Field(gt=0, lt=1)] | None]
+Loss = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -189,9 +189,11 @@ class Fitting(SettingsGroup):
     def _consistent(self) -> Fitting:
         for loss, alpha in self.losses:
             if (alpha is None) == (loss == "SS"):
-                raise ValueError(f"[SS, α] needs an α and [NLL, null] has none, got [{loss}, {alpha}]")
+                raise ValueError(f"[SS, α] needs an α, [NLL, null] has none, got [{loss}, {alpha}]")
         if not self.losses or len(set(self.losses)) < len(self.losses):
             raise ValueError("losses are one or more, each different from the others")
+        if ("any", None) in self.losses and (self.solver == "sgd" or len(self.losses) == 1):
+            raise ValueError("any is for TS with solver exact, beside NLL or SS, which all methods take")
         return self
 
 

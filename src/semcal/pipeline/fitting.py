@@ -144,8 +144,8 @@ def recalibrator_and_prompt(
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
     """Return the solver (exact for TS by default, else sgd); UsageError if there is no such combination."""
     check_name(method, METHODS, what="method")
-    check_loss(loss, alpha)
     found = check_name(solver or ("exact" if method == "TS" else "sgd"), SOLVERS, what="solver")
+    check_loss(loss, alpha, exact=found == "exact")
     if method != "TS" and found == "exact":
         raise UsageError(f"{method} has no exact solver; leave --solver out or use sgd")
     return found
@@ -286,8 +286,9 @@ def fit(
         exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
     few_shot : file, DataFrame, dicts or Questions
         Examples that stand before every question, while fitting and afterwards.
-    loss : {"NLL", "SS"}
-        Negative log-likelihood, or selective smoothing with its `alpha`.
+    loss : {"NLL", "SS", "any"}
+        Negative log-likelihood, selective smoothing with its `alpha`, or −log of the probability that one of
+        a question's references is said (exact TS of a local model; a mean over questions, not tokens).
     weight_decay : float
         Of sgd.
     learning_rate : float, optional

@@ -46,7 +46,7 @@ class Candidate:
     """One way to recalibrate."""
 
     name: str  # unique: "Base", "TS NLL", "ATS SS 0.25"
-    loss: str | None = None  # "NLL" or "SS"; None where nothing was fitted (Base, SE)
+    loss: str | None = None  # "NLL", "SS" or "any"; None where nothing was fitted (Base, SE)
     alpha: float | None = None  # the α of selective smoothing
     weight_decay: float | None = None  # None where the method has none (TS)
 
@@ -94,12 +94,12 @@ def candidate_fits(
     weight_decays: Sequence[float] = WEIGHT_DECAYS,
     solver: str = "exact",
 ) -> list[CandidateFit]:
-    """The fits of methods; `solver` is that of TS, the others have none but sgd."""
+    """The fits of methods; `solver` is that of TS, the others have none but sgd, and no loss any."""
     return [
         CandidateFit(method, solver if method == "TS" else "sgd", tuple(group), decay)
         for method in methods
         for decay in ((None,) if method == "TS" else weight_decays)
-        for group in ([losses] if method == "TS" else [(loss,) for loss in losses])
+        for group in ([losses] if method == "TS" else [(loss,) for loss in losses if loss[0] != "any"])
     ]
 
 

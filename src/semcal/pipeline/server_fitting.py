@@ -24,7 +24,7 @@ from semcal.pipeline.store import Stage, Store
 from semcal.qa.questions import Question
 from semcal.recalibration.exact_fit import fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
-from semcal.recalibration.losses import T_MAX
+from semcal.recalibration.losses import T_MAX, check_loss
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.server_fit import (
     GoldTokens,
@@ -99,6 +99,7 @@ def fit_over_server(
     FitError if fewer than 5 questions are left, T is beyond what the server accepts, or top-k
     log-probabilities alone leave it open.
     """
+    check_loss(loss, alpha)
     chosen = _route(model, loss, route)
     labelled = CalibrationSet.of(model, questions, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))

@@ -165,7 +165,7 @@ def _check_choices(found: Contents) -> None:
         if found.measure not in MEASURES:
             raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(found.measure)}")
         return
-    check_loss(found.loss, found.alpha)
+    check_loss(found.loss, found.alpha, exact=isinstance(found, TSContents) and found.sgd is None)
     if isinstance(found, TSContents) and found.sgd is not None and found.sgd.exact_temperature is None:
         raise UsageError("sgd.exact_temperature is missing")
 

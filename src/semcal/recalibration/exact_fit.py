@@ -1,7 +1,7 @@
 """Exact temperatures for several losses at once (spec section 6, solver `exact`), with errors and intervals.
 
-Each loss is Σ w (L(β) − β c) with tabulated L (see `log_partition_table`), so a sum over the table is one
-function of β. Its minimum is found there, then corrected by Newton steps on exact sums, shared by all losses.
+Each loss is a function of tabulated L(β) (see `log_partition_table`). Its minimum is found there, then
+corrected by Newton steps on exact sums, shared by all losses.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
+from semcal.metrics.probability_maps import FOLDS
 from semcal.recalibration.features import CalibrationFeatures, Head
 from semcal.recalibration.log_partition_table import (
     NODES,
+    AnyReference,
+    ExactSums,
     LogPartitionTable,
-    TabulatedLoss,
+    LossOfT,
     logit_chunks,
-    series,
     tabulate,
     tabulated_loss,
 )
@@ -33,7 +35,7 @@ from semcal.recalibration.losses import T_MAX, T_MIN, Certificate, LossSums, cer
 from semcal.recalibration.provenance import check_enough
 
 LossSetting = tuple[str, float | None]
-"""A loss and its α: ("NLL", None) or ("SS", 0.25)."""
+"""A loss and its α: ("NLL", None), ("SS", 0.25) or ("any", None)."""
 
 #: The losses that the paper tries.
 PAPER_LOSSES: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
@@ -47,16 +49,8 @@ RESAMPLED = 4_000_000
 
 
 @dataclass(frozen=True)
-class _ExactSums:
-    """Sums over the logits of all tokens at one β."""
-
-    total: LossSums
-    by_question: Tensor  # (2, Q), slope and curvature of each question
-
-
-@dataclass(frozen=True)
 class LossCurve:
-    """Mean loss per token (nats) at the tabulated temperatures, for a plot."""
+    """Mean loss per token (any: per question; nats) at the tabulated temperatures, for a plot."""
 
     temperature: tuple[float, ...]
     loss: tuple[float, ...]
@@ -70,7 +64,7 @@ class TemperatureFit:
     with the curvature of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
     """
 
-    loss: str  # "NLL" or "SS"
+    loss: str  # "NLL", "SS" or "any"
     alpha: float | None  # of selective smoothing
     certificate: Certificate  # from exact sums
     log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
@@ -80,6 +74,8 @@ class TemperatureFit:
     n_tokens: int
     n_questions: int
     n_clusters: int  # groups of questions, or questions
+    #: Mean Σ p(a) over a question's references, at T = 1 and, out of fold (by cluster), at the fitted T.
+    right_draws: tuple[float, float] | None = None
 
     @property
     def temperature(self) -> float:
@@ -104,6 +100,7 @@ class TemperatureFit:
             "at_bound": self.certificate.at_bound,
             "standard_error": self.standard_error,
             "interval": None if math.isnan(self.standard_error) else list(self.interval()),
+            **({"right_draws": list(self.right_draws)} if self.right_draws else {}),
         }
 
 
@@ -111,9 +108,9 @@ def _exact_sums(
     features: CalibrationFeatures,
     table: LogPartitionTable,
     head: Head,
-    losses: Sequence[TabulatedLoss],
+    losses: Sequence[LossOfT],
     betas: Sequence[float],
-) -> list[_ExactSums]:
+) -> list[ExactSums]:
     """One pass over the logits: the sums of each loss at its β."""
     unique = sorted(set(betas))
     found = torch.empty(len(unique), 3, len(table.rows), dtype=torch.float64)
@@ -121,15 +118,7 @@ def _exact_sums(
         z = logits.double()
         for i, beta in enumerate(unique):
             found[i, :, part] = torch.stack(moments(beta, z)).cpu()
-    sums = []
-    for loss, beta in zip(losses, betas):
-        log_partition, mean, variance = found[unique.index(beta)] * loss.weight
-        slope = (-loss.centre).index_add(0, loss.question, mean)
-        value = float(log_partition.sum() - beta * loss.centre.sum())
-        total = LossSums(float(loss.n.sum()), value, float(slope.sum()), float(variance.sum()))
-        curvature = torch.zeros_like(slope).index_add(0, loss.question, variance)
-        sums.append(_ExactSums(total, torch.stack([slope, curvature])))
-    return sums
+    return [loss.exact(beta, found[unique.index(beta)]) for loss, beta in zip(losses, betas)]
 
 
 def _newton(beta: float, here: LossSums) -> float:
@@ -164,7 +153,7 @@ def fit_temperatures(
     table : LogPartitionTable, optional
         From `tabulate`, where it exists already. Otherwise one is made of T in [1/4, 4], and if a loss or a
         resample has its optimum at an end, of all T: losses are convex in β, so a minimum inside is the
-        global one.
+        global one; but any is not, and takes all T.
     groups : array_like of int, shape (Q,), optional
         A label for each question; those of one group are not taken as independent. Each its own by default.
     resamples : int
@@ -193,16 +182,18 @@ def fit_temperatures(
         If a standard error is NaN: T is at its bound, or all questions are of one group.
     """
     for loss, alpha in losses:
-        check_loss(loss, alpha)
+        check_loss(loss, alpha, exact=True)
     if len(features.targets):  # `tabulate` refuses a set without any
         check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
-    known = table or _narrow_table(features, head)
+    wide = ("any", None) in losses
+    known = table or (tabulate(features, head) if wide else _narrow_table(features, head))
     tabulated, resampled, at_end = _tabulated_optima(features, known, losses, resamples, seed)
-    if table is None and at_end:  # the optimum may lie beyond the narrow table
+    if table is None and at_end and not wide:  # the optimum may lie beyond the narrow table
         known = tabulate(features, head)
         tabulated, resampled, _ = _tabulated_optima(features, known, losses, resamples, seed)
     at_one, betas, sums, passes = _confirm(features, known, head, tabulated)
+    references = AnyReference(features, known)
     fits = []
     for i, ((loss, alpha), beta, total) in enumerate(zip(losses, betas, (one.total for one in sums))):
         at_bound = total.slope != 0 and beta in (1 / T_MAX, 1 / T_MIN) and _newton(beta, total) == 0
@@ -214,10 +205,11 @@ def fit_temperatures(
                 log_temperature_step=abs(_newton(beta, total)),
                 standard_error=math.nan if at_bound else clustered_error(beta, sums[i].by_question, cluster),
                 resampled=resampled[i],
-                curve=_plotted(tabulated[i]),
+                curve=_plotted(tabulated[i], known),
                 n_tokens=len(features.targets),
                 n_questions=len(tabulated[i].n),
                 n_clusters=int(cluster.max()) + 1,
+                right_draws=_right_draws(tabulated[i], references, cluster, seed),
             )
         )
     if any(math.isnan(fit.standard_error) for fit in fits):
@@ -236,7 +228,7 @@ def _tabulated_optima(
     losses: Sequence[LossSetting],
     resamples: int,
     seed: int,
-) -> tuple[list[TabulatedLoss], list[tuple[float, ...]], bool]:
+) -> tuple[list[LossOfT], list[tuple[float, ...]], bool]:
     """Each loss from the table, T of resampled sets, and whether any optimum is at an end of the table."""
     tabulated = [tabulated_loss(features, table, loss=loss, alpha=alpha) for loss, alpha in losses]
     resampled = [_resampled(loss, resamples, seed) for loss in tabulated]
@@ -251,8 +243,8 @@ def _narrow_table(features: CalibrationFeatures, head: Head) -> LogPartitionTabl
 
 
 def _confirm(
-    features: CalibrationFeatures, table: LogPartitionTable, head: Head, losses: Sequence[TabulatedLoss]
-) -> tuple[list[_ExactSums], list[float], list[_ExactSums], int]:
+    features: CalibrationFeatures, table: LogPartitionTable, head: Head, losses: Sequence[LossOfT]
+) -> tuple[list[ExactSums], list[float], list[ExactSums], int]:
     """Correct tabulated optima by exact Newton steps; return sums at β = 1, β, sums there, and the passes.
 
     The losses share their passes. A loss that does not depend on T stays at β = 1.
@@ -262,7 +254,7 @@ def _confirm(
     at_one, sums = sums[:count], sums[count:]
     for i, one in enumerate(at_one):
         if one.total.slope == 0 == one.total.curvature:
-            betas[i], sums[i] = 1.0, _ExactSums(one.total, sums[i].by_question)
+            betas[i], sums[i] = 1.0, ExactSums(one.total, sums[i].by_question)
     for passes in range(1, MAX_PASSES + 1):
         steps = [_newton(beta, here.total) for beta, here in zip(betas, sums)]
         if max(map(abs, steps)) <= CONFIRMED:
@@ -306,7 +298,7 @@ def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
     return math.sqrt(spread) / beta**2
 
 
-def _resampled(loss: TabulatedLoss, resamples: int, seed: int) -> tuple[float, ...]:
+def _resampled(loss: LossOfT, resamples: int, seed: int) -> tuple[float, ...]:
     """T of sets of as many questions, drawn with replacement."""
     rng, questions = np.random.default_rng(seed), len(loss.n)
     found: list[float] = []
@@ -318,9 +310,21 @@ def _resampled(loss: TabulatedLoss, resamples: int, seed: int) -> tuple[float, .
     return tuple(found)
 
 
-def _plotted(loss: TabulatedLoss, count: int = 121) -> LossCurve:
+def _right_draws(
+    loss: LossOfT, references: AnyReference, cluster: Tensor, seed: int
+) -> tuple[float, float] | None:
+    """The share of right draws at T = 1, and with T fitted to the other folds; None with a single cluster."""
+    count = int(cluster.max()) + 1
+    if count < 2:
+        return None
+    fold = torch.from_numpy(np.random.default_rng(seed).permutation(count) % FOLDS)[cluster]
+    parts = torch.stack([fold == k for k in range(min(FOLDS, count))])
+    betas = [1.0, *loss.minimum((~parts).double()).tolist()]
+    shares = torch.stack([references.log_shares(beta)[1].exp() for beta in betas]) / references.n.sum()
+    return float(shares[0].sum()), float(shares[1:][parts].sum())
+
+
+def _plotted(loss: LossOfT, table: LogPartitionTable, count: int = 121) -> LossCurve:
     """The mean loss at temperatures equally spaced in log T over the range of the table."""
-    beta = torch.logspace(math.log10(loss.low), math.log10(loss.high), count, dtype=torch.float64)
-    value, _, _ = series(loss.coefficients.sum(0), beta, low=loss.low, high=loss.high)
-    mean = (value - beta * loss.centre.sum()) / loss.n.sum()
-    return LossCurve(tuple((1 / beta).flip(0).tolist()), tuple(mean.flip(0).tolist()))
+    beta = torch.logspace(math.log10(table.low), math.log10(table.high), count, dtype=torch.float64)
+    return LossCurve(tuple((1 / beta).flip(0).tolist()), tuple(loss.mean(beta).flip(0).tolist()))

@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from semcal.errors import FitError, InputError
@@ -36,6 +40,8 @@ WEIGHTED = 4_000_000
 #: Slope of the mean loss in log β, nats, below which the table cannot tell its sign.
 FLAT = 1e-5
 BISECTIONS = 60
+#: Temperatures at which the loss `any` is looked at, and brackets in which its minimum is sought.
+POINTS, BRACKETS = 200, 3
 
 
 def _basis(beta: Tensor, nodes: int, low: float, high: float) -> Tensor:
@@ -109,6 +115,11 @@ class LogPartitionTable:
                 "needs is -inf; leave the answer out"
             )
         return weight, centre
+
+    def log_partitions(self, beta: float) -> Tensor:
+        """Return L (S,) of all positions at β, as the table has it."""
+        at, nodes = torch.tensor([beta], dtype=torch.float64), self.coefficients.shape[1]
+        return (self.coefficients @ _basis(at, nodes, self.low, self.high)[0].float()).double()
 
     def log_partition(self, position: Tensor, beta: Tensor) -> Tensor:
         """Return L (n,) of given positions (n,) at β (n,), float64, differentiable once with respect to β."""
@@ -232,6 +243,14 @@ def _checked(
 
 
 @dataclass(frozen=True)
+class ExactSums:
+    """Sums over the logits of all tokens at one β."""
+
+    total: LossSums
+    by_question: Tensor  # (2, Q), slope and curvature of each question
+
+
+@dataclass(frozen=True)
 class TabulatedLoss:
     """One loss of a calibration set as a function of β, question by question, from a table."""
 
@@ -267,6 +286,20 @@ class TabulatedLoss:
         beta = ((low + high) / 2).exp()
         return beta.masked_fill(top, self.high).masked_fill(bottom, self.low)
 
+    def mean(self, beta: Tensor) -> Tensor:
+        """Return the mean loss (n,) per token at β (n,)."""
+        value, _, _ = series(self.coefficients.sum(0), beta, low=self.low, high=self.high)
+        return (value - beta * self.centre.sum()) / self.n.sum()
+
+    def exact(self, beta: float, moments: Tensor) -> ExactSums:
+        """Return the sums at β from exact L, E_β[z] and Var_β[z] (3, S) of the positions."""
+        log_partition, mean, variance = moments * self.weight
+        slope = (-self.centre).index_add(0, self.question, mean)
+        curvature = torch.zeros_like(slope).index_add(0, self.question, variance)
+        value = float(log_partition.sum() - beta * self.centre.sum())
+        total = LossSums(float(self.n.sum()), value, float(slope.sum()), float(variance.sum()))
+        return ExactSums(total, torch.stack([slope, curvature]))
+
     def sums(self, beta: float) -> LossSums:
         """Return the sums over all tokens at β, from the table."""
         at = torch.tensor([beta], dtype=torch.float64)
@@ -282,10 +315,85 @@ class TabulatedLoss:
         )
 
 
+class AnyReference:
+    """The loss `any`, −log Σ_a p_β(a), a over the distinct references of a question, as a function of β.
+
+    With s_a the slope of −log p_β(a) and w_a ∝ p_β(a), its slope is E_w[s] and its curvature
+    E_w[Σ_j Var_β z_j] − Var_w[s], which may be negative: there may be several minima.
+    """
+
+    def __init__(self, features: CalibrationFeatures, table: LogPartitionTable) -> None:
+        table.terms(loss="any", alpha=None)  # each token must be possible
+        self.table, self.question, self.answer = table, features.answer_question, features.token_answer()
+        self.n = (torch.bincount(self.question, minlength=len(features.prompt_start)) > 0).double()
+
+    def _by_answer(self, of_token: Tensor) -> Tensor:
+        return self.n.new_zeros(len(self.question)).index_add(0, self.answer, of_token)
+
+    def _by_question(self, of_answer: Tensor) -> Tensor:
+        return torch.zeros_like(self.n).index_add(0, self.question, of_answer)
+
+    def log_shares(self, beta: float, log_partition: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return log p (M,) of each answer, and log Σ p (Q,) of each question, −inf where it has none."""
+        log_partition = self.table.log_partitions(beta) if log_partition is None else log_partition
+        own = self._by_answer(beta * self.table.target - log_partition[self.table.position])
+        most = torch.zeros_like(self.n).scatter_reduce(0, self.question, own, "amax", include_self=False)
+        return own, most + self._by_question((own - most[self.question]).exp()).log()
+
+    @cached_property
+    def _tried(self) -> tuple[Tensor, Tensor]:
+        """log β (200,) over the range of the table, and the loss (Q, 200) of each question there."""
+        ends = math.log(self.table.low), math.log(self.table.high)
+        log_beta = torch.linspace(*ends, POINTS, dtype=torch.float64)
+        found = torch.stack([self.log_shares(beta)[1] for beta in log_beta.exp().tolist()], 1)
+        return log_beta, -found.nan_to_num(neginf=0.0)
+
+    def mean(self, beta: Tensor) -> Tensor:
+        """Return the mean loss (n,) per question at β (n,)."""
+        return torch.from_numpy(CubicSpline(self._tried[0], self._tried[1].sum(0) / self.n.sum())(beta.log()))
+
+    def minimum(self, counts: Tensor | None = None) -> Tensor:
+        """As of `TabulatedLoss`, but by Brent's method in the three lowest brackets of 200 values."""
+        counts = torch.ones(1, len(self.n), dtype=torch.float64) if counts is None else counts
+        log_beta, losses = self._tried
+        rows = (counts @ losses / (counts @ self.n)[:, None]).numpy()
+        return torch.tensor([_lowest(log_beta.numpy(), row) for row in rows], dtype=torch.float64).exp()
+
+    def exact(self, beta: float, moments: Tensor) -> ExactSums:
+        """Return the sums at β from exact L, E_β[z] and Var_β[z] (3, S) of the positions."""
+        own, whole = self.log_shares(beta, moments[0])
+        weight = (own - whole[self.question]).exp()
+        mean, variance = moments[1:, self.table.position]
+        slopes = self._by_answer(mean - self.table.target)
+        slope = self._by_question(weight * slopes)
+        spread = (slopes - slope[self.question]).square()
+        curvature = self._by_question(weight * (self._by_answer(variance) - spread))
+        sums = (self.n, -whole[self.n > 0], slope, curvature)
+        return ExactSums(LossSums(*(float(one.sum()) for one in sums)), torch.stack([slope, curvature]))
+
+
+def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Where a curve through (x, y) is lowest; a bound where it is too flat for the table to tell."""
+    if y[-1] <= y.min() + FLAT or y[0] <= y.min() + FLAT:
+        return float(x[-1] if y[-1] <= y[0] else x[0])
+    curve: Any = CubicSpline(x, y)
+    inner = 1 + np.flatnonzero((y[1:-1] <= y[:-2]) & (y[1:-1] <= y[2:]))
+    found = [
+        minimize_scalar(curve, bounds=(x[i - 1], x[i + 1]), method="bounded", options={"xatol": 1e-9})
+        for i in sorted(inner, key=lambda i: y[i])[:BRACKETS]
+    ]
+    return float(min(found, key=lambda one: one.fun).x)
+
+
+LossOfT = TabulatedLoss | AnyReference
+
+
 def tabulated_loss(
     features: CalibrationFeatures, table: LogPartitionTable, *, loss: str, alpha: float | None
-) -> TabulatedLoss:
-    """Sum the table over all tokens for one loss, all references of a question weighted equally."""
+) -> LossOfT:
+    """Sum the table over all tokens for one loss; but for any, references of a question weigh the same."""
+    if loss == "any":
+        return AnyReference(features, table)
     factor, centre = table.terms(loss=loss, alpha=alpha)
     sample = features.token_weights()
     of_token = features.answer_question[features.token_answer()]

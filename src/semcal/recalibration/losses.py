@@ -26,7 +26,7 @@ from torch import Tensor
 from semcal.errors import InputError, UsageError
 from semcal.registry import check_name
 
-LOSSES = ("NLL", "SS")
+LOSSES = ("NLL", "SS", "any")
 #: The range of temperatures that a fit may choose.
 T_MIN, T_MAX = 0.05, 20.0
 #: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
@@ -65,7 +65,7 @@ class LossSums:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Evidence that a fitted temperature is the optimum; losses are means per token, in nats."""
+    """Evidence that a fitted temperature is the optimum; losses are means per token (any: per question)."""
 
     temperature: float  # the minimiser, clipped to [0.05, 20]
     loss: float  # at the minimiser
@@ -76,11 +76,15 @@ class Certificate:
     steps: int  # Newton or bisection steps taken
 
 
-def check_loss(loss: str, alpha: float | None) -> None:
-    """Raise UsageError unless (loss, alpha) is "NLL" without alpha or "SS" with 0 < alpha < 1."""
+def check_loss(loss: str, alpha: float | None, *, exact: bool = False) -> None:
+    """Raise UsageError unless it is "NLL", "SS" with 0 < alpha < 1, or "any" (`exact` TS, local model)."""
     check_name(loss, LOSSES, what="loss")
-    if loss == "NLL" and alpha is not None:
-        raise UsageError(f"NLL has no alpha, got alpha={alpha}; leave it out or use loss='SS'")
+    if loss != "SS" and alpha is not None:
+        raise UsageError(f"{loss} has no alpha, got alpha={alpha}; leave it out or use loss='SS'")
+    if loss == "any" and not exact:
+        raise UsageError(
+            "any is a loss for exact TS of a local model; leave method and solver out, or take NLL"
+        )
     if loss == "SS" and (alpha is None or not 0 < alpha < 1):
         raise UsageError(f"SS needs an alpha between 0 and 1 (the paper: 0.1, 0.25, 0.5, 0.75), got {alpha}")
 
@@ -125,7 +129,7 @@ def weight_and_centre(
     >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
     (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
     """
-    if loss == "NLL":
+    if loss != "SS":
         return torch.ones_like(target), target
     assert alpha is not None
     return alpha + (1 - 2 * alpha) * hit.to(target.dtype), torch.where(hit, target, mean)

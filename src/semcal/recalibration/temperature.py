@@ -126,8 +126,8 @@ class TemperatureScaling:
 
     Parameters
     ----------
-    loss : {"NLL", "SS"}
-        Negative log-likelihood, or selective smoothing.
+    loss : {"NLL", "SS", "any"}
+        Negative log-likelihood, selective smoothing, or any reference (fitted by `semcal.fit` alone).
     alpha : float, optional
         The α of selective smoothing, between 0 and 1; the paper tries 0.1, 0.25, 0.5 and 0.75.
 
@@ -162,7 +162,7 @@ class TemperatureScaling:
     exact_: TemperatureFit | None = None
 
     def __init__(self, loss: str = "NLL", alpha: float | None = None) -> None:
-        check_loss(loss, alpha)
+        check_loss(loss, alpha, exact=True)
         self.loss = loss
         self.alpha = alpha
 
@@ -221,6 +221,7 @@ class TemperatureScaling:
 
         `batches` is called once for each Newton step.
         """
+        check_loss(self.loss, self.alpha)
         seen = {"tokens": 0}
 
         def evaluate(beta: float) -> LossSums:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -249,7 +249,7 @@ def fit_ts(
         state=state,
         callbacks=callbacks,
     )
-    tabulated = tabulated_loss(features, table, loss=loss, alpha=alpha)
+    tabulated: Any = tabulated_loss(features, table, loss=loss, alpha=alpha)
     record = GradientSteps.from_losses(schedule, losses, 1 / float(tabulated.minimum()))
     beta = min(max(math.exp(-float(log_temperature.detach())), 1 / T_MAX), 1 / T_MIN)
     at_bound = beta in (1 / T_MAX, 1 / T_MIN)

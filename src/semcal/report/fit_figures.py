@@ -54,7 +54,8 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     axes.set_xscale("log")
     _plain_ticks(axes, low, high)
     axes.set_xlabel("temperature T")
-    axes.set_ylabel(f"mean loss per token (nats), {_loss_name(fit.loss, fit.alpha)}")
+    unit = "question" if fit.loss == "any" else "token"
+    axes.set_ylabel(f"mean loss per {unit} (nats), {_loss_name(fit.loss, fit.alpha)}")
     axes.set_title(_found(fit), loc="left")
     figure.supxlabel(_certificate(fit), color=QUIET, size=7, x=0.02, ha="left")
     _grid(axes)

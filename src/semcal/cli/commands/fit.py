@@ -36,7 +36,7 @@ FitFolderOption = Annotated[
     Path, typer.Option("--out", metavar="DIR", callback=opt.out_path, help="Directory of the recalibrator.")
 ]
 MethodOption = Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid (temperatures tried on FILE).")]
-LossOption = Annotated[str, typer.Option(help="NLL or SS.")]
+LossOption = Annotated[str, typer.Option(help="NLL, SS, or any (TS): one of several references is said.")]
 AlphaOption = Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")]
 SolverOption = Annotated[
     str | None, typer.Option(help="exact (TS), or sgd, the paper's schedule of gradient steps.")
@@ -261,12 +261,13 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
     data = f"{result['n_tokens']} tokens of {result['n_questions']} questions"
     if "steps" not in result:
         error = ""
+        unit = "question" if result["loss"] == "any" else "token"
         if result["interval"]:
             low, high = result["interval"]
             error = f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
         return (
             f"T = {result['temperature']:.4f}{error} "
-            f"({result['loss']} per token {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
+            f"({result['loss']} per {unit} {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
             f"now; {data}){_route_in_words(result)}"
         )
     found = away = ""
