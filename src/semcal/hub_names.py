@@ -94,9 +94,9 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
 
     It is an embedded name ("atlas"; a directory of that name is ./atlas), a directory, a language model's
     GGUF, or an id owner/name on the hub, of which `revision` is a branch, tag or commit. A `Path`, or a
-    string that begins with ".", "~" or "/", is no id. The error that `kind` names, if there is nothing of that
-    name, with the nearest one; or if it is an id that is not in the hub client's cache, and the hub cannot be
-    reached.
+    string that begins with ".", "~" or "/", is no id. The error that `kind` names, if there is nothing of
+    that name, with the nearest; or if it is an id that is not in the hub client's cache, and the hub cannot
+    be reached.
 
     >>> locate("atlas", LANGUAGE_MODEL).name
     'language_model'

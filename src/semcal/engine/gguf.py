@@ -1,7 +1,7 @@
 """A GGUF as a language model: unpacked once, by transformers' reader, into a checkpoint in the user's cache.
 
-Its tensors are dequantised one at a time and written in shards, so that unpacking takes less memory than the
-model. A copy is known by the GGUF's sha256 and the dtype, and is made again when a file of it has changed.
+Its tensors are dequantised and written one at a time, so that unpacking takes less memory than the model. A
+copy is known by the GGUF's sha256 and the dtype, and is made again when a file of it has changed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
-from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.errors import MissingExtraError, ModelError, SemcalWarning, shown
 from semcal.hub_names import Location, llama_cpp_line
-from semcal.records import (
-    LOCK,
-    atomic_folder,
-    file_lock,
-    own_files,
-    read_sealed,
-    user_cache,
-    write_sealed,
-)
+from semcal.records import LOCK, atomic_folder, file_lock, own_files, read_sealed, user_cache, write_sealed
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Changes when what is unpacked from the same file changes.
 FORMAT = 1
-#: Bytes of a shard, and of all files but the weights.
-SHARD, REST = 10**8, 5 * 10**7
+#: Bytes of all files but the weights.
+REST = 5 * 10**7
 #: Seconds to wait for another process that unpacks the same file.
 PATIENCE = 3600.0
 #: Architectures that write no text: parts of models that see, and what embeds or transcribes.
@@ -50,6 +41,9 @@ _DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", 
 #: Texts of control tokens that end an answer, whatever the file says, as in llama.cpp.
 _ENDS = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"}
 _CONTROL = 3
+_ARCHITECTURE = "general.architecture"
+#: Kinds of numbers by their names in PyTorch and in safetensors.
+_KINDS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
 def cache() -> Path:
@@ -83,7 +77,9 @@ def unpacked(what: str, location: Location, dtype: torch.dtype | None) -> Locati
                     shutil.rmtree(folder, ignore_errors=True)
                     with atomic_folder(folder) as part:
                         _unpack(what, path, part, dtype)
-                    write_sealed(_seal(folder), {"key": key, "of": str(path), "files": _files(folder)})
+                    write_sealed(
+                        folder.with_suffix(".json"), {"key": key, "of": str(path), "files": _files(folder)}
+                    )
     except OSError as error:
         raise ModelError(
             f"{what}: it cannot be read, or unpacked into {cache()} ({error.strerror or error}); "
@@ -109,21 +105,14 @@ def _sha256(path: Path) -> str:
     return digest
 
 
-def _seal(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.json")
-
-
 def _files(folder: Path) -> dict[str, list[int]]:
     """Size and time of change of each file: one that was cut short or edited later has others."""
     return {one.name: [one.stat().st_size, one.stat().st_mtime_ns] for one in own_files(folder)}
 
 
 def _is_whole(folder: Path, key: dict[str, Any]) -> bool:
-    seal = read_sealed(_seal(folder))
+    seal = read_sealed(folder.with_suffix(".json"))
     return seal is not None and seal.get("key") == key and folder.is_dir() and seal["files"] == _files(folder)
-
-
-# ---- Unpacking --------------------------------------------------------------------------------------------
 
 
 def _unpack(what: str, path: Path, folder: Path, dtype: torch.dtype | None) -> None:
@@ -148,7 +137,9 @@ def _unpack(what: str, path: Path, folder: Path, dtype: torch.dtype | None) -> N
         config = AutoConfig.from_pretrained(folder, **given)
         tokenizer = AutoTokenizer.from_pretrained(folder, **given)
         _check_positions(reader, config)
-        ends = _settle(reader, tokenizer)
+    ends = _settle(what, reader, tokenizer)
+    with silenced(), as_model_error(what, str(folder)), _told(what, path):
+        reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # the others take much memory
         if dtype is not None:
             _write_weights(reader, config, folder, dtype)
         link.unlink()
@@ -182,7 +173,7 @@ def _opened(what: str, path: Path) -> Any:
     try:
         reader = gguf.GGUFReader(path)
         kind = _value(reader, "general.type", "model")
-        architecture = _value(reader, "general.architecture", "")
+        architecture = _value(reader, _ARCHITECTURE, "")
     except Exception as error:
         if "GGMLQuantizationType" in str(error):
             raise ModelError(f"{what}: {error}, by the package gguf; {llama_cpp_line(path)}") from error
@@ -208,7 +199,7 @@ def _value(reader: Any, key: str, missing: Any = None) -> Any:
 def _check_positions(reader: Any, config: Any) -> None:
     """Take over what scales the positions of llama models; refuse what transformers' reader would drop."""
     rope = getattr(config, "rope_parameters", None) or {}
-    scaling = _value(reader, f"{_value(reader, 'general.architecture')}.rope.scaling.type", "none")
+    scaling = _value(reader, f"{_value(reader, _ARCHITECTURE)}.rope.scaling.type", "none")
     tensors = {one.name: one.data for one in reader.tensors}
     if rope.get("rope_type", "default") != "default":
         return
@@ -226,22 +217,20 @@ def _check_positions(reader: Any, config: Any) -> None:
         }
 
 
-def _settle(reader: Any, tokenizer: Any) -> list[int]:
+def _settle(what: str, reader: Any, tokenizer: Any) -> list[int]:
     """Split texts as llama.cpp does, and return the tokens that end an answer."""
     from tokenizers import pre_tokenizers
 
     backend = tokenizer.backend_tokenizer
     split = _value(reader, "tokenizer.ggml.pre", "default")
-    if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split not in _GPT2:
-        if split not in _DIGITS:
-            warnings.warn(
-                f"transformers does not know how its tokenizer splits texts ({split!r}); they are split as "
-                "GPT-2's, and tokens may differ from llama.cpp's",
-                SemcalWarning,
-                stacklevel=2,
-            )
+    if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split in _DIGITS:
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+    elif isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split not in _GPT2:
+        told = (
+            f"{what.removeprefix('cannot ')}: its texts are split as GPT-2's, for transformers does not know"
+        )
+        warnings.warn(f"{told} {split!r}; tokens may differ from llama.cpp's", SemcalWarning, stacklevel=2)
     kinds = _value(reader, "tokenizer.ggml.token_type", [])
     texts = _value(reader, "tokenizer.ggml.tokens", [])
     ends = {number for number, text in enumerate(texts) if text in _ENDS and kinds[number] == _CONTROL}
@@ -250,9 +239,8 @@ def _settle(reader: Any, tokenizer: Any) -> list[int]:
 
 
 def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
-    """Write safetensors: in shards, tensor by tensor, or where that cannot be done by transformers."""
+    """Write safetensors: tensor by tensor, or where that cannot be done by transformers."""
     import torch
-    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -266,16 +254,20 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
         model.save_pretrained(folder)
         return
     names, tensor_of = read
+    shapes, end = model.state_dict(), 0
+    kind = _KINDS[str(dtype).split(".")[-1]]
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     tensors = [one for one in reader.tensors if one.name in names]
-    ends = accumulate(int(one.n_elements) * dtype.itemsize for one in tensors)
-    files: dict[str, str] = {}
-    for number, shard in groupby(zip(tensors, ends), key=lambda pair: pair[1] // SHARD):
-        file = f"model-{number:05}.safetensors"
-        held = {names[one.name]: tensor_of(one).to(dtype).contiguous() for one, _ in shard}
-        save_file(held, folder / file, metadata={"format": "pt"})
-        files |= dict.fromkeys(held, file)
-    index = {"metadata": {}, "weight_map": files}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    for one in tensors:
+        start, end = end, end + int(one.n_elements) * dtype.itemsize
+        shape = list(shapes[names[one.name]].shape)
+        header[names[one.name]] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    told = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(told).to_bytes(8, "little") + told)
+        for one in tensors:
+            values = tensor_of(one).to(dtype).contiguous()
+            file.write(values.view(torch.uint8).numpy())
 
 
 _Read = tuple[dict[str, str], Callable[[Any], Any]]
@@ -287,17 +279,13 @@ def _one_by_one(reader: Any, config: Any, model: Any) -> _Read | None:
     from gguf import dequantize
 
     try:
+        from transformers import modeling_gguf_pytorch_utils as reading
         from transformers.integrations.gguf.utils import is_gguf_arch_supported
-        from transformers.modeling_gguf_pytorch_utils import (
-            TENSOR_PROCESSORS,
-            TensorProcessor,
-            get_gguf_hf_weights_map,
-        )
     except ImportError:  # another version of transformers
         return None
-    architecture = _value(reader, "general.architecture")
-    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=config.to_dict())
-    names = get_gguf_hf_weights_map(model, processor)
+    architecture = _value(reader, _ARCHITECTURE)
+    processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config=config.to_dict())
+    names = reading.get_gguf_hf_weights_map(model, processor)
     found = [names[one.name] for one in reader.tensors if one.name in names]
     lacking = set(model.state_dict()) - set(found) - set(model.all_tied_weights_keys)
     if is_gguf_arch_supported(architecture) or lacking or len(found) != len(set(found)):
