@@ -27,13 +27,14 @@ from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 
 gguf = pytest.importorskip("gguf")
 
-pytestmark = pytest.mark.filterwarnings("ignore:load the language model:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:transformers does not know how 'abacus':UserWarning")
 
 IDS = torch.arange(40, 60)[None]
 
 
 def quantised(source: Path, out: Path, kind: str, **changed: Any) -> Path:
     """A GGUF with the matrices of another in blocks of a kind, and other settings."""
+    added = changed.pop("tensors", {})
     blocks, reader = gguf.GGMLQuantizationType[kind], gguf.GGUFReader(source)
     settings = {key: field for key, field in reader.fields.items() if not key.startswith("GGUF.")}
     architecture = changed.pop("architecture", settings["general.architecture"].contents())
@@ -51,6 +52,8 @@ def quantised(source: Path, out: Path, kind: str, **changed: Any) -> Path:
             writer.add_tensor(tensor.name, gguf.quants.quantize(values, blocks), raw_dtype=blocks)
         else:
             writer.add_tensor(tensor.name, values.copy())
+    for name, values in added.items():
+        writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -294,7 +297,7 @@ def test_texts_are_split_as_llama_cpp_splits_them(
         warnings.simplefilter("always")
         found = door.unpacked("m", locate(path, LANGUAGE_MODEL), None).source
     own = [str(one.message) for one in told if one.category is SemcalWarning]
-    assert (len(own), "does not know 'abacus'" in "".join(own)) == (
+    assert (len(own), "how 'abacus' splits" in "".join(own)) == (
         (1, True) if split == "abacus" else (0, False)
     )
     pieces = AutoTokenizer.from_pretrained(found).backend_tokenizer.pre_tokenizer.pre_tokenize_str("\n\n12")
@@ -309,6 +312,15 @@ def test_an_answer_ends_where_llama_cpp_ends_it(model: Path, tmp_path: Path) -> 
     ends = json.loads((found / "generation_config.json").read_text())["eos_token_id"]
     (own,) = (json.loads((language_model_dir() / "config.json").read_text())["eos_token_id"],)
     assert sorted({7, *([own] if isinstance(own, int) else own)}) == ends
+
+
+def test_the_scaled_positions_of_llama_3_are_kept(model: Path, tmp_path: Path) -> None:
+    plain = semcal.load_model(model, device="cpu").network.model.model.rotary_emb
+    factors = np.linspace(1, 8, len(plain.inv_freq)).astype(np.float32)
+    path = quantised(model, tmp_path / "scaled.gguf", "F32", tensors={"rope_freqs.weight": factors})
+    scaled = semcal.load_model(path, device="cpu").network.model.model.rotary_emb
+    assert np.allclose(scaled.inv_freq.numpy() * factors, plain.inv_freq.numpy(), rtol=1e-6)
+    assert scaled.attention_scaling == 1.0
 
 
 def test_export_opens_a_gguf_as_what_was_fitted_on(model: Path, tmp_path: Path) -> None:

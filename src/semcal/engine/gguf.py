@@ -137,7 +137,7 @@ def _unpack(what: str, path: Path, folder: Path, dtype: torch.dtype | None) -> N
         config = AutoConfig.from_pretrained(folder, **given)
         tokenizer = AutoTokenizer.from_pretrained(folder, **given)
         _check_positions(reader, config)
-    ends = _settle(what, reader, tokenizer)
+    ends = _settle(reader, tokenizer)
     with silenced(), as_model_error(what, str(folder)), _told(what, path):
         reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # the others take much memory
         if dtype is not None:
@@ -217,7 +217,7 @@ def _check_positions(reader: Any, config: Any) -> None:
         }
 
 
-def _settle(what: str, reader: Any, tokenizer: Any) -> list[int]:
+def _settle(reader: Any, tokenizer: Any) -> list[int]:
     """Split texts as llama.cpp does, and return the tokens that end an answer."""
     from tokenizers import pre_tokenizers
 
@@ -227,10 +227,8 @@ def _settle(what: str, reader: Any, tokenizer: Any) -> list[int]:
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
     elif isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and split not in _GPT2:
-        told = (
-            f"{what.removeprefix('cannot ')}: its texts are split as GPT-2's, for transformers does not know"
-        )
-        warnings.warn(f"{told} {split!r}; tokens may differ from llama.cpp's", SemcalWarning, stacklevel=2)
+        told = f"transformers does not know how {split!r} splits texts, so they are split as GPT-2's"
+        warnings.warn(f"{told}; tokens may differ from llama.cpp's", SemcalWarning, stacklevel=2)
     kinds = _value(reader, "tokenizer.ggml.token_type", [])
     texts = _value(reader, "tokenizer.ggml.tokens", [])
     ends = {number for number, text in enumerate(texts) if text in _ENDS and kinds[number] == _CONTROL}
@@ -270,10 +268,7 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
             file.write(values.view(torch.uint8).numpy())
 
 
-_Read = tuple[dict[str, str], Callable[[Any], Any]]
-
-
-def _one_by_one(reader: Any, config: Any, model: Any) -> _Read | None:
+def _one_by_one(reader: Any, config: Any, model: Any) -> tuple[dict[str, str], Callable[..., Tensor]] | None:
     """The model's names of tensors, and what reads one; None where several make one."""
     import torch
     from gguf import dequantize
