@@ -91,15 +91,18 @@ class Location:
     name: str  # the directory's name, or the id
     on_hub: bool = False  # whether `source` is an id
     cached: bool = False  # whether to use the hub client's cache only, and not ask the hub
+    gguf: bool = False  # whether `source` is a GGUF, to be unpacked
+    revision: str = ""  # of a directory, where it is known without hashing
 
 
 def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) -> Location:
     """Find what a name stands for: a model, a recalibrator or a calibration, as `kind` says.
 
-    It is an embedded name ("atlas"; a directory of that name is ./atlas), a directory, or an id owner/name on
-    the hub, of which `revision` is a branch, tag or commit. A `Path`, or a string that begins with ".", "~"
-    or "/", is a directory. The error that `kind` names, if there is nothing of that name, with the nearest
-    name; or if it is an id that is not in the hub client's cache, and the hub cannot be reached.
+    It is an embedded name ("atlas"; a directory of that name is ./atlas), a directory, a language model's
+    GGUF, or an id owner/name on the hub, of which `revision` is a branch, tag or commit. A `Path`, or a
+    string that begins with ".", "~" or "/", is no id. The error that `kind` names, if there is nothing of
+    that name, with the nearest; or if it is an id that is not in the hub client's cache, and the hub cannot
+    be reached.
 
     >>> locate("atlas", LANGUAGE_MODEL).name
     'language_model'
@@ -115,6 +118,11 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     path = Path(name).expanduser()
     if path.is_dir():
         return _directory(path, kind)
+    if path.suffix.lower() == ".gguf":
+        if kind is LANGUAGE_MODEL and path.is_file():
+            return Location(str(path), path.name, gguf=True)
+        wrong = "a GGUF holds a language model" if path.is_file() else "no such file"
+        raise kind.error(f"{wrong}: {name}; {kind.advice}")
     hint = _hint(path, kind)
     line = _server_line(str(name), hint) if kind is LANGUAGE_MODEL else None
     if line is not None and not _in_cache(str(name), kind, revision):
@@ -133,19 +141,23 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
     return Location(name, name, on_hub=True, cached=True)
 
 
+_LOCAL = "write --model openai:http://127.0.0.1"
+
+
 def _server_line(name: str, hint: str) -> str | None:
     """What to write for a model that a server has, told by its name; None for the name of a directory."""
-    local, model = "write --model openai:http://127.0.0.1", name.removeprefix("ollama:")
-    if name.lower().endswith(".gguf"):
-        return (
-            f"{name} is for llama.cpp: llama-server -m {name} -c 8192 --port 8080 serves it; {local}:8080/v1"
-        )
+    model = name.removeprefix("ollama:")
     if re.match(r"gpt-\d[^:]*$|chatgpt-|o\d(-|$)", name, re.IGNORECASE):
         return f"{name} is a model of OpenAI: write --model openai:https://api.openai.com/v1#{name}"
     if model == name and (hint or not re.fullmatch(r"\w[\w.:-]*", name)):
         return None
     missing = f"no such directory: {name}" if name.isalpha() else f"{name} is no directory here"
-    return f"{missing}; for a model of Ollama, {local}:11434/v1#{model}"
+    return f"{missing}; for a model of Ollama, {_LOCAL}:11434/v1#{model}"
+
+
+def llama_cpp_line(path: Path) -> str:
+    """What serves a GGUF, and what to write then."""
+    return f"llama-server -m {path} -c 8192 --port 8080 serves it; {_LOCAL}:8080/v1"
 
 
 def _directory(path: Path, kind: NamedKind) -> Location:

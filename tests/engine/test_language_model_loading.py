@@ -124,7 +124,7 @@ def test_a_directory_without_a_configuration_is_named(tmp_path: Path) -> None:
 def test_a_file_is_no_model(tmp_path: Path) -> None:
     for name, reason in (
         ("model.bin", "no such directory"),
-        ("model.gguf", "is for llama.cpp: llama-server"),
+        ("model.gguf", "is no GGUF"),
     ):
         (tmp_path / name).write_text("x")
         with pytest.raises(ModelError, match=reason):

@@ -40,7 +40,7 @@ _WEIGHTS = (
 def read_config(what: str, location: Location, revision: str | None) -> Any:
     """The configuration of a checkpoint, after `check_settings`."""
     check_settings(what, location, revision)
-    with _silenced(), as_model_error(f"{what}: its configuration", location.source):
+    with silenced(), as_model_error(f"{what}: its configuration", location.source):
         return transformers.AutoConfig.from_pretrained(location.source, **_options(location, revision))
 
 
@@ -51,7 +51,7 @@ def read_checkpoint(
     options = _options(location, revision)
     tokenizer = _tokenizer(what, location, revision)
     check_settings(what, location, revision)  # a hub checkpoint's files have been fetched by now
-    with _silenced(), as_model_error(f"{what}: its weights", location.source):
+    with silenced(), as_model_error(f"{what}: its weights", location.source):
         model, report = kind.from_pretrained(
             location.source, dtype=dtype, output_loading_info=True, weights_only=True, **options
         )
@@ -63,14 +63,14 @@ def read_tokenizer(what: str, location: Location) -> tuple[Any, set[int]]:
     check_settings(what, location)
     tokenizer = _tokenizer(what, location, None)
     ends = {tokenizer.eos_token_id}
-    with _silenced(), suppress(OSError):  # not every checkpoint has one
+    with silenced(), suppress(OSError):  # not every checkpoint has one
         found = transformers.GenerationConfig.from_pretrained(location.source, **_options(location, None))
         ends |= set(found.eos_token_id if isinstance(found.eos_token_id, list) else [found.eos_token_id])
     return tokenizer, {token for token in ends if type(token) is int}
 
 
 def _tokenizer(what: str, location: Location, revision: str | None) -> Any:
-    with _silenced(), as_model_error(f"{what}: its tokenizer", location.source):
+    with silenced(), as_model_error(f"{what}: its tokenizer", location.source):
         return transformers.AutoTokenizer.from_pretrained(location.source, **_options(location, revision))
 
 
@@ -85,7 +85,9 @@ def _options(location: Location, revision: str | None) -> dict[str, Any]:
 
 
 def revision_of(location: Location, config: Any) -> str:
-    """The hash of a directory's files, or the hub's commit."""
+    """The hash of a directory's files or of its GGUF, or the hub's commit."""
+    if location.revision:
+        return location.revision
     if Path(location.source).is_dir():
         return files_hash(Path(location.source))
     return str(getattr(config, "_commit_hash", "") or "")
@@ -248,7 +250,7 @@ def _advice(source: str) -> str:
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Silence progress bars, reports and warnings of transformers and the hub's client, then restore them."""
     library = transformers.utils.logging
     level, bars = library.get_verbosity(), library.is_progress_bar_enabled()

@@ -37,12 +37,13 @@ def load_model(
     Parameters
     ----------
     path_or_id : str or Path
-        A directory in the format of `transformers`, an id on the Hugging Face hub, or "atlas", the small
-        model that comes with the package.
+        A directory in the format of `transformers`, a GGUF, an id on the Hugging Face hub, or "atlas", the
+        small model that comes with the package.
     device : str or torch.device, optional
         Where it runs. Default: a CUDA GPU, else Apple's, else the CPU.
     dtype : str or torch.dtype, optional
-        "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU, "auto" elsewhere.
+        "float32", "bfloat16", …; "auto" is the checkpoint's own. Default: float32 on a CPU and for a GGUF,
+        "auto" elsewhere.
     revision : str, optional
         Branch, tag or commit on the hub.
     memory : int or str, optional
@@ -53,8 +54,8 @@ def load_model(
     Returns
     -------
     CausalLanguageModel
-        Its `name` is the id or the directory's name; its `revision` is the hub's commit, or "sha256:…" over
-        the configuration and weight files of a directory.
+        Its `name` is the id or the name of the directory or file; its `revision` is the hub's commit, or
+        "sha256:…" of a GGUF, or over the configuration and weight files of a directory.
 
     Raises
     ------
@@ -71,6 +72,7 @@ def load_model(
     """
     if names_a_server(path_or_id):
         raise UsageError(f"{shown(path_or_id)} is a server, which semcal.load_server connects to")
+    import torch
     from transformers import AutoModelForCausalLM
 
     from semcal.engine.causal_lm import CausalLanguageModel
@@ -82,6 +84,7 @@ def load_model(
         read_config,
         revision_of,
     )
+    from semcal.engine.gguf import unpacked
     from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.qa.questions import chat
 
@@ -89,13 +92,17 @@ def load_model(
     budget = None if memory is None else parse_size(memory)
     location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     what = f"cannot load the language model {location.name!r}"
+    chosen = choose_dtype(dtype, where)
+    if location.gguf:
+        chosen = torch.float32 if dtype is None or isinstance(chosen, str) else chosen
+        location, revision = unpacked(what, location, chosen), None
     config = read_config(what, location, revision)
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{what}: {config.model_type} is an encoder-decoder, a causal language model is needed"
         )
     tokenizer, model, report = read_checkpoint(
-        what, location, revision, kind=AutoModelForCausalLM, dtype=choose_dtype(dtype, where)
+        what, location, revision, kind=AutoModelForCausalLM, dtype=chosen
     )
     _check_complete(what, report)
     found = revision_of(location, config)

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from semcal.engine.checkpoints import files_hash
+from semcal.engine.gguf import unpacked
 from semcal.errors import ModelError, SemcalError
 from semcal.hub_names import LANGUAGE_MODEL, locate, snapshot
 from semcal.records import dumps
@@ -88,6 +89,8 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
     ModelError if it is not the directory of a checkpoint, has no safetensors, or the hub cannot be reached.
     """
     location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
+    if location.gguf:
+        location = unpacked(f"cannot open {location.name!r}", location, torch.float32)
     directory = Path(location.source)
     if location.on_hub:
         directory = snapshot(
@@ -100,7 +103,7 @@ def open_checkpoint(path_or_id: str | Path, *, revision: str | None = None) -> C
     return Checkpoint(
         directory=directory,
         name=location.name,
-        revision=directory.name if location.on_hub else files_hash(directory),
+        revision=directory.name if location.on_hub else location.revision or files_hash(directory),
         config=_json(directory / "config.json"),
         generation_config=_json(directory / "generation_config.json", missing={}),
         shards=_shards(directory),

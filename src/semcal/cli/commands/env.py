@@ -24,6 +24,9 @@ def command(json: opt.JsonOption = False, verbose: opt.VerboseOption = False) ->
     found: dict[str, Any] = environment()
     found |= _devices() if verbose else {"threads": UNKNOWN, "cuda": UNKNOWN}
     found["cache"] = str(user_cache(""))
+    unpacked = user_cache("gguf")
+    size = sum(one.stat().st_size for one in unpacked.rglob("*") if one.is_file())
+    found["unpacked GGUFs"] = {"in": str(unpacked), "bytes": size, "to clear": f"rm -r {unpacked}"}
     found["embedded models"] = {
         path.name: (path / "model.safetensors").is_file() for path in (language_model_dir(), nli_model_dir())
     }

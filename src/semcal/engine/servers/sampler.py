@@ -374,8 +374,10 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
 def _chat_of(name: str) -> ChatFormat:
     """The form of a model's chats, from its tokenizer alone."""
     from semcal.engine.checkpoints import read_tokenizer
+    from semcal.engine.gguf import unpacked
     from semcal.hub_names import LANGUAGE_MODEL, locate
 
     location = locate(name, LANGUAGE_MODEL)
-    tokenizer, ends = read_tokenizer(f"cannot load the tokenizer {location.name!r}", location)
+    what = f"cannot load the tokenizer {location.name!r}"
+    tokenizer, ends = read_tokenizer(what, unpacked(what, location, None) if location.gguf else location)
     return chat_format(tokenizer, ends)
