@@ -152,13 +152,13 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 
 def hand_judged(folder: Path, judged: Path, draws: Sequence[Path]) -> Iterator[Judged]:
     """The answers of a file of verdicts, as far as the draws hold their texts."""
-    verdicts = {(row["id"], row["answer_sha256"]): row for row in _rows(judged)}
+    verdicts = {(row["id"], row["answer_sha256"]): row for row in rows_of(judged)}
     asked = {
         row["id"]: row
         for name in sorted({row["set"] for row in verdicts.values()})
-        for row in _rows(folder / f"{name}.jsonl.gz")
+        for row in rows_of(folder / f"{name}.jsonl.gz")
     }
-    for row in (row for path in draws for row in _rows(path)):
+    for row in (row for path in draws for row in rows_of(path)):
         for text in row["samples"]:
             one = verdicts.pop((row["id"], sha256(text.encode()).hexdigest()[:16]), None)
             if one is not None:

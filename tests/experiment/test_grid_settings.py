@@ -48,7 +48,7 @@ def test_a_value_overrides_the_file_and_the_file_the_preset() -> None:
     assert (found.clustering.linkage, found.sampling.m, found.grading.fuzzy_above) == ("components", 3, False)
     assert (found.grading.numerals, found.fitting.solver, found.runs.refit) == (False, "sgd", True)
     assert settings_of(content, ["clustering.linkage=complete"]).clustering.linkage == "complete"
-    with pytest.raises(UsageError, match="clustering.linkage"):
+    with pytest.raises(UsageError, match=r"clustering\.linkage"):
         settings_of(content, ["clustering.linkage=single"])
 
 
