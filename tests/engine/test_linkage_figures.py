@@ -50,7 +50,7 @@ def test_draws_are_matched_with_their_judgement_by_hash_and_temperature(tmp_path
 
 def test_judgements_hold_ids_hashes_and_verdicts_and_no_text():
     answers, groups = list(rows_of(ANSWERS)), list(rows_of(linkage.GROUPS))
-    assert (len(answers), len(groups)) == (200, 86)
+    assert (len(answers), len(groups)) == (300, 100)
     for row in answers:
         assert set(row) == {"set", "id", "answer_sha256", "model", "correct"}
         assert re.fullmatch("[0-9a-f]{16}", row["answer_sha256"])
