@@ -67,7 +67,7 @@ def labelled(tmp_path: Path) -> str:
 
 def test_ask_answers_by_name_and_hash(model: Path, few_shot: str, tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
-    question = write(tmp_path / "q.jsonl", [row for row in ROWS if row["id"] in ("France", "Japan", "Italy")])
+    question = write(tmp_path / "q.jsonl", [row for row in ROWS if row["id"] in ("France", "Japan", "Peru")])
     given = ("--model", model, "--few-shot", few_shot)
     code, _, told = command("sample", question, *given, "--m", 5, "--out", out)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -76,7 +76,7 @@ def test_ask_answers_by_name_and_hash(model: Path, few_shot: str, tmp_path: Path
     assert "smollm2.gguf" in json.dumps(rows[0])
     code, found, told = command("ask", question, *given, "--equivalence", "exact", "--m", 5)
     answers = {row["id"]: row["answer"] for row in found}
-    assert (code, answers["France"], answers["Italy"]) == (0, "Paris", "Rome"), told
+    assert (code, answers["France"], answers["Japan"]) == (0, "Paris", "Tokyo"), told
 
 
 def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ copy is known by the GGUF's sha256 and the dtype, and is made again when a file 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
@@ -140,6 +141,7 @@ def _unpack(what: str, path: Path, folder: Path, dtype: torch.dtype | None) -> N
     ends = _settle(reader, tokenizer)
     with silenced(), as_model_error(what, str(folder)), _told(what, path):
         reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # the others take much memory
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc would keep it
         if dtype is not None:
             _write_weights(reader, config, folder, dtype)
         link.unlink()
