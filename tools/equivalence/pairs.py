@@ -33,13 +33,13 @@ JUDGED = ("evouna_nq_open", "nq301", "efficientqa")
 HELD_OUT = 8
 #: Share of the pairs that each kind gives.
 SHARES = {
-    "judged": 0.34,
-    "other answer": 0.17,
+    "judged": 0.38,
+    "other answer": 0.11,
     "same passage": 0.03,
     "aliases": 0.09,
-    "names": 0.09,
-    "sentences": 0.12,
-    "classes": 0.07,
+    "names": 0.08,
+    "sentences": 0.16,
+    "classes": 0.06,
     "lists": 0.02,
     "refusals": 0.01,
     "atlas": 0.03,
@@ -53,6 +53,7 @@ _FRAMES = (
     *("it is {}", "answer is {}", "it was {}", "that would be {}", "i think it is {}", "{} i believe"),
     *("it is called {}", "{} is answer", "probably {}", "i believe it was {}", "it is known as {}"),
 )
+_SENTENCE = r"(?<=[a-z)]\.)\s+(?=[A-Z])"
 #: Questions that a statement can be made of: S is what is asked about, A the answer.
 _STATEMENTS = [
     (re.compile(pattern), statement)
@@ -147,6 +148,9 @@ class Pairs:
             if reference.context:
                 self._passages[reference.context].append(reference.answers[0])
         self._squad = [r for r in self._references if len(self._passages.get(r.context, ())) > 1]
+        passages = list(self._passages)[::5]
+        sentences = (normal_form(one) for passage in passages for one in re.split(_SENTENCE, passage)[:3])
+        self._further = [one for one in sentences if 4 <= len(one.split()) <= 25]
         self._judged = judged_pairs(folder, held_out=False)
         self._inference = [
             Pair("", normal_form(r["premise"]), normal_form(r["hypothesis"]), r["label"] == "entailment")
@@ -169,7 +173,7 @@ class Pairs:
         random = Random(f"{seed}:{part}")
         atlas = nli_pairs.pairs(seed * 1_000_003 + part)
         makers: dict[str, Callable[[Random], Pair | None]] = {
-            "judged": lambda random: random.choice(self._judged),
+            "judged": self._judged_pair,
             "other answer": self._other_answer,
             "same passage": self._same_passage,
             "aliases": self._aliases,
@@ -278,24 +282,41 @@ class Pairs:
         return Pair(reference.question, " ".join(name), _framed(" ".join(other), random, 0.15), False)
 
     def _sentences(self, random: Random) -> Pair | None:
-        """An answer beside a sentence that gives it, or gives another."""
-        reference = random.choice(self._squad if random.random() < 0.35 else self._references)
+        """An answer or a sentence beside a sentence that gives it, or gives another; some sentences go on."""
+        reference = random.choice(self._squad if random.random() < 0.4 else self._references)
         answer = random.choice(reference.answers)
         sentence = _sentence(reference, answer)
         if sentence is None:
             return None
+        way, beside = random.random(), answer
         if random.random() < 0.5:
-            return Pair(reference.question, answer, sentence, True)
+            beside = self._longer(_framed(answer, random, 1.0), random)
+        if way < 0.5:
+            return Pair(reference.question, beside, self._longer(sentence, random), True)
         other = self._other(reference, random)
         if other is None:
             return None
-        if random.random() < 0.5:
-            return Pair(reference.question, other, sentence, False)
+        if way < 0.75:
+            given = _framed(other, random, 0.5)
+            return Pair(
+                reference.question, self._longer(given, random), self._longer(sentence, random), False
+            )
         changed = re.sub(rf"(?<!\w){re.escape(answer)}(?!\w)", other.replace("\\", ""), sentence)
-        return (
-            Pair(reference.question, changed, random.choice((answer, sentence)), False)
-            if changed != sentence
-            else None
+        if changed == sentence:
+            return None
+        first, second = self._longer(changed, random), self._longer(random.choice((beside, sentence)), random)
+        return Pair(reference.question, first, second, False)
+
+    def _longer(self, text: str, random: Random) -> str:
+        """The text, or at times the text and a further sentence of some passage."""
+        return f"{text} {random.choice(self._further)}" if random.random() < 0.25 else text
+
+    def _judged_pair(self, random: Random) -> Pair:
+        pair = random.choice(self._judged)
+        if random.random() < 0.8:
+            return pair
+        return Pair(
+            pair.question, self._longer(pair.first, random), self._longer(pair.second, random), pair.same
         )
 
     def _class_pair(self, random: Random) -> Pair | None:
@@ -426,7 +447,7 @@ def _framed(answer: str, random: Random, share: float) -> str:
 def _sentence(reference: _Reference, answer: str) -> str | None:
     """A sentence that gives the answer: of the passage, or made of the question."""
     if reference.context:
-        for sentence in re.split(r"(?<=[a-z)]\.)\s+(?=[A-Z])", reference.context):
+        for sentence in re.split(_SENTENCE, reference.context):
             plain = normal_form(sentence)
             if len(plain.split()) <= 35 and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", plain):
                 return plain

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from transformers import BertModel
 
+from semcal.engine.embedded_equivalence import asked
 from tools.equivalence.pairs import Pair, Pairs, judged_pairs, read, unrelated_pairs
 
 BATCH = 32
@@ -34,7 +35,7 @@ WEIGHT_DECAY = 0.01
 #: Share of the old in the running mean of weights, which is what is written.
 MEAN_OF = 0.998
 #: Tokens of a pair in training; the question's beginning is cut from longer ones.
-LONGEST = 96
+LONGEST = 128
 #: Steps between two lines of the log, and between two states kept.
 TELL, KEEP = 50, 500
 
@@ -58,7 +59,7 @@ def encode(
     tokenizer: Tokenizer, pairs: Sequence[Pair], longest: int = LONGEST
 ) -> list[tuple[list[int], int]]:
     """Return each pair's ids, and how many of them belong to the question and the first answer."""
-    texts = [text for pair in pairs for text in (pair.question.lower(), pair.first, pair.second)]
+    texts = [text for pair in pairs for text in (asked(pair.question), pair.first, pair.second)]
     ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     start, end = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     found = []
@@ -127,8 +128,13 @@ def load(minilm: Path) -> tuple[Network, Tokenizer]:
     return Network(encoder), tokenizer
 
 
-def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int) -> None:
-    """Train, or go on with what was begun in `out`; writes weights.pt, the running mean."""
+def train(
+    data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: Path | None = None
+) -> None:
+    """Train, from MiniLM or from weights that this wrote, or go on with what was begun in `out`.
+
+    Writes weights.pt, the running mean of the weights.
+    """
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     network, tokenizer = load(minilm)
@@ -142,6 +148,8 @@ def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int) -> None
         ],
         lr=LEARNING_RATE,
     )
+    if start is not None:
+        network.load_state_dict(torch.load(start, weights_only=True))
     mean = {name: value.clone() for name, value in network.state_dict().items()}
     step, state = 0, out / "state.pt"
     if state.exists():
@@ -247,9 +255,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=3600)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    train(given.data, given.minilm, given.out, steps=given.steps, seed=given.seed)
+    torch.set_num_threads(given.threads)
+    train(given.data, given.minilm, given.out, steps=given.steps, seed=given.seed, start=given.start)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,15 @@ CLOSE = 1e-4
 BATCH_TOKENS = 2048
 
 
+def asked(question: str) -> str:
+    """Return what the model reads of a question: no capitals, question marks or further blanks.
+
+    >>> asked(" Who wrote  Hamlet? ")
+    'who wrote hamlet'
+    """
+    return " ".join(question.lower().replace("?", " ").split())
+
+
 class EmbeddedEquivalence:
     """Whether two answers mean the same, by the model that comes with the package; alike in both directions.
 
@@ -89,7 +98,7 @@ class EmbeddedEquivalence:
 
         Of what is too long the question loses its beginning, then each answer its end.
         """
-        texts = [text for triple in pairs for text in triple]
+        texts = [text for question, a, b in pairs for text in (asked(question), a, b)]
         ids = [one.ids for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         found = []
         room = self._longest - 4
