@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -188,7 +188,7 @@ class Support:
     def of(cls, f: Floats, correct: Floats) -> Support:
         """That of a map's values (N,) and the outcomes (N,) that it was fitted to."""
         at, place = np.unique(np.round(f, DECIMALS), return_inverse=True)
-        n, right = np.bincount(place), np.bincount(place, correct)
+        n, right = np.bincount(place, np.ones(len(f))), np.bincount(place, correct)
         caps = _shares(right[::-1], n[::-1])[::-1]
         cap, floor = np.maximum.accumulate(caps), np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
         last, first = np.append(np.diff(cap) != 0, True), np.append(True, np.diff(floor) != 0)
@@ -200,13 +200,15 @@ class Support:
         where = np.round(f, DECIMALS)
         below = np.searchsorted(self.cap_at, where).clip(max=len(self.cap) - 1)
         above = np.searchsorted(self.floor_at, where, side="right").clip(min=1) - 1
-        return np.clip(f, np.array(self.floor)[above], np.array(self.cap)[below])
+        clipped: Floats = np.clip(f, np.array(self.floor)[above], np.array(self.cap)[below])
+        return clipped
 
 
-def _shares(right: Floats, n: Floats) -> Floats:
+def _shares(rights: NDArray[Any], counts: NDArray[Any]) -> Floats:
     """(r + 1) / (n + 2) of the first 1, 2, … groups of answers; of all where they are too few to count."""
-    r, n = np.cumsum(right), np.cumsum(n)
-    return (np.where(n >= SUPPORT, r, r[-1]) + 1) / (np.where(n >= SUPPORT, n, n[-1]) + 2)
+    r, n = np.cumsum(rights), np.cumsum(counts)
+    shares: Floats = (np.where(n >= SUPPORT, r, r[-1]) + 1) / (np.where(n >= SUPPORT, n, n[-1]) + 2)
+    return shares
 
 
 @dataclass(frozen=True)

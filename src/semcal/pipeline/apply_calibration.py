@@ -263,7 +263,7 @@ def calibrated_rows(
     UsageError if a row has another number of draws than the calibration was made with, or lacks a
     temperature.
     """
-    alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    alphas: Any = {"t_alpha": t_alpha, "g_alpha": g_alpha}
     for row in rows:
         check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
     drawn = drawn_for(calibration, rows)

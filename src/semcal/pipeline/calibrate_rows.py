@@ -277,7 +277,8 @@ def set_threshold(
     )
     bound = None if np.isnan(found.upper_bound) else found.upper_bound
     counts = found.questions, found.answered, found.errors
-    return Threshold(found.threshold, risk, delta, *counts, bound, found.questions_needed)
+    needed = found.questions_needed, found.least_risk
+    return Threshold(found.threshold, risk, delta, *counts, bound, *needed)
 
 
 def _further(

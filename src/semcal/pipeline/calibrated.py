@@ -55,6 +55,7 @@ class Threshold:
     errors: Count
     upper_bound: Share | None
     questions_needed: int | None = None  # kept apart, where none is shown to hold; None if no number would do
+    least_risk: Share | None = None  # where none is shown to hold: a smaller risk could not be
 
     @property
     def sentence(self) -> str:
@@ -94,8 +95,8 @@ class CalibrationReport:
             )
         if self.chosen.startswith("none"):
             return (
-                f"The share of the answer is used as it is: the best map, {best['name']}, would gain "
-                f"{best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
+                f"The answer gets its share (as good as any map that was learnt): the best, {best['name']}, "
+                f"would gain {best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
             )
         chosen = next(one for one in self.candidates if one["name"] == self.chosen)
         return (

@@ -181,8 +181,9 @@ def confidence(
     >>> result.confidence.round(3), result.top_cluster, result.entropy.round(3)
     (array([0.924]), array([0]), array([0.269]))
     """
-    options = {"t_alpha": t_alpha, "g_alpha": g_alpha}
-    return confidences(clusters, log_likelihoods, measures=(measure,), ids=ids, **options)[measure]
+    return confidences(
+        clusters, log_likelihoods, measures=(measure,), t_alpha=t_alpha, g_alpha=g_alpha, ids=ids
+    )[measure]
 
 
 def confidences(

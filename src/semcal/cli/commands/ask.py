@@ -135,6 +135,8 @@ def command(
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
         else:
+            for told in chosen.report.first:
+                info(f"ask: {told}")
             if chosen.threshold is not None and is_made_for(chosen, models.model):
                 info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
@@ -186,6 +188,8 @@ def _under(
 ) -> list[dict[str, Any]]:
     """What `SemanticUQ` is to sample under without a calibration: one recalibrator, or those to compare."""
     method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+    if not asking.few_shot:
+        info("ask: no few-shot examples: models answer in sentences without them; give some ten (--few-shot)")
     return [{"recalibrator": one, "few_shot": asking.few_shot} for one in _methods(method, compare=compare)]
 
 
@@ -324,7 +328,7 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
-    calibrated = record["measure"] == "Calibrated"
+    calibrated = record["measure"] == "Calibrated" and not record.get("map", "").startswith("none")
     kind = "probability" if calibrated else "share"
     wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
     bound, p = _known(record)
@@ -332,6 +336,8 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     told = (
         f"right with probability {known}"
         if calibrated
+        else f"share {known} (as good as any map that was learnt)"
+        if "map" in record
         else f"share {known} ({record['measure']}, not calibrated)"
     )
     method = "" if record["method"] == "T" else f", {record['method']}"
@@ -345,6 +351,7 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
         [
             *([record["question"]] if titled else []),
             f"{record['answer'] or '(empty answer)'}   {told}",
+            *_disagreement(record),
             *_verdict(record),
             "",
             f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
@@ -368,6 +375,16 @@ def _known(record: Mapping[str, Any]) -> tuple[str, float | None]:
     return ("at most ", high) if record["abstained"] else ("at least ", low)
 
 
+def _disagreement(record: Mapping[str, Any]) -> Iterator[str]:
+    """That the draws do not agree on any answer, where several meanings share the first place."""
+    if "tied" in record:
+        known = "the likeliest of them" if record["log_likelihoods"] else "one of them"
+        yield (
+            f"the draws do not agree on any answer: {record['tied']} meanings are equally frequent, this is "
+            f"{known}"
+        )
+
+
 def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     """Whether the answer is given, where there is a threshold."""
     (bound, p), threshold = _known(record), record["threshold"]
@@ -376,8 +393,8 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"
     elif record["abstained"] is not None:
-        if (p >= threshold) == record["abstained"]:  # under a constant the share decides
-            bound, p = "share ", record["meanings"][0]["share"]
+        if record.get("map", "").startswith("constant"):
+            bound, p = "share ", record["score"]
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
         yield f"{verdict[0]}: {bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
