@@ -1,14 +1,13 @@
-"""Maps learnt from a model that knows little: do probabilities above .5 hold? What does the cap cost a good one?
+"""Maps of a model that knows little: do probabilities above .5 hold? And what does the cap cost a good one?
 
     python -m benchmarks.maps_of_weak_models [WORLDS]
 
 A question has a chance a that a draw says one answer; else it mostly says something new. In a weak world a is
-mostly near 0, so that ten draws are mostly apart, and what all ten agree on is right with a chance of the
-world's own, .4 to .95. Each world has labels of its own, a map is chosen from them as by `semcal
-calibrate`, and 4,000 fresh questions tell how often answers with a probability above .5 are right. A world
-overstates where the mean of these probabilities exceeds the upper end of the 95 % interval (Clopper and
-Pearson) of the share right. The worlds of accuracy .85 compare gain and AUROC with those of the same map
-without cap and floor.
+mostly near 0, so that ten draws are mostly apart, and the logit of being right rises by 8 from a = 0 to 1.
+Each world has labels of its own, a map is chosen from them as by `semcal calibrate`, and 4,000 fresh
+questions tell how often answers with a probability above .5 are right. A world overstates where the mean of
+these probabilities exceeds the upper end of the 95 % interval (Clopper and Pearson) of the share right. The
+worlds of accuracy .85 compare gain and AUROC with those of the same map without cap and floor.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from semcal.pipeline.measure import AnswerFeatures, candidates_for
 
 WORLDS, FRESH, M = 100, 4000, 10
 ACCURACIES, LABELS = (0.02, 0.05, 0.1, 0.15), (60, 100, 250)
-GOOD = 0.85
+GOOD, STEEPNESS = 0.85, 8
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
-def questions(rng: np.random.Generator, n: int, accuracy: float, agreed: float) -> Data:
+def questions(rng: np.random.Generator, n: int, accuracy: float) -> Data:
     """Features of n questions (also of draws at T = .5), and whether answers are right."""
     if accuracy < 0.5:
         known = rng.beta(0.5, 4.5, n)
-        by = 6 * agreed * known
-        chance = expit(by + brentq(lambda b: expit(by + b).mean() - accuracy, -20, 5))
+        by = STEEPNESS * known
+        chance = expit(by + brentq(lambda b: expit(by + b).mean() - accuracy, -30, 5))
     else:
         known = np.where(rng.random(n) < 0.9, rng.beta(5, 1.5, n), rng.beta(0.6, 12, n))
         chance = accuracy * (0.24 + 0.94 * known**0.5)
@@ -59,12 +58,11 @@ def questions(rng: np.random.Generator, n: int, accuracy: float, agreed: float) 
 def world(accuracy: float, labels: int, seed: int) -> dict[str, Any]:
     """The map of one world on fresh questions: what it states above .5, and what is right there."""
     rng = np.random.default_rng([seed, labels, round(1000 * accuracy)])
-    agreed = rng.uniform(0.4, 0.95)
-    features, right = questions(rng, labels, accuracy, agreed)
+    features, right = questions(rng, labels, accuracy)
     shares = ("E-SC", "L-SC", "E-SC at T=0.5")
     candidates = candidates_for(AnswerFeatures((), (), features, shares))
     found = choose_map(features, right, candidates, seed=seed).map
-    fresh, truth = questions(rng, FRESH, accuracy, agreed)
+    fresh, truth = questions(rng, FRESH, accuracy)
     p, free = found.predict(fresh), replace(found, support=None).predict(fresh)
     above = p > 0.5
     states = {"chosen": found.candidate.kind, "states": bool(above.any()), "overstates": False}

@@ -312,7 +312,8 @@ def choose_map(
     """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
 
     Beside the candidates stands the constant (r + 1) / (N + 2), with r right answers. With fewer than 5 right
-    or wrong ones, or 5 groups, it is the choice; with fewer than 10, "none" is no choice.
+    or wrong ones, or 5 groups, it is the choice; with fewer than 10, "none" is no choice. What is chosen is
+    supported, "none" too: a share beyond what labelled answers bear out is no probability.
 
     Parameters
     ----------
@@ -342,8 +343,10 @@ def choose_map(
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
     tried = [none, replace(none, kind="constant"), *(one for one in maps if one.fewest <= rarer)]
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
-    best = _best(scores, groups, use_none=rarer >= PLENTY)
-    return MapChoice(best.fit(features, correct), scores)
+    best = _best(scores, groups, use_none=rarer >= PLENTY).fit(features, correct)
+    if best.candidate == none:
+        best = replace(best, support=Support.of(best.predict(features), correct))
+    return MapChoice(best, scores)
 
 
 def choose_answers(

@@ -328,7 +328,8 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
-    calibrated = record["measure"] == "Calibrated" and not record.get("map", "").startswith("none")
+    raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
+    calibrated = record["measure"] == "Calibrated" and not raw
     kind = "probability" if calibrated else "share"
     wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
     bound, p = _known(record)
@@ -337,7 +338,7 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
         f"right with probability {known}"
         if calibrated
         else f"share {known} (as good as any map that was learnt)"
-        if "map" in record
+        if raw
         else f"share {known} ({record['measure']}, not calibrated)"
     )
     method = "" if record["method"] == "T" else f", {record['method']}"

@@ -351,7 +351,10 @@ def _in_words(found: Calibration, path: Path) -> str:
     for label, figures in rows:
         cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
         lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
-    lines.append("Calibrated is measured out of fold, with temperature and map chosen anew in each fold.")
+    lines += [
+        "Calibrated is measured out of fold, with temperature and map chosen anew in each fold; Base is the",
+        "share of the same answers.",
+    ]
     if report.answered_at is not None:
         lines.append(report.answered_at)
     unset = "No threshold was asked for; --risk sets one, below which ask abstains."
