@@ -176,8 +176,9 @@ def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
         {**row, "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])], "finished": [False] * 10}
         for row in samples(60)
     ]
-    with pytest.warns(SemcalWarning, match="all 60 answers are wrong"):
+    with pytest.warns(SemcalWarning) as caught:
         first = calibrate_samples(rows, equivalence=EXACT).report.first
+    assert len(caught) == 2  # all are wrong, and all have one share
     said = ("nearly always wrong (0 of 60", "all draws differ on 60 of 60", "600 of 600 draws were cut")
     assert all(words in one and "give few-shot" in one for words, one in zip(said, first, strict=True))
     assert calibrate_samples(samples(60), equivalence=EXACT).report.first == ()
@@ -213,9 +214,9 @@ def test_maps_of_weak_models_do_not_overstate_above_one_half(labels: int) -> Non
     """A few worlds; `python -m benchmarks.maps_of_weak_models` has them all."""
     from benchmarks.maps_of_weak_models import results
 
-    (row,) = results(6, (0.05,), (labels,))
+    (row,) = results(3, (0.05,), (labels,))
     assert row["overstate"] <= 1
-    (row,) = results(4, (0.15,), (250,))
+    (row,) = results(2, (0.15,), (250,))
     assert row["state above .5"] >= 1
     assert row["overstate"] <= 1
 
@@ -223,7 +224,7 @@ def test_maps_of_weak_models_do_not_overstate_above_one_half(labels: int) -> Non
 def test_cap_and_floor_cost_a_good_model_nothing() -> None:
     from benchmarks.maps_of_weak_models import results
 
-    (row,) = results(4, (0.85,), (250,))
+    (row,) = results(2, (0.85,), (250,))
     assert abs(row["gain lost"]) < 0.002
     assert abs(row["AUROC lost"]) < 0.002
 
