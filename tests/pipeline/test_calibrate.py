@@ -179,7 +179,11 @@ def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
     with pytest.warns(SemcalWarning) as caught:
         first = calibrate_samples(rows, equivalence=EXACT).report.first
     assert len(caught) == 2  # all are wrong, and all have one share
-    said = ("nearly always wrong (0 of 60", "all draws differ on 60 of 60", "600 of 600 draws were cut")
+    said = (
+        "nearly always wrong (0 of 60 are right)",
+        "all draws differ on 60 of 60",
+        "600 of 600 draws were cut",
+    )
     assert all(words in one and "give few-shot" in one for words, one in zip(said, first, strict=True))
     assert calibrate_samples(samples(60), equivalence=EXACT).report.first == ()
     model, labelled = questions(80)

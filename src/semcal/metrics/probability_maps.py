@@ -168,11 +168,10 @@ def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) ->
 
 @dataclass(frozen=True)
 class Support:
-    r"""Between what labelled answers bear out: cap and floor of a map's values f, two rising steps.
+    """What labelled answers bear out: cap and floor of a map's values f, rising steps.
 
     With S(w) = (r + 1) / (n + 2) over the n >= 10 labelled answers with f >= w, r of them right, and L(w)
-    over those with f <= w, the cap at f is the largest S(w) over w <= f, the floor the smallest L(w) over
-    w >= f. The share (r + 1) / (n + 2) of all lies between them.
+    over those with f <= w, the cap is the largest S(w) of w <= f, the floor the smallest L(w) of w >= f.
     """
 
     cap_at: tuple[float, ...]  # cap[k] holds up to cap_at[k], the last one also beyond
@@ -189,11 +188,10 @@ class Support:
         """That of a map's values (N,) and the outcomes (N,) that it was fitted to."""
         at, place = np.unique(np.round(f, DECIMALS), return_inverse=True)
         n, right = np.bincount(place, np.ones(len(f))), np.bincount(place, correct)
-        caps = _shares(right[::-1], n[::-1])[::-1]
-        cap, floor = np.maximum.accumulate(caps), np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
+        cap = np.maximum.accumulate(_shares(right[::-1], n[::-1])[::-1])
+        floor = np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
         last, first = np.append(np.diff(cap) != 0, True), np.append(True, np.diff(floor) != 0)
-        steps = at[last], cap[last], at[first], floor[first]
-        return cls(*(tuple(map(float, one)) for one in steps))
+        return cls(*(tuple(map(float, one)) for one in (at[last], cap[last], at[first], floor[first])))
 
     def clip(self, f: Floats) -> Floats:
         """The values (N,) between floor and cap."""
@@ -311,31 +309,16 @@ def choose_map(
 ) -> MapChoice:
     """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
 
-    Beside the candidates stands the constant (r + 1) / (N + 2), with r right answers. With fewer than 5 right
-    or wrong ones, or 5 groups, it is the choice; with fewer than 10, "none" is no choice. What is chosen is
-    supported, "none" too: a share beyond what labelled answers bear out is no probability.
+    `features` (N,) are what the candidates read, `correct` (N,) is 0 or 1; questions of one of the `groups`
+    (N,) stay in one fold. The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over
+    `repeats` cross-validations of 5 folds, which `seed` draws.
 
-    Parameters
-    ----------
-    features : mapping of str to ndarray, shape (N,)
-        What the candidates read.
-    correct : ndarray of float, shape (N,)
-        Outcomes, 0 or 1.
-    candidates : sequence of MapCandidate
-        Simplest first; the first is "none", which wins if it gains more than the constant and no other is
-        above both by more than one standard error of the paired difference. One of a higher tier (it costs
-        draws, or bends to single answers) must be as far above the best of the lower ones.
-    groups : ndarray of int, shape (N,), optional
-        Questions of one group stay in one fold.
-    seed : int
-        Of the folds.
-    repeats : int
-        Cross-validations with other folds.
-
-    Notes
-    -----
-    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over `repeats`
-    cross-validations of 5 folds. Ties go to the simpler: the constant, no map, the candidate given first.
+    Candidates stand simplest first, "none" before all others. Beside them stands the constant
+    (r + 1) / (N + 2), with r right answers. "none" wins if it gains more than the constant and no other is
+    above both by more than one standard error of the paired difference. One of a higher tier (it costs draws,
+    or bends to single answers) must be as far above the best of the lower ones. With fewer than 5 right or
+    wrong answers, or 5 groups, the constant is the choice; with fewer than 10, "none" is no choice. What is
+    chosen is supported, "none" too: a share beyond what labelled answers bear out is no probability.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
@@ -352,10 +335,9 @@ def choose_map(
 def choose_answers(
     given: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0, repeats: int = REPEATS
 ) -> tuple[int, list[MapChoice]]:
-    """Choose which of several kinds of answers to the same questions to give, and a map for each kind.
+    """Choose which of several kinds of answers to give, and a map for each kind.
 
-    It is the first, unless another has the higher cross-validated gain by more than one standard error of the
-    paired difference.
+    It is the first unless another gains more, cross-validated, by one standard error of the difference.
     """
     found = [choose_map(*one, groups=groups, seed=seed, repeats=repeats) for one in given]
     scores = [one.score for one in found]
@@ -368,8 +350,7 @@ def predict_out_of_fold(
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Return probabilities (N,) for each fold by what :func:`choose_answers` takes on the others, and which.
 
-    The choices are made anew in each fold, so these do not flatter what was chosen. Fewer than 5 groups make
-    no folds: then it is the constant of all.
+    So these do not flatter what was chosen. Fewer than 5 groups make no folds: it is the constant of all.
     """
     correct = given[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)

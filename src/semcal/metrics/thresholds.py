@@ -212,13 +212,14 @@ def risk_controlled_threshold(
     answered, right = t.at_least(grid)
     errors = answered - right
     enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
+    some = answered > 0
     bounds = _upper_bound(errors[first:], answered[first:], delta)
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
     at = first + passed - 1
     found = passed > 0
     # the first that was tested failed; with more questions, testing may begin at a stricter one
-    strict = (np.arange(len(grid)) <= max(first, int((answered > 0).argmax()))) & (answered > 0)
+    strict = (np.arange(len(grid)) <= max(first, int(some.argmax()))) & some
     now, wrong = answered[strict], errors[strict]
     needed = None if found else _questions_needed(now, wrong, wrong, len(aside), risk_limit, delta)
     undecided = not found and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
@@ -238,14 +239,8 @@ def risk_controlled_threshold(
         questions=t.n,
         questions_needed=needed,
         aside=int(aside.sum()),
-        least_risk=None if found else _least_bound(errors, answered, delta),
+        least_risk=None if found else float(_upper_bound(errors[some], answered[some], delta).min(initial=1)),
     )
-
-
-def _least_bound(errors: Floats, answered: Floats, delta: float) -> float:
-    """The least bound at any threshold from which something is answered."""
-    some = answered > 0
-    return float(_upper_bound(errors[some], answered[some], delta).min(initial=1.0))
 
 
 def likeliest_start(

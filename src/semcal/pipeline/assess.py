@@ -42,12 +42,7 @@ class Scores:
     undefined: int = 0  # rows whose confidence or correctness is null, which do not count
 
     def add(
-        self,
-        confidence: float | None,
-        correct: bool | None,
-        entropy: float | None,
-        ties: Ties = (),
-        score: float | None = None,
+        self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties, score: Any
     ) -> None:
         """Count one row."""
         if confidence is None or correct is None:
@@ -168,15 +163,8 @@ def assess(
         if ci and groups is not None:
             found[name]["groups"] = int(groups.max()) + 1
         if ci and one.confidence:
-            intervals = metrics.bootstrap(
-                one.confidence,
-                one.correct,
-                score=one.order,
-                groups=groups,
-                bins=bins,
-                resamples=resamples,
-                seed=seed,
-            )
+            how: Any = {"score": one.order, "groups": groups, "bins": bins, "resamples": resamples}
+            intervals = metrics.bootstrap(one.confidence, one.correct, **how, seed=seed)
             found[name]["se"] = {metric: each.standard_error for metric, each in intervals.items()}
             found[name]["interval"] = {metric: [each.low, each.high] for metric, each in intervals.items()}
     return found

@@ -96,37 +96,27 @@ def calibrate_rows(
             )
     marks = grader or RuleGrader()
     answering = [t for t in rows if t == first or (first == 1.0 and learn_temperature)]
-    features_at = [features_of(_answering(rows, t)) for t in answering]
+    features_at = [features_of({t: rows[t], **rows}) for t in answering]
     graded = [_graded(features, own, marks) for features in features_at]
     marked_by, of_marks = grader_record(marks)
     ties = list(map(question_ties, own))
     groups = several(ties)
     apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
-    given = [
-        Labelled(features.values, correct, candidates_for(features))
-        for features, correct in zip(features_at, graded)
-    ]
+    given = [Labelled(one.values, marks, candidates_for(one)) for one, marks in zip(features_at, graded)]
     learnt = _Learnt.from_labels([one.part(~apart) for one in given], groups, ~apart, seed)
     answered, features, correct = answering[learnt.kind], features_at[learnt.kind], graded[learnt.kind]
-    own = rows[answered]
+    own, first_told = rows[answered], _to_say_first(rows[answered], correct[~apart], provenance)
     calibration = Calibration(
         map=learnt.map,
         further=_further(own, features, correct, ~apart, marks),
         m=m,
         temperature=answered,
-        temperatures=tuple(
-            t
-            for t in rows
-            if t is not None and t != answered and (_reads(learnt.map, t) or _settles_ties(own, answered, t))
-        ),
+        temperatures=tuple(t for t in rows if t and t != answered and _needs(learnt.map, own, answered, t)),
         equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
         linkage=linkage,
         threshold=None,
         report=learnt.report(
-            answering,
-            apart=int(apart.sum()),
-            problems=_problems(own, ties, groups, apart),
-            first=tuple(_to_say_first(own, correct[~apart], provenance)),
+            answering, int(apart.sum()), _problems(own, ties, groups, apart), first=tuple(first_told)
         ),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
@@ -187,19 +177,13 @@ def _examples(
     )
 
 
-def _reads(chosen: ProbabilityMap, temperature: float) -> bool:
-    return any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
-
-
-def _settles_ties(rows: Sequence[Mapping[str, Any]], own: float | None, temperature: float) -> bool:
-    """Whether the answers of some rows hang on draws at a sharper temperature, for want of likelihoods."""
-    sharper = temperature < (1.0 if own is None else own)
-    return sharper and any("tied" in row and len(row["confidences"]) == 1 for row in rows)
-
-
-def _answering(rows: RowsAt, temperature: float | None) -> RowsAt:
-    """The rows, those of one temperature first."""
-    return {temperature: rows[temperature], **rows}
+def _needs(
+    chosen: ProbabilityMap, rows: Sequence[Mapping[str, Any]], own: float | None, temperature: float
+) -> bool:
+    """Whether further draws are read, or settle ties: sharper ones where likelihoods are unknown."""
+    ties = any("tied" in row and len(row["confidences"]) == 1 for row in rows)
+    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
+    return read or (ties and temperature < (1.0 if own is None else own))
 
 
 def _to_say_first(
@@ -207,28 +191,19 @@ def _to_say_first(
 ) -> Iterator[str]:
     """What a user should know before any figure, and what to do: a line each."""
     n, right = len(correct), int(correct.sum())
+    helps = "give few-shot examples (--few-shot)"
     if right < HARDLY * n:
-        yield (
-            f"the model is nearly always wrong ({right} of {n} answers are right): no map makes it know "
-            "more; give few-shot examples, a passage (context), or a larger model"
-        )
+        yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
     apart = sum(len(row["clusters"]) == len(row["samples"]) for row in rows)
     if 2 * apart > len(rows):
-        yield (
-            f"all draws differ on {apart} of {len(rows)} questions, so that their share says little; give "
-            "few-shot examples (--few-shot) or an equivalence model (--equivalence)"
-        )
+        found = f"all draws differ on {apart} of {len(rows)} questions, so that shares say little"
+        yield f"{found}: {helps}, or an equivalence model (--equivalence)"
     finished = [one for row in rows for one in row.get("finished") or ()]
-    if 2 * sum(finished) < len(finished):
-        yield (
-            f"{len(finished) - sum(finished)} of {len(finished)} draws were cut at the token limit; raise "
-            "--max-new-tokens, or give few-shot examples with short answers"
-        )
+    if 2 * finished.count(False) > len(finished):
+        cut = f"{finished.count(False)} of {len(finished)} draws were cut at the token limit"
+        yield f"{cut}: {helps} with short answers, or more tokens (--max-new-tokens)"
     if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
-        yield (
-            "no few-shot examples were given, and models answer in sentences without them: give some ten "
-            "(--few-shot)"
-        )
+        yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
 
 
 def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader: Grader) -> Floats:
@@ -277,8 +252,7 @@ def set_threshold(
     )
     bound = None if np.isnan(found.upper_bound) else found.upper_bound
     counts = found.questions, found.answered, found.errors
-    needed = found.questions_needed, found.least_risk
-    return Threshold(found.threshold, risk, delta, *counts, bound, *needed)
+    return Threshold(found.threshold, risk, delta, *counts, bound, found.questions_needed, found.least_risk)
 
 
 def _further(
@@ -330,10 +304,8 @@ class _Learnt:
         kind, choices = choose_answers(given, **how)
         out, kinds = predict_out_of_fold(given, **how)
         values, labels, candidates = given[kind]
-        share, correct = (
-            np.choose(kinds, columns)
-            for columns in ([one.features["E-SC"] for one in given], [one.correct for one in given])
-        )
+        share = np.choose(kinds, [one.features["E-SC"] for one in given])
+        correct = np.choose(kinds, [one.correct for one in given])
         rng = np.random.default_rng([seed, 3])
         curve = []
         for part_size in SHARES:
@@ -351,16 +323,13 @@ class _Learnt:
         return cls(kind, choices, share, out, correct, given[0], how["groups"], tuple(curve))
 
     def report(
-        self,
-        temperatures: Sequence[float | None],
-        *,
-        apart: int,
-        problems: Iterable[str],
-        first: tuple[str, ...],
+        self, at: Sequence[float | None], apart: int, problems: Iterable[str], first: tuple[str, ...]
     ) -> CalibrationReport:
         """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
-        scores = [one.score for one in self.choices]
-        several = len(scores) > 1
+        scores = [one.score for one in self.choices] if len(self.choices) > 1 else []
+        calibrated, base = _figures(self.out_of_fold, self.correct), _figures(self.share, self.correct)
+        if self.map.candidate.kind == "constant":  # then the share says what is likelier to be right
+            calibrated["auroc"] = base["auroc"]
         found = CalibrationReport(
             n=len(self.correct),
             apart=apart,
@@ -374,29 +343,20 @@ class _Learnt:
                 }
                 for one in self.choices[self.kind].scores
             ),
-            base=_figures(self.share, self.correct),
-            calibrated=self._calibrated(),
-            base_at_one=_figures(self.first.features["E-SC"], self.first.correct) if several else None,
+            base=base,
+            calibrated=calibrated,
+            base_at_one=_figures(self.first.features["E-SC"], self.first.correct) if scores else None,
             temperatures=tuple(
                 {"temperature": t, "gain": one.gain, "above": above, "standard_error": error}
-                for t, one in zip(temperatures, scores)
+                for t, one in zip(at, scores)
                 for above, error in [paired_difference(one.gains, scores[0].gains, self.groups)]
-            )
-            if several
-            else (),
+            ),
             first=first,
             learning_curve=self.curve,
             warnings=(*problems, *self._problems()),
         )
         for problem in found.warnings:
             warnings.warn(problem, SemcalWarning, stacklevel=4)
-        return found
-
-    def _calibrated(self) -> dict[str, float | None]:
-        """Figures out of fold; under a constant the share says what is likelier to be right."""
-        found = _figures(self.out_of_fold, self.correct)
-        if self.map.candidate.kind == "constant":
-            found["auroc"] = _figures(self.share, self.correct)["auroc"]
         return found
 
     def _problems(self) -> list[str]:

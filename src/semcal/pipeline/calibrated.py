@@ -75,12 +75,8 @@ class CalibrationReport:
     calibrated: Mapping[str, float | None]
     learning_curve: tuple[Mapping[str, Any], ...]  # labels, gain_above_base
     warnings: tuple[str, ...] = ()
-    base_at_one: Mapping[str, float | None] | None = (
-        None  # Base at T = 1, where other temperatures were tried
-    )
-    temperatures: tuple[
-        Mapping[str, Any], ...
-    ] = ()  # tried for the answer: gain, above T = 1, standard_error
+    base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
+    temperatures: tuple[Mapping[str, Any], ...] = ()  # temperature, gain, above, standard_error
     first: tuple[str, ...] = ()  # what to know and do before anything else
 
     @property
@@ -107,9 +103,9 @@ class CalibrationReport:
     @property
     def answered_at(self) -> str | None:
         """At which temperature answers are drawn, and why; None where one alone was at hand."""
-        if not self.temperatures:
+        best = max(self.temperatures[1:], key=lambda one: one["above"], default=None)
+        if best is None:
             return None
-        best = max(self.temperatures[1:], key=lambda one: one["above"])
         by = f"{best['above']:+.3f} ± {best['standard_error']:.3f}"
         if best["above"] > best["standard_error"]:
             return f"Answers are drawn at T = {best['temperature']:g}, which gains {by} above T = 1."
@@ -193,8 +189,7 @@ class Calibration(_Contents):
     m : int
         Draws at each temperature.
     temperature : float or None
-        Of the draws that the answer comes from, learnt with the map; None under `recalibrator`, or where
-        nobody knows.
+        Of the draws that the answer comes from; None under `recalibrator`, or where nobody knows.
     temperatures : tuple of float
         Of the further draws that the map reads, or that settle ties where likelihoods are unknown.
     equivalence, linkage : str
@@ -286,8 +281,8 @@ class Calibration(_Contents):
         others[meaning] = p
         limit = None if self.threshold is None else self.threshold.threshold
         abstained = None if self.threshold is None else limit is None or score < limit
-        name = self.map.candidate.name
-        return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), abstained, share, name)
+        made_by = abstained, share, self.map.candidate.name
+        return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), *made_by)
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.

@@ -140,10 +140,8 @@ class PartOfDraws:
     @property
     def outcome(self) -> Outcome:
         """What the draws so far decide."""
-        found = self.rule.outcome(self.groups)
-        tied = self.tied(found)
-        place = likeliest([group.draws for group in tied], self.log_likelihoods)
-        return replace(found, answer=tied[place])
+        tied = self.tied(found := self.rule.outcome(self.groups))
+        return replace(found, answer=tied[likeliest([one.draws for one in tied], self.log_likelihoods)])
 
     @property
     def log_likelihoods(self) -> list[float] | None:

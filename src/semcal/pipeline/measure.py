@@ -47,10 +47,7 @@ LEAST = -50.0
 
 
 def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] | None) -> int:
-    """Return the number of the group of draws likelier together, of equally likely ones the first.
-
-    So ties are settled in `semcal.semantics.confidences`; the first also where likelihoods are unknown.
-    """
+    """Settle a tie as `semcal.semantics.confidences` does: return the number of the likelier group."""
     known = [[log_likelihoods[i] for i in group] for group in groups] if log_likelihoods else []
     peak = max((u for group in known for u in group), default=-math.inf)
     if peak == -math.inf:
@@ -68,14 +65,12 @@ def representative(row: Row, cluster: Sequence[int], sharper: Sequence[str] = ()
     for i in sorted(cluster):
         places.setdefault(row["samples"][i], []).append(i)
     most = max(map(len, places.values()))
-    tied = {text: draws for text, draws in places.items() if len(draws) == most}
-    if len(tied) > 1:
-        known = log_likelihoods_of(row, len(row["samples"]))
-        if known is not None:
-            return list(tied)[likeliest(list(tied.values()), known)]
-        forms = Counter(map(normal_form, sharper))
+    tied = [text for text, draws in places.items() if len(draws) == most]
+    known = log_likelihoods_of(row, len(row["samples"])) if len(tied) > 1 else None
+    forms = Counter(map(normal_form, sharper if len(tied) > 1 and known is None else ()))
+    if forms:
         return max(tied, key=lambda text: forms[normal_form(text)])
-    return next(iter(tied))
+    return tied[likeliest([places[text] for text in tied], known)]
 
 
 @dataclass(frozen=True)
@@ -157,13 +152,10 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
         rising = tuple(name for name in names if not falls(name))
         return MapCandidate("logistic", tuple(names), read, rising, falling, tier=tier)
 
+    fewest = {"E-SC": FEW}
     found = [
         MapCandidate("none", ("E-SC",)),
-        *(
-            MapCandidate("beta", (share,), fewest=FEW if share == "E-SC" else PLENTY)
-            for share in shares
-            if share in own
-        ),
+        *(MapCandidate("beta", (one,), fewest=fewest.get(one, PLENTY)) for one in shares if one in own),
         logistic(own),
         MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
     ]
@@ -238,16 +230,15 @@ def _log_likelihoods(row: Mapping[str, Any], clusters: list[list[int]]) -> list[
 
 def _columns(
     result: SemanticConfidence,
-) -> list[tuple[list[float] | None, float | None, float | None, int | None, int]]:
-    """(probabilities, confidence, entropy, top cluster, tied) of each question, None where undefined."""
-    columns: list[tuple[list[float] | None, float | None, float | None, int | None, int]] = []
-    for p, confidence, entropy, top, tied in zip(
-        result.per_question(), result.confidence, result.entropy, result.top_cluster, result.tied
+) -> list[tuple[list[float] | None, float | None, float | None, int | None]]:
+    """(probabilities, confidence, entropy, top cluster) of each question, None where undefined."""
+    columns: list[tuple[list[float] | None, float | None, float | None, int | None]] = []
+    for p, confidence, entropy, top in zip(
+        result.per_question(), result.confidence, result.entropy, result.top_cluster
     ):
+        defined = not np.isnan(confidence)
         columns.append(
-            (None, None, None, None, 0)
-            if np.isnan(confidence)
-            else (p.tolist(), float(confidence), float(entropy), int(top), int(tied))
+            (p.tolist(), float(confidence), float(entropy), int(top)) if defined else (None, None, None, None)
         )
     return columns
 
@@ -280,8 +271,7 @@ def measure_rows(
     n > 1 meanings share the first place of E-SC. `t_alpha` and `g_alpha` are the parameter a of T-SC and of
     G-SC; `temperature` chooses the draws of rows with `temperatures`: by default those at T = 1, or else the
     first. Ties go to the likelier cluster; without likelihoods to that whose normal forms more of the
-    `sharper` draws of the row have (those of its `temperatures` are); then, or with `ties` "first", to the
-    first.
+    `sharper` draws of the row (or of its `temperatures`) have; else, or with `ties` "first", to the first.
 
     >>> row = {"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None}
     >>> measure_rows([row])[0]["top_cluster"]
@@ -335,10 +325,8 @@ def _measures(
     with_all = {i: u for i, u in enumerate(known) if u is not None}
     without = [i for i, u in enumerate(known) if u is None]
     by_forms = ties if ties == "first" else [_with_form(rows[i], clusters[i], sharper[i]) for i in without]
-    for chosen, log_likelihoods, how in (
-        (list(with_all), list(with_all.values()), ties),
-        (without, None, by_forms),
-    ):
+    known_first = (list(with_all), list(with_all.values()), ties), (without, None, by_forms)
+    for chosen, log_likelihoods, how in known_first:
         if not chosen:
             continue
         results = confidences(
@@ -351,13 +339,14 @@ def _measures(
             ties=how,
         )
         for name, result in results.items():
-            for i, (p, confidence, entropy, top, tied) in zip(chosen, _columns(result)):
+            for i, (p, confidence, entropy, top) in zip(chosen, _columns(result)):
                 added[i]["confidences"][name] = p
                 added[i]["confidence"][name] = confidence
                 added[i]["top_cluster"][name] = top
                 added[i]["semantic_entropy"][name] = entropy
-                if name == "E-SC" and tied > 1:
-                    added[i]["tied"] = tied
+    for row, sizes in zip(added, (list(map(len, one)) for one in clusters)):
+        if (tied := sizes.count(max(sizes))) > 1:
+            row["tied"] = tied
     return added
 
 

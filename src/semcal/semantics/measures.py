@@ -24,7 +24,6 @@ from semcal.semantics.ragged import (
     Ints,
     Layout,
     LogLikelihoods,
-    cumulative,
     draws_in_cluster_order,
     flat_numbers,
     lay_out,
@@ -58,10 +57,8 @@ class SemanticConfidence:
         The largest cluster probability; NaN where the measure is null.
     top_cluster : ndarray of int, shape (Q,)
         Index of that cluster within its question, -1 where the measure is null. Ties (within 1e-9) go to the
-        cluster whose draws are likelier together, the larger s(C) (`ties` of :func:`confidences`); of those
-        within 1e-6 of it, relatively, to the one that appeared first, with the smallest draw index.
-    tied : ndarray of int, shape (Q,)
-        How many clusters share the first place.
+        cluster whose draws are likelier together, the larger s(C); of those within 1e-6 of it, relatively, to
+        the one that appeared first, with the smallest draw index. See `ties` of :func:`confidences`.
     entropy : ndarray of float64, shape (Q,)
         Shannon entropy of the distribution in nats (semantic entropy); NaN where the measure is null.
     """
@@ -72,7 +69,6 @@ class SemanticConfidence:
     confidence: Floats
     top_cluster: Ints
     entropy: Floats
-    tied: Ints
 
     def per_question(self) -> list[Floats]:
         """Return one distribution per question."""
@@ -327,25 +323,23 @@ def _result(
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
     known, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
-    winner, tied = _winners(layout, known, best, weights)
+    top = np.where(null, -1, _winners(layout, known, best, weights))
     entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # that of 1 is -0.0
-    top, tied = np.where(null, -1, winner), np.where(null, 0, tied)
-    return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy, tied)
+    return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 
-def _winners(layout: Layout, probabilities: Floats, largest: Floats, weights: Floats) -> tuple[Ints, Ints]:
-    """Index of the first cluster within each question, and how many share its place: [Q]."""
+def _winners(layout: Layout, probabilities: Floats, largest: Floats, weights: Floats) -> Ints:
+    """Index, within each question, of the tied cluster that is likeliest, or the first of these."""
     tied = np.flatnonzero(probabilities >= layout.spread(largest - TIE))
-    question = layout.question[tied]
-    count: Ints = np.bincount(question, minlength=len(largest))
     if len(tied) > len(largest):
-        heaviest = np.maximum.reduceat(weights[tied], cumulative(count)[:-1])
+        question = layout.question[tied]
+        heaviest = np.maximum.reduceat(weights[tied], np.flatnonzero(np.diff(question, prepend=-1)))
         likely = weights[tied] >= heaviest[question] - EQUALLY_LIKELY
         tied, question = tied[likely], question[likely]
         tied = tied[np.lexsort((layout.first_draw[tied], question))]
         tied = tied[np.diff(question, prepend=-1) > 0]
     winner: Ints = tied - layout.offsets[:-1]
-    return winner, count
+    return winner
 
 
 def _warn_null(measure: str, questions: NDArray[np.int64], ids: Sequence[str] | None) -> None:

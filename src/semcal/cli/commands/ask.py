@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Questions of a file that are asked together.
 BLOCK = 256
+#: What is said where several meanings share the first place.
+_DISAGREE = "the draws do not agree on any answer: {} meanings are equally frequent"
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
@@ -352,7 +354,7 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
         [
             *([record["question"]] if titled else []),
             f"{record['answer'] or '(empty answer)'}   {told}",
-            *_disagreement(record),
+            *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
             *_verdict(record),
             "",
             f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
@@ -374,16 +376,6 @@ def _known(record: Mapping[str, Any]) -> tuple[str, float | None]:
         return "", record["confidence"]
     low, high = record["confidence_bounds"]
     return ("at most ", high) if record["abstained"] else ("at least ", low)
-
-
-def _disagreement(record: Mapping[str, Any]) -> Iterator[str]:
-    """That the draws do not agree on any answer, where several meanings share the first place."""
-    if "tied" in record:
-        known = "the likeliest of them" if record["log_likelihoods"] else "one of them"
-        yield (
-            f"the draws do not agree on any answer: {record['tied']} meanings are equally frequent, this is "
-            f"{known}"
-        )
 
 
 def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
