@@ -173,7 +173,12 @@ def test_a_calibration_of_an_earlier_version_is_loaded_and_maps_as_it_did(tmp_pa
 
 def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
     rows = [
-        {**row, "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])], "finished": [False] * 10}
+        {
+            **row,
+            "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])],
+            "finished": [False] * 10,
+            "answers": ["Nobody"],
+        }
         for row in samples(60)
     ]
     with pytest.warns(SemcalWarning) as caught:
