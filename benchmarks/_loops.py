@@ -82,7 +82,9 @@ def question_measure(measure: str, clusters: Clusters, u: Sequence[float], by: A
     likelihoods = np.asarray(u)
     scores = [score(measure, likelihoods[members], len(u), by) for members in clusters]
     p = by.softmax(np.array(scores))
-    top = int(np.flatnonzero(p >= p.max() - 1e-9)[0])
+    tied = np.flatnonzero(p >= p.max() - 1e-9)
+    sums = np.array([by.log_sum(likelihoods[clusters[k]]) for k in tied])
+    top = int(tied[np.flatnonzero(sums >= sums.max() - 1e-6)[0]])
     return Found(p, p.max(), top, by.entropy(p))
 
 
@@ -92,7 +94,8 @@ def question_measure(measure: str, clusters: Clusters, u: Sequence[float], by: A
 def question_measures(clusters: Clusters, u: Sequence[float]) -> list[Found]:
     """One question under all seven measures, in the order of the paper."""
     scores = [_log_scores([u[i] for i in members], len(u)) for members in clusters]
-    return [_of_scores(column) for column in zip(*scores)]
+    columns = list(zip(*scores))
+    return [_of_scores(column, columns[1]) for column in columns]
 
 
 def _log_scores(u: Sequence[float], m: int) -> list[float]:
@@ -114,13 +117,15 @@ def _log_scores(u: Sequence[float], m: int) -> list[float]:
     ]
 
 
-def _of_scores(scores: Sequence[float]) -> Found:
+def _of_scores(scores: Sequence[float], log_sums: Sequence[float]) -> Found:
     peak = max(scores)
     exps = [math.exp(x - peak) for x in scores]
     total = sum(exps)
     p = [x / total for x in exps]
     largest = max(p)
-    top = next(k for k, x in enumerate(p) if x >= largest - 1e-9)
+    tied = [k for k, x in enumerate(p) if x >= largest - 1e-9]
+    likeliest = max(log_sums[k] for k in tied)
+    top = next(k for k in tied if log_sums[k] >= likeliest - 1e-6)
     return Found(p, largest, top, -sum(x * math.log(x) for x in p if x > 0))
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from semcal.metrics.probability_maps import choose_map, part_of, predict_out_of_fold
+from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.pipeline.calibrate_rows import kept_apart, set_threshold
 from semcal.pipeline.measure import AnswerFeatures, candidates_for
 
@@ -71,7 +71,7 @@ def broken(rng: np.random.Generator, seed: int, kind: str) -> dict[float, float 
     fitted: dict[str, Any] = {"groups": groups[~apart] if effect else None, "seed": seed}
     labelled, candidates = (part_of(features, ~apart), right[~apart]), candidates_for(named)
     chosen = choose_map(*labelled, candidates, **fitted).map
-    out_of_fold = predict_out_of_fold(*labelled, candidates, **fitted)
+    out_of_fold, _ = predict_out_of_fold([Labelled(*labelled, candidates)], **fitted)
     new, truth = questions(rng, np.arange(NEW), world, effect)
     p, held_out = chosen.predict(new), chosen.predict(part_of(features, apart))
     found: dict[float, float | None] = {}

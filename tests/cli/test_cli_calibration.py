@@ -215,6 +215,10 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
     assert last == "  4 draws, TS, T = 1.00; semantic entropy 0.50 nats"
 
 
+#: Under a constant the share meets the threshold.
+SHARE = {"map": "constant(E-SC)", "score": 0.75}
+
+
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
@@ -222,9 +226,9 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
         ({"confidence": None}, "abstained: the confidence is undefined"),
         ({"abstained": None, "threshold": None}, ""),
         ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
-        ({"confidence": 0.9, "threshold": 0.8}, "abstained: share 0.75 is below the threshold 0.80"),
+        ({**SHARE, "confidence": 0.9, "threshold": 0.8}, "abstained: share 0.75 is below the threshold 0.80"),
         (
-            {"confidence": 0.1, "threshold": 0.7, "abstained": False},
+            {**SHARE, "confidence": 0.1, "threshold": 0.7, "abstained": False},
             "answered: share 0.75 reaches the threshold 0.70",
         ),
     ],

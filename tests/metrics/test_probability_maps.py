@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,12 @@ from sklearn.linear_model import LogisticRegression
 
 from semcal.errors import InputError, UsageError
 from semcal.metrics.probability_maps import (
+    FEW,
+    Labelled,
     MapCandidate,
     ProbabilityMap,
+    Support,
+    choose_answers,
     choose_map,
     part_of,
     predict_out_of_fold,
@@ -36,7 +42,7 @@ def overconfident(n: int = 400, seed: int = 0) -> tuple[dict[str, np.ndarray], n
 
 def test_logistic_is_scikit_learns_with_the_same_penalty_on_standardised_features() -> None:
     features, right = overconfident()
-    found = BOTH.fit(features, right)
+    found = replace(BOTH.fit(features, right), support=None)
     squeezed = 0.01 + 0.98 * features["share"]
     columns = np.stack([np.log(squeezed) - np.log1p(-squeezed), features["depth"]], axis=1)
     z = (columns - columns.mean(0)) / columns.std(0)
@@ -46,7 +52,7 @@ def test_logistic_is_scikit_learns_with_the_same_penalty_on_standardised_feature
 
 def test_isotonic_is_scikit_learns() -> None:
     features, right = overconfident()
-    found = MapCandidate("isotonic", ("share",)).fit(features, right)
+    found = replace(MapCandidate("isotonic", ("share",)).fit(features, right), support=None)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(features["share"], right)
     assert found.predict(features) == pytest.approx(theirs.predict(features["share"]))
 
@@ -100,7 +106,7 @@ def test_bounded_slopes_meet_the_conditions_of_the_optimum_and_are_those_of_anot
     x = rng.normal(size=(n, 5)) @ (np.eye(5) + 0.4)
     right = (rng.random(n) < expit(x @ [0.8, -0.8, -1.0, 1.0, -0.5])).astype(float)
     candidate = MapCandidate("logistic", names, rising=("up", "turned up"), falling=("down", "turned down"))
-    found = candidate.fit(dict(zip(names, x.T)), right)
+    found = replace(candidate.fit(dict(zip(names, x.T)), right), support=None)
     z = (x - x.mean(0)) / x.std(0)
     slopes = np.array(found.parameters["slopes"]) * x.std(0)
     sign = np.array([1.0, -1.0, 1.0, -1.0, 0.0])
@@ -145,21 +151,106 @@ def test_answers_all_wrong_or_all_right_leave_a_constant_and_the_share_as_their_
     assert found.map.scores(features) == pytest.approx(features["share"])
     assert found.map.scores({"share": np.array([np.nan])}) == pytest.approx(features["share"].mean())
     assert [one.candidate.kind for one in found.scores] == ["none", "constant"]
-    out = predict_out_of_fold(features, right, [NONE, BETA, BOTH])
+    given = [Labelled(features, right, [NONE, BETA, BOTH])]
+    out, kinds = predict_out_of_fold(given)
+    assert not kinds.any()
     assert out == pytest.approx(np.full(400, (0.8 * rights + 1) / 322))
     groups = np.arange(400) % 3
-    few = predict_out_of_fold(features, right, [NONE, BETA, BOTH], groups=groups)
+    few, _ = predict_out_of_fold(given, groups=groups)
     assert few == pytest.approx(np.full(400, expected))
     assert choose_map(features, right, [NONE], groups=0 * groups).map.candidate.kind == "constant"
 
 
 @pytest.mark.parametrize("rights", [1, 4, 396, 399])
-def test_fewer_than_five_right_or_wrong_answers_leave_the_share_as_it_is(rights: int) -> None:
+def test_fewer_than_five_right_or_wrong_answers_leave_a_constant(rights: int) -> None:
     features, _ = overconfident()
     right = (np.arange(400) < rights).astype(float)
-    found = choose_map(features, right, [NONE, BETA, BOTH])
-    assert found.map.candidate == NONE
-    assert [one.candidate for one in found.scores] == [NONE]
+    found = choose_map(features, right, [NONE, replace(BETA, fewest=FEW), BOTH])
+    assert found.map.candidate.kind == "constant"
+    assert [one.candidate.kind for one in found.scores] == ["none", "constant"]
+
+
+@pytest.mark.parametrize("rights", [5, 9, 391, 395])
+def test_five_to_nine_leave_a_constant_or_a_beta_map_that_beats_it_and_never_the_share(rights: int) -> None:
+    rng, given = np.random.default_rng(rights), [NONE, replace(BETA, fewest=FEW), BOTH]
+    right = (np.arange(400) < rights).astype(float)
+    rare, few = (1.0, 0.9) if rights < 10 else (0.0, 0.1)  # of the other kind seven look like the rare one
+    alike = (right == rare) | (np.cumsum(right != rare) <= 7)
+    told = {"share": np.where(alike, few, 0.5), "depth": right}
+    found = choose_map(told, right, given)
+    assert [one.candidate.kind for one in found.scores] == ["none", "constant", "beta"]
+    assert found.map.candidate.kind == "beta"
+    untold = {"share": rng.integers(1, 11, 400) / 10, "depth": right}
+    assert choose_map(untold, right, given).map.candidate.kind == "constant"
+
+
+def test_a_share_that_tells_nothing_gives_way_to_the_constant_also_where_there_are_many_labels() -> None:
+    rng = np.random.default_rng(0)
+    right = (rng.random(300) < 0.4).astype(float)
+    untold = {"share": rng.integers(1, 11, 300) / 10, "depth": rng.normal(size=300)}
+    found = choose_map(untold, right, [NONE, BETA, BOTH])
+    assert found.map.candidate.kind == "constant"
+    assert found.score.gain > found.scores[0].gain
+
+
+def brute_force(f: np.ndarray, right: np.ndarray, at: float) -> tuple[float, float]:
+    """Floor and cap at a value, over every w that can matter."""
+    below = [w for w in (*f, at, 0.0) if w <= at]
+    above = [w for w in (*f, at, 1.0) if w >= at]
+
+    def share(chosen: np.ndarray) -> float:
+        return (right[chosen].sum() + 1) / (chosen.sum() + 2)
+
+    caps = [share(f >= w) for w in below if (f >= w).sum() >= 10]
+    floors = [share(f <= w) for w in above if (f <= w).sum() >= 10]
+    return min(floors), max(caps)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    answers=st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=10, max_size=60),
+    new=st.lists(st.floats(0, 1), min_size=1, max_size=8),
+)
+def test_the_support_of_a_map_is_that_of_all_labelled_answers_above_and_below(
+    answers: list[tuple[int, bool]], new: list[float]
+) -> None:
+    f = np.array([value / 20 for value, _ in answers])
+    right = np.array([float(one) for _, one in answers])
+    at = np.sort(np.concatenate([np.array(new), f]))
+    found = Support.of(f, right)
+    expected = [np.clip(one, *brute_force(f, right, one)) for one in at]
+    assert found.clip(at) == pytest.approx(expected, abs=1e-8)
+    assert (np.diff(found.clip(at)) >= -1e-9).all()
+    overall = (right.sum() + 1) / (len(right) + 2)
+    assert max(found.floor) <= overall <= min(found.cap)
+
+
+def test_a_map_that_few_answers_bear_out_states_what_ten_of_them_do() -> None:
+    share = np.array([0.1] * 190 + [0.9] * 4 + [0.2] * 6)
+    right = np.array([0.0] * 190 + [1.0] * 4 + [0.0] * 6)
+    found = BETA.fit({"share": share}, right)
+    free = replace(found, support=None)
+    top = {"share": np.array([0.9, 1.0])}
+    assert found.predict(top) == pytest.approx([5 / 12, 5 / 12])
+    assert free.predict(top)[0] > 0.6
+
+
+def test_another_kind_of_answer_is_taken_if_it_gains_more_by_a_standard_error_and_in_each_fold_anew() -> None:
+    rng = np.random.default_rng(0)
+    share = rng.integers(1, 11, 300) / 10
+    right = (rng.random(300) < share).astype(float)
+    worse, same = right * (rng.random(300) < 0.5), right.copy()
+    same[0] = 1 - same[0]
+    features = {"share": share}
+    given = [Labelled(features, one, [NONE, BETA]) for one in (worse, right, same)]
+    place, found = choose_answers(given)
+    assert place in (1, 2)
+    assert found[place].score.gain > found[0].score.gain
+    assert choose_answers([given[1], given[2]])[0] == 0
+    assert choose_answers([given[1], given[0]])[0] == 0
+    p, kinds = predict_out_of_fold([given[0], given[1]])
+    assert kinds.all()
+    assert p == pytest.approx(predict_out_of_fold([given[1]], seed=0)[0], abs=0.2)
 
 
 def test_the_score_is_the_gain_above_no_map_on_answers_that_were_left_out() -> None:
@@ -170,7 +261,7 @@ def test_the_score_is_the_gain_above_no_map_on_answers_that_were_left_out() -> N
     new, truth = overconfident(20_000, seed=9)
     p = BOTH.fit(features, right).predict(new)
     far = np.mean(2 * p * truth - p**2) - np.mean(2 * new["share"] * truth - new["share"] ** 2)
-    assert abs(scores[1].above - far) < 2.5 * scores[1].standard_error
+    assert abs(scores[-1].above - far) < 2.5 * scores[-1].standard_error
 
 
 def test_groups_stay_in_one_fold() -> None:
@@ -184,21 +275,20 @@ def test_groups_stay_in_one_fold() -> None:
     kept = choose_map(
         {**features, "secret": rng.permutation(60)[groups] / 60}, right, [NONE, steps], groups=groups
     )
-    assert told.scores[1].gain > kept.scores[1].gain
+    assert told.scores[-1].gain > kept.scores[-1].gain
 
 
 def test_out_of_fold_probabilities_do_not_know_their_own_answer() -> None:
     features, right = overconfident(200)
-    first = predict_out_of_fold(features, right, [NONE, BETA, BOTH])
+    tried = [NONE, BETA, BOTH]
+    first, _ = predict_out_of_fold([Labelled(features, right, tried)])
     flipped = right.copy()
     flipped[7] = 1 - flipped[7]
-    folds_may_move = predict_out_of_fold(features, flipped, [NONE, BETA, BOTH])
+    folds_may_move, _ = predict_out_of_fold([Labelled(features, flipped, tried)])
     assert first[7] == pytest.approx(folds_may_move[7], abs=0.1)
     noise = np.random.default_rng(3).integers(0, 2, 200).astype(float)
-    p = predict_out_of_fold(
-        {"share": features["share"], "depth": features["depth"]}, noise, [NONE, BETA, BOTH]
-    )
-    assert np.corrcoef(p, noise)[0, 1] < 0.2
+    p, _ = predict_out_of_fold([Labelled(features, noise, tried)])
+    assert np.ptp(p) < 1e-9 or np.corrcoef(p, noise)[0, 1] < 0.2
 
 
 def test_an_unknown_feature_counts_as_its_mean_in_the_fit() -> None:

@@ -16,12 +16,13 @@ from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.pipeline.answer import answer_of
+from semcal.pipeline.apply_calibration import calibrated_rows
 from semcal.pipeline.calibrate import calibrate, calibrate_samples
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.decide import DecisionRule
-from semcal.pipeline.measure import candidates_for, features_of, measure_rows, rows_by_temperature
+from semcal.pipeline.measure import candidates_for, features_of, measure_at, measure_rows, rows_by_temperature
 from semcal.qa.questions import Question
 from semcal.recalibration import TemperatureScaling
 
@@ -58,6 +59,190 @@ def test_the_answer_is_the_commonest_wording_of_the_commonest_meaning_ties_to_th
     assert found.values["E-SC"] == pytest.approx([4 / 6, 1 / 2])
 
 
+TIED = {"id": "1", "question": "Who?", "samples": ["Bo", "Ana", "ana", "Cy"], "clusters": [[0], [1, 2], [3]]}
+
+
+def test_of_equally_frequent_meanings_and_wordings_the_likelier_answers() -> None:
+    """Else the one of which more draws at a sharper temperature are, and only then the first."""
+    apart = {**TIED, "clusters": [[0], [1], [2], [3]]}
+
+    def answer(row: dict[str, Any], **others: list[str]) -> str:
+        rows = {1.0: [row]} | {
+            float(t): [{**TIED, "samples": texts, "log_likelihoods": None, "clusters": [[0], [1], [2], [3]]}]
+            for t, texts in others.items()
+        }
+        return features_of(measure_at(rows)).answers[0]
+
+    known = [-3.0, -2.0, -1.0, -2.5]
+    assert answer({**apart, "log_likelihoods": known}) == "ana"
+    assert answer({**TIED, "log_likelihoods": known}) == "ana"
+    assert answer({**TIED, "log_likelihoods": [-3.0, -1.0, -2.0, -2.5]}) == "Ana"
+    unknown = {**apart, "log_likelihoods": None}
+    assert answer(unknown) == "Bo"
+    assert answer(unknown, **{"0.5": ["Cy", "Cy.", "Bo", "Di"]}) == "Cy"
+    assert answer(unknown, **{"2": ["Cy", "Cy.", "Bo", "Di"]}) == "Bo"  # that is not sharper
+    assert answer({**apart, "log_likelihoods": known}, **{"0.5": ["Cy"] * 4}) == "ana"
+    assert answer({**TIED, "log_likelihoods": None}) == "Ana"
+
+
+def test_a_tie_is_told_in_the_row_and_in_the_answer_and_settled_by_the_row_s_own_sharper_draws() -> None:
+    (row,) = measure_rows([{**TIED, "clusters": [[0], [1], [2], [3]], "log_likelihoods": None}])
+    assert (row["tied"], row["top_cluster"]["E-SC"]) == (4, 0)
+    assert answer_of(row, "E-SC", None, None).tied == 4
+    (row,) = measure_rows([{**TIED, "log_likelihoods": None}])
+    assert "tied" not in row
+    assert answer_of(row, "E-SC", None, None).tied is None
+    both = {"samples": [*TIED["samples"], "Cy", "Di"], "temperatures": [1.0] * 4 + [0.5] * 2}
+    clusters = [[0], [1], [2], [3], [4], [5]]
+    (row,) = measure_rows([{"id": "1", **both, "clusters": clusters, "log_likelihoods": None}])
+    assert row["top_cluster"] == {"E-SC": 3}
+
+
+def at_two_temperatures(n: int, likelihoods: bool = True) -> list[dict[str, Any]]:
+    """Rows of a small model: at T = 1 the draws are noise, at .5 they agree on what is right more often."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(n):
+        knows = rng.random() < 0.6
+        warm = ["Ana" if rng.random() < 0.15 else f"Bo {rng.integers(500)}" for _ in range(10)]
+        cold = ["Ana" if rng.random() < 0.8 * knows else f"Bo {rng.integers(500)}" for _ in range(10)]
+        row = {"id": f"q{number}", "question": f"Who built mill {number}?", "answers": ["Ana"]}
+        row |= {"samples": warm + cold, "temperatures": [1.0] * 10 + [0.5] * 10}
+        if likelihoods:
+            row["log_likelihoods"] = [float(-rng.exponential() - 1) for _ in range(20)]
+        rows.append(row)
+    return rows
+
+
+def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibration_names_it(
+    tmp_path: Path,
+) -> None:
+    rows = at_two_temperatures(150)
+    found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.temperature == 0.5
+    assert next(iter(found.recalibrators)) == 0.5
+    assert [one["temperature"] for one in found.report.temperatures] == [1.0, 0.5]
+    assert found.report.answered_at is not None
+    assert found.report.answered_at.startswith("Answers are drawn at T = 0.5, which gains +")
+    base, warm = found.report.base, found.report.base_at_one
+    assert warm is not None
+    assert base["accuracy"] == found.report.calibrated["accuracy"] > warm["accuracy"]  # type: ignore[operator]
+    found.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path) == found
+    answers = calibrated_rows(cluster_rows(rows, equivalence=EXACT)[0], found)
+    cold = [max(map(row["samples"][10:].count, row["samples"][10:])) / 10 for row in rows]
+    assert [one["score"] for one in answers] == pytest.approx(cold)
+
+
+def test_without_draws_that_gain_more_answers_stay_those_at_one() -> None:
+    rows = [
+        {**row, "samples": 2 * row["samples"], "temperatures": [1.0] * 10 + [0.5] * 10}
+        for row in samples(120, likelihoods=False)
+    ]
+    found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.temperature == 1.0
+    assert found.report.base == found.report.base_at_one
+    assert "at T = 0.5 they would gain +0.000" in (found.report.answered_at or "")
+    assert found.temperatures == (0.5,)  # without likelihoods these settle ties
+    alone = calibrate_samples(samples(120), equivalence=EXACT).report
+    assert (alone.base_at_one, alone.temperatures, alone.answered_at) == (None, (), None)
+
+
+def test_a_calibration_of_an_earlier_version_is_loaded_and_maps_as_it_did(tmp_path: Path) -> None:
+    from semcal.hub_names import CALIBRATION
+    from semcal.recalibration.saving import write_contents
+
+    made = calibration(threshold=threshold(0.5))
+    made.save_pretrained(tmp_path)
+    contents = json.loads((tmp_path / "calibration.json").read_text())
+    for gone in ("sha256", "schema", "kind"):
+        del contents[gone]
+    del contents["map"]["support"], contents["threshold"]["least_risk"]
+    for gone in ("base_at_one", "temperatures", "first"):
+        del contents["report"][gone]
+    write_contents(tmp_path, CALIBRATION, contents)
+    again = Calibration.from_pretrained(tmp_path)
+    assert again == made
+    assert again.temperature == 1.0
+    rows = measured(samples(20))
+    share = [max(map(len, row["clusters"])) / 10 for row in rows]
+    assert [one.probability for one in again.apply({1.0: rows})] == pytest.approx(
+        [0.1 + 0.6 * s for s in share]
+    )
+
+
+def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
+    rows = [
+        {
+            **row,
+            "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])],
+            "finished": [False] * 10,
+            "answers": ["Nobody"],
+        }
+        for row in samples(60)
+    ]
+    with pytest.warns(SemcalWarning) as caught:
+        first = calibrate_samples(rows, equivalence=EXACT).report.first
+    assert len(caught) >= 1  # that all have one share, and what else limits what can be learnt
+    said = (
+        "nearly always wrong (0 of 60 are right)",
+        "all draws differ on 60 of 60",
+        "600 of 600 draws were cut",
+    )
+    assert all(words in one and "give few-shot" in one for words, one in zip(said, first, strict=True))
+    assert calibrate_samples(samples(60), equivalence=EXACT).report.first == ()
+    model, labelled = questions(80)
+    (told,) = calibrate(model, labelled, equivalence=FakeEquivalence()).report.first
+    assert told.startswith("no few-shot examples were given")
+
+
+def test_more_risk_is_advised_only_where_it_would_help() -> None:
+    def sentence(right: float) -> str:
+        rng = np.random.default_rng(0)
+        drawn = {"samples": ["Ana"] * 10, "question": "Who?"}
+        rows = [
+            {
+                **drawn,
+                "id": str(n),
+                "question": f"Who {n}?",
+                "answers": ["Ana" if rng.random() < right else "Bo"],
+            }
+            for n in range(400)
+        ]
+        with pytest.warns(SemcalWarning, match="same share"):
+            found = calibrate_samples(rows, equivalence=EXACT, risk=0.05)
+        assert found.threshold is not None
+        return found.threshold.sentence
+
+    assert "allow more risk (from about" in sentence(0.7)
+    assert "allow more risk" not in sentence(0.2)
+
+
+@pytest.mark.parametrize("labels", [60, 250])
+def test_maps_of_weak_models_do_not_overstate_above_one_half(labels: int) -> None:
+    """A few worlds; `python -m benchmarks.maps_of_weak_models` has them all."""
+    from benchmarks.maps_of_weak_models import results
+
+    (row,) = results(3, (0.05,), (labels,))
+    assert row["overstate"] <= 1
+
+
+def test_a_weak_model_with_enough_labels_is_told_where_it_is_right_more_often_than_not() -> None:
+    from benchmarks.maps_of_weak_models import results
+
+    (row,) = results(6, (0.15,), (250,))
+    assert row["state above .5"] >= 1
+    assert row["overstate"] <= 1
+
+
+def test_cap_and_floor_cost_a_good_model_nothing() -> None:
+    from benchmarks.maps_of_weak_models import results
+
+    (row,) = results(2, (0.85,), (250,))
+    assert abs(row["gain lost"]) < 0.002
+    assert abs(row["AUROC lost"]) < 0.002
+
+
 def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> None:
     found = calibrate_samples(samples(400), equivalence=EXACT)
     assert found.report.chosen != "none(E-SC)"
@@ -75,7 +260,8 @@ def test_accuracy_and_answers_are_those_of_base_whatever_the_map() -> None:
     rows = samples(200)
     found = calibrate_samples(rows, equivalence=EXACT)
     for answer, row in zip(found.apply({None: measured(rows)}), measured(rows)):
-        assert answer.meaning == max(range(len(row["clusters"])), key=lambda k: len(row["clusters"][k]))
+        assert answer.meaning == row["top_cluster"]["E-SC"]
+        assert len(row["clusters"][answer.meaning]) == max(map(len, row["clusters"]))
 
 
 def test_probabilities_of_all_meanings_add_up_to_at_most_one() -> None:
@@ -276,7 +462,7 @@ def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: 
     assert [str(one.message).partition(",")[0] for one in caught] == [f"all 60 answers are {kind}"]
     assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] is None
-    assert found.report.why.startswith(f"All 60 answers are {kind}: each gets the probability {p:.3f}")
+    assert found.report.why.startswith(f"No map is better than one probability for all answers, {p:.3f}")
     found.save_pretrained(tmp_path)
     answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
     assert [one.probability for one in answers] == pytest.approx([p] * 20)
@@ -441,12 +627,12 @@ def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_fewer_than_five_groups_leave_the_share_as_it_is_and_say_so(groups: int) -> None:
+def test_fewer_than_five_groups_leave_a_constant_and_say_so(groups: int) -> None:
     rows = [{**row, "group": number % groups} for number, row in enumerate(samples(80))]
     with pytest.warns(SemcalWarning, match=f"only {groups} groups"):
         found = calibrate_samples(rows, equivalence=EXACT)
-    assert found.report.chosen == "none(E-SC)"
-    assert found.report.calibrated == found.report.base
+    assert found.report.chosen == "constant(E-SC)"
+    assert found.report.calibrated["auroc"] == found.report.base["auroc"] != 0.5
 
 
 def test_groups_all_right_or_all_wrong_give_no_warning_of_numpy() -> None:

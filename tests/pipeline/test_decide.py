@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ class Replayed:
         self.samples = samples
         self.drawn = 0
 
+    def drawn_of(self, name: str) -> list[tuple[str, float]]:
+        """The draws with log-likelihoods, made up, some of them equal."""
+        return [(text, -0.5 * (1 + len(text) * (k + 3) % 5)) for k, text in enumerate(self.samples[name])]
+
     def encode(self, chat: Any) -> tuple[int, ...]:
         return (len(chat),)
 
@@ -54,8 +59,8 @@ class Replayed:
             [
                 [
                     [
-                        Generation(text, (1,), (-0.5,), True)
-                        for text in self.samples[prompt.question_id][first:][:m]
+                        Generation(text, (1,), (u,), True)
+                        for text, u in self.drawn_of(prompt.question_id)[first:][:m]
                     ]
                     for prompt in prompts
                 ]
@@ -115,6 +120,35 @@ def test_decisions_on_all_stored_samples_are_those_of_all_draws(name, linkage):
 def test_complete_linkage_cannot_be_decided_early():
     with pytest.raises(UsageError, match="give linkage components or greedy: with complete a further draw"):
         semcal.SemanticUQ(FakeLanguageModel(TABLE), linkage="complete", abstain_below=0.5, decide=True)
+
+
+@pytest.mark.parametrize("linkage", ["components", "greedy", "exact"])
+@pytest.mark.parametrize("m", [2, 4])
+@pytest.mark.filterwarnings("ignore:m = ")
+def test_decisions_on_every_sequence_of_draws_are_those_of_all_draws(m, linkage):
+    """All ways in which m draws may fall on four answers, two of which mean the same, and one is empty."""
+    texts = ["ana", "ana v", "bo", ""]
+    samples = {"".join(map(str, one)): [texts[k] for k in one] for one in product(range(4), repeat=m)}
+    questions = [{"id": name, "question": f"Who {name}?"} for name in samples]
+    how: dict[str, Any] = {"equivalence": FakeEquivalence([{"ana", "ana v"}]), "linkage": linkage, "m": m}
+    if linkage == "exact":
+        how |= {"equivalence": ExactMatch(), "linkage": "components"}
+    model: Any = Replayed(samples)
+    expected = semcal.SemanticUQ(model, **how).ask_many(questions)
+    ties = 0
+    for limit in (0.2, 0.5, 0.75):
+        early = semcal.SemanticUQ(model, abstain_below=limit, decide=True, **how)
+        for one, other in zip(expected, early.ask_many(questions), strict=True):
+            assert other.abstained == ((one.confidence or 0) < limit)
+            low, high = other.bounds or (2, 2)
+            assert low <= (one.confidence or 0) <= high
+            if other.abstained:
+                continue
+            assert not set(other.meanings[0].samples) - set(one.meanings[0].samples)
+            if one.tied is not None:  # nothing but all draws decides
+                ties += 1
+                assert (len(other.row["samples"]), other.tied, other.text) == (m, one.tied, one.text)
+    assert ties > 0
 
 
 @pytest.mark.parametrize("linkage", ["components", "greedy"])

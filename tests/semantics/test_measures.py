@@ -189,8 +189,46 @@ def test_equal_counts_give_equal_confidence_to_the_last_bit():
     assert {p for distribution in probabilities for p in distribution if abs(p - 0.3) < 1e-9} == {0.3}
 
 
-def test_ties_go_to_the_cluster_that_appeared_first():
-    assert confidence([[[0, 3], [1, 2]], [[1, 2], [0, 3]]]).top_cluster.tolist() == [0, 1]
+def test_ties_go_to_the_cluster_that_appeared_first_where_likelihoods_are_unknown():
+    found = confidence([[[0, 3], [1, 2]], [[1, 2], [0, 3]], [[0, 1], [2]]])
+    assert found.top_cluster.tolist() == [0, 1, 0]
+
+
+def literal_winner(measure, clusters, u):
+    """The tied cluster of the largest sum of likelihoods, the first of equal ones."""
+    p = confidence([clusters], [u], measure=measure).probabilities
+    tied = [k for k in range(len(clusters)) if p[k] >= max(p) - 1e-9]
+    sums = {k: math.fsum(math.exp(u[i]) for i in clusters[k]) for k in tied}
+    equal = [k for k in tied if sums[k] >= max(sums.values()) * (1 - 1e-6)]
+    return min(equal, key=lambda k: min(clusters[k]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([-0.5, -1.0, -2.0, -2.0 - 1e-9])), min_size=1))
+def test_ties_go_to_the_cluster_whose_draws_are_likelier_together(draws):
+    labels, u = zip(*draws)
+    clusters = clusters_of(labels)[::-1]
+    found = confidences([clusters, [[0]]], [list(u), [-1.0]])
+    for measure in MEASURES:
+        assert found[measure].top_cluster[0] == literal_winner(measure, clusters, u)
+
+
+def test_ties_are_settled_by_the_first_or_by_numbers_where_that_is_asked_for():
+    clusters, u = [[[0], [1], [2]]] * 2, [[-2.0, -1.0, -3.0]] * 2
+    assert confidences(clusters, u)["E-SC"].top_cluster.tolist() == [1, 1]
+    assert confidences(clusters, u, ties="first")["E-SC"].top_cluster.tolist() == [0, 0]
+    found = confidences(clusters, measures=("E-SC",), ties=[[0, 1, 4], [2, 2, 0]])
+    assert found["E-SC"].top_cluster.tolist() == [2, 0]
+    with pytest.raises(InputError, match="a number for each cluster"):
+        confidences(clusters, measures=("E-SC",), ties=[[0, 1], [2, 2, 0]])
+    with pytest.raises(UsageError, match="rule for ties"):
+        confidences(clusters, u, ties="last")
+
+
+def test_a_tie_of_draws_of_likelihood_zero_goes_to_the_first():
+    found = confidence([[[0], [1], [2, 3]]], [[-math.inf, -math.inf, -1.0, -1.0]])
+    assert found.top_cluster.tolist() == [2]
+    tied = confidence([[[1], [0], [2]]], [[-math.inf, -1.0, -math.inf]])
+    assert tied.top_cluster.tolist() == [0]
 
 
 def test_rounding_does_not_decide_a_tie():

@@ -299,6 +299,6 @@ class TextFormsJob:
                 limit=grading.members,
                 likeliest=grading.choice == "likeliest",
             )
-            for row in measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha)
+            for row in measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha, ties=self.clustering.ties)
         )
         return [{key: row[key] for key in self.ADDED} for row in graded]

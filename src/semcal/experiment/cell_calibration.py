@@ -49,10 +49,11 @@ class CalibrateJob:
     dataset: str
     max_new_tokens: int
     folder: str  # where the calibration is kept, relative to the run folder
+    ties: str = "likelier"
 
     def key(self) -> dict[str, Any]:
         """What its rows depend on beside the model."""
-        names = ("m", "seed", "equivalence", "linkage", "dataset", "max_new_tokens", "folder")
+        names = ("m", "seed", "equivalence", "linkage", "dataset", "max_new_tokens", "folder", "ties")
         return {
             "blocks": [block.key() for block in self.blocks],
             "candidates": {f"{t:g}": name for t, name in self.candidates.items()},
@@ -75,7 +76,8 @@ class CalibrateJob:
         with warnings.catch_warnings():  # of few questions the grid has warned; the rest is in the report
             warnings.simplefilter("ignore", SemcalWarning)
             found = calibrate_rows(
-                {t: measure_rows(drawn[name]) for t, name in self.candidates.items()},
+                {t: measure_rows(drawn[name], ties=self.ties) for t, name in self.candidates.items()},
+                learn_temperature=False,  # Calibrated gives Base's answers
                 equivalence=self.equivalence,
                 linkage=self.linkage,
                 grader=self.grading.grader(),
@@ -220,6 +222,7 @@ def _learnt(cell: Cell, labelled: Blocks, candidates: Mapping[float, str], folde
         cell.parts.name,
         cell.max_new_tokens,
         folder,
+        settings.clustering.ties,
     )
     needs = (cell.root / folder / "calibration.json",)
     planned = cell.block(job, "calibration_train", "all", needs=needs)

@@ -162,6 +162,7 @@ def _choose(cell: Cell) -> tuple[Spec, tuple[AnswerBlock, ...]]:
         settings.selection.by,
         settings.evaluation.bins,
         score_maps=bool(maps) and "Base" in settings.methods,
+        ties=settings.clustering.ties,
     )
     (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority, everyone=True)
     return json.loads((lines or [])[0]), known
@@ -280,7 +281,7 @@ class _TestQuestions:
             count: self._alphas({"methods": methods, "by_loss": {}})
             for count, methods in self.chosen["by_draws"].items()
         }
-        names = (self.cell.model.name, self.cell.parts.name)
+        names = (self.cell.model.name, self.cell.parts.name, self.cell.settings.clustering.ties)
         jobs = [
             None if block is None or lines is None else MeasureJob(block, lines, alphas, alphas_at, *names)
             for block, lines in zip(blocks, greedy)

@@ -220,6 +220,7 @@ class Clustering(SettingsGroup):
 
     linkage: Literal["components", "greedy", "complete"] = "components"
     merge_refusals: bool = False
+    ties: Literal["likelier", "first"] = "likelier"  # which of the largest meanings is the answer
 
 
 class Grading(SettingsGroup):

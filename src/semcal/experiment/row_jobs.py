@@ -33,6 +33,7 @@ class SelectJob:
     by: str
     bins: int
     score_maps: bool = False  # whether what score maps are learnt from is told as well
+    ties: str = "likelier"
 
     def key(self) -> dict[str, Any]:
         """What its row depends on."""
@@ -44,6 +45,7 @@ class SelectJob:
             "measure_alphas": list(self.measure_alphas),
             "by": self.by,
             "bins": self.bins,
+            "ties": self.ties,
             **({"score_maps": True} if self.score_maps else {}),
         }
 
@@ -112,7 +114,7 @@ class SelectJob:
         found: dict[int, Graded] = {}
         for (count, name), of_one in rows.items():
             found.setdefault(count, {})[name] = under_alphas(
-                of_one, verdicts[count, name], self.measure_alphas
+                of_one, verdicts[count, name], self.measure_alphas, self.ties
             )
         return found
 
@@ -141,6 +143,7 @@ class MeasureJob:
     measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
     model: str
     dataset: str
+    ties: str = "likelier"
 
     def key(self) -> dict[str, Any]:
         """What its rows depend on."""
@@ -152,6 +155,7 @@ class MeasureJob:
             "measure_alphas_at": self.measure_alphas_at,
             "model_name": self.model,
             "dataset": self.dataset,
+            "ties": self.ties,
         }
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
@@ -171,7 +175,7 @@ class MeasureJob:
             alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
             rows += [
                 self._row(row, shared[row["id"]], answers)
-                for row in measure_rows(of_group, t_alpha=alphas[0], g_alpha=alphas[1])
+                for row in measure_rows(of_group, t_alpha=alphas[0], g_alpha=alphas[1], ties=self.ties)
             ]
         return rows
 

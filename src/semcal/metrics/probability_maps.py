@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 
 from semcal.errors import InputError, UsageError, shown
 from semcal.metrics.frequencies import Floats, Groups
-from semcal.metrics.score_recalibration import BetaCalibration, IsotonicCalibration
+from semcal.metrics.score_recalibration import IsotonicCalibration
 
 #: Folds of a cross-validation, and how often it is repeated with other folds.
 FOLDS, REPEATS = 5, 4
 #: Logits are taken of 0.01 + 0.98 p, as in `BetaCalibration`.
 SQUEEZE = 0.01
+#: Right answers, and wrong ones, from which on a map is learnt, and from which on any is.
+FEW, PLENTY = 5, 10
+#: Labelled answers that bound a stated probability, and decimals of a map's values that count there.
+SUPPORT, DECIMALS = 10, 9
 #: Weight of half the squared norm of the slopes, beside the summed log loss.
 RIDGE = 3.0
 #: Gains that differ by less are tied.
@@ -50,16 +54,6 @@ def _fit_isotonic(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, .
 
 def _predict_isotonic(values: Floats, known: Mapping[str, Floats]) -> Floats:
     return np.asarray(np.interp(values[:, 0], known["thresholds"], known["values"]))
-
-
-def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
-    fitted = BetaCalibration(squeeze=SQUEEZE).fit(values[:, 0], correct)
-    return tuple(np.array([value]) for value in (fitted.a_, fitted.b_, fitted.c_))
-
-
-def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
-    p = SQUEEZE + (1 - 2 * SQUEEZE) * values[:, 0]
-    return np.asarray(scipy.special.expit(known["a"] * np.log(p) - known["b"] * np.log1p(-p) + known["c"]))
 
 
 def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[Floats, ...]:
@@ -96,6 +90,22 @@ def _predict_logistic(values: Floats, known: Mapping[str, Floats]) -> Floats:
     return np.asarray(scipy.special.expit(values @ known["slopes"] + known["intercept"]))
 
 
+def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
+    """Beta calibration with the prior of the logistic regression, which it is on two logarithms."""
+    slopes, c = _fit_logistic(_logarithms(values), correct, np.ones(2))
+    return slopes[:1], slopes[1:], c
+
+
+def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
+    slopes = np.concatenate([known["a"], known["b"]])
+    return _predict_logistic(_logarithms(values), {"slopes": slopes, "intercept": known["c"]})
+
+
+def _logarithms(values: Floats) -> Floats:
+    p = SQUEEZE + (1 - 2 * SQUEEZE) * values[:, 0]
+    return np.stack([np.log(p), -np.log1p(-p)], axis=1)
+
+
 #: The kinds of maps, simplest first.
 KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
@@ -117,7 +127,7 @@ class MapCandidate:
     probabilities: tuple[str, ...] = ()  # features in [0, 1], of which "logistic" reads the logits
     rising: tuple[str, ...] = ()  # features that "logistic" gives no negative slope
     falling: tuple[str, ...] = ()  # features that it gives no positive one
-    fewest: int = FOLDS  # right answers, and wrong ones, that it takes
+    fewest: int = PLENTY  # right answers, and wrong ones, that it takes
     tier: int = 0  # those of a higher tier must be a standard error above the best of the lower ones
 
     @property
@@ -135,9 +145,12 @@ class MapCandidate:
         )
         learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct, directions)
         parameters = dict(zip(KINDS[self.kind].parameters, learnt))
-        return ProbabilityMap(
+        found = ProbabilityMap(
             self, {name: tuple(map(float, value)) for name, value in parameters.items()}, tuple(unknown)
         )
+        if self.kind in ("none", "constant"):
+            return found
+        return replace(found, support=Support.of(found.predict(features), correct))
 
 
 def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) -> Floats:
@@ -154,6 +167,49 @@ def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
+class Support:
+    """What labelled answers bear out: cap and floor of a map's values f, rising steps.
+
+    With S(w) = (r + 1) / (n + 2) over the n >= 10 labelled answers with f >= w, r of them right, and L(w)
+    over those with f <= w, the cap is the largest S(w) of w <= f, the floor the smallest L(w) of w >= f.
+    """
+
+    cap_at: tuple[float, ...]  # cap[k] holds up to cap_at[k], the last one also beyond
+    cap: tuple[float, ...]
+    floor_at: tuple[float, ...]  # floor[k] holds from floor_at[k] on, the first one also below
+    floor: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.cap_at) == len(self.cap) > 0 < len(self.floor) == len(self.floor_at):
+            raise InputError("the support of a map must have a cap and a floor, as many as their places")
+
+    @classmethod
+    def of(cls, f: Floats, correct: Floats) -> Support:
+        """That of a map's values (N,) and the outcomes (N,) that it was fitted to."""
+        at, place = np.unique(np.round(f, DECIMALS), return_inverse=True)
+        n, right = np.bincount(place, np.ones(len(f))), np.bincount(place, correct)
+        cap = np.maximum.accumulate(_shares(right[::-1], n[::-1])[::-1])
+        floor = np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
+        last, first = np.append(np.diff(cap) != 0, True), np.append(True, np.diff(floor) != 0)
+        return cls(*(tuple(map(float, one)) for one in (at[last], cap[last], at[first], floor[first])))
+
+    def clip(self, f: Floats) -> Floats:
+        """The values (N,) between floor and cap."""
+        where = np.round(f, DECIMALS)
+        below = np.searchsorted(self.cap_at, where).clip(max=len(self.cap) - 1)
+        above = np.searchsorted(self.floor_at, where, side="right").clip(min=1) - 1
+        clipped: Floats = np.clip(f, np.array(self.floor)[above], np.array(self.cap)[below])
+        return clipped
+
+
+def _shares(rights: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """(r + 1) / (n + 2) of the first 1, 2, … groups of answers; of all where they are too few to count."""
+    r, n = np.cumsum(rights), np.cumsum(counts)
+    shares: Floats = (np.where(n >= SUPPORT, r, r[-1]) + 1) / (np.where(n >= SUPPORT, n, n[-1]) + 2)
+    return shares
+
+
+@dataclass(frozen=True)
 class ProbabilityMap:
     """A learnt map.
 
@@ -166,6 +222,7 @@ class ProbabilityMap:
     candidate: MapCandidate
     parameters: Mapping[str, tuple[float, ...]]
     unknown: tuple[float, ...]  # takes the place of a feature that a question lacks: its mean in the fit
+    support: Support | None = None  # none of maps that earlier versions learnt
 
     def __post_init__(self) -> None:
         candidate = self.candidate
@@ -194,7 +251,8 @@ class ProbabilityMap:
         )
         values = np.where(np.isnan(columns), self.unknown, columns)
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
-        return np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
+        f = np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
+        return f if self.support is None else self.support.clip(f)
 
     def scores(self, features: Features) -> Floats:
         """Return what orders the answers (N,): the probabilities; under a constant its feature."""
@@ -222,6 +280,23 @@ class MapChoice:
     map: ProbabilityMap
     scores: tuple[MapScore, ...]
 
+    @property
+    def score(self) -> MapScore:
+        """That of the map."""
+        return next(one for one in self.scores if one.candidate == self.map.candidate)
+
+
+class Labelled(NamedTuple):
+    """Answers of one kind to N questions: what maps read of them, what is right (N,), and the candidates."""
+
+    features: Features
+    correct: Floats
+    candidates: Sequence[MapCandidate]
+
+    def part(self, chosen: NDArray[np.bool_]) -> Labelled:
+        """Those to some of the questions."""
+        return Labelled(part_of(self.features, chosen), self.correct[chosen], self.candidates)
+
 
 def choose_map(
     features: Features,
@@ -234,88 +309,88 @@ def choose_map(
 ) -> MapChoice:
     """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
 
-    Where all answers are right, or all wrong, it is the constant (r + 1) / (N + 2) with r right ones.
+    `features` (N,) are what the candidates read, `correct` (N,) is 0 or 1; questions of one of the `groups`
+    (N,) stay in one fold. The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over
+    `repeats` cross-validations of 5 folds, which `seed` draws.
 
-    Parameters
-    ----------
-    features : mapping of str to ndarray, shape (N,)
-        What the candidates read.
-    correct : ndarray of float, shape (N,)
-        Outcomes, 0 or 1.
-    candidates : sequence of MapCandidate
-        Simplest first; the first is "none", which wins unless another is above it by more than one standard
-        error of the paired difference, and where too few answers are right or wrong for the others, or there
-        are fewer than 5 groups. One of a higher tier (it costs draws, or bends to single answers) must be as
-        far above the best of the lower ones.
-    groups : ndarray of int, shape (N,), optional
-        Questions of one group stay in one fold.
-    seed : int
-        Of the folds.
-    repeats : int
-        Cross-validations with other folds.
-
-    Notes
-    -----
-    The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over `repeats`
-    cross-validations of 5 folds. Ties go to the candidate given first.
+    Candidates stand simplest first, "none" before all others. Beside them stands the constant
+    (r + 1) / (N + 2), with r right answers. "none" wins if it gains more than the constant and no other is
+    above both by more than one standard error of the paired difference. One of a higher tier (it costs draws,
+    or bends to single answers) must be as far above the best of the lower ones. With fewer than 5 right or
+    wrong answers, or 5 groups, the constant is the choice; with fewer than 10, "none" is no choice. What is
+    chosen is supported, "none" too: a share beyond what labelled answers bear out is no probability.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
-    one_kind = correct.sum() in (0, len(correct))
-    if one_kind:
-        candidates = [candidates[0], replace(candidates[0], kind="constant")]
-    scores = _scores(features, correct, candidates, groups, np.random.default_rng(seed), repeats)
-    best = candidates[1] if one_kind else _best(scores, groups)
-    return MapChoice(best.fit(features, correct), scores)
+    none, *maps = candidates
+    rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
+    tried = [none, replace(none, kind="constant"), *(one for one in maps if one.fewest <= rarer)]
+    scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
+    best = _best(scores, groups, use_none=rarer >= PLENTY).fit(features, correct)
+    if best.candidate == none:
+        best = replace(best, support=Support.of(best.predict(features), correct))
+    return MapChoice(best, scores)
+
+
+def choose_answers(
+    given: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0, repeats: int = REPEATS
+) -> tuple[int, list[MapChoice]]:
+    """Choose which of several kinds of answers to give, and a map for each kind.
+
+    It is the first unless another gains more, cross-validated, by one standard error of the difference.
+    """
+    found = [choose_map(*one, groups=groups, seed=seed, repeats=repeats) for one in given]
+    scores = [one.score for one in found]
+    ahead = [place for place, one in enumerate(scores) if _beats(one, scores[0], groups)]
+    return max(ahead, key=lambda place: scores[place].gain, default=0), found
 
 
 def predict_out_of_fold(
-    features: Features,
-    correct: Floats,
-    candidates: Sequence[MapCandidate],
-    *,
-    groups: Groups | None = None,
-    seed: int = 0,
-) -> Floats:
-    """Return probabilities (N,) for each fold by the map that :func:`choose_map` takes on the other folds.
+    given: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Return probabilities (N,) for each fold by what :func:`choose_answers` takes on the others, and which.
 
-    The choice is made anew in each fold, so these do not flatter what was chosen. Fewer than 5 groups make no
-    folds: then no map was learnt, or the constant.
+    So these do not flatter what was chosen. Fewer than 5 groups make no folds: it is the constant of all.
     """
-    if _units(correct, groups) < FOLDS:
-        return choose_map(features, correct, candidates, groups=groups, repeats=1).map.predict(features)
-    p = np.empty(len(correct))
-    for number, held_out in enumerate(_folds(correct, groups, np.random.default_rng([seed, 1]))):
-        kept = ~held_out
-        chosen = choose_map(
-            part_of(features, kept),
-            correct[kept],
-            candidates,
-            groups=None if groups is None else groups[kept],
-            seed=seed + number,
-            repeats=1,
-        )
-        p[held_out] = chosen.map.predict(part_of(features, held_out))
-    return p
+    correct = given[0].correct
+    p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
+    whole = _units(correct, groups) < FOLDS
+    folds = (
+        [np.ones(len(correct), bool)] if whole else _folds(correct, groups, np.random.default_rng([seed, 1]))
+    )
+    for number, held_out in enumerate(folds):
+        kept = held_out if whole else ~held_out
+        part = [one.part(kept) for one in given]
+        of_part = None if groups is None else groups[kept]
+        kind, found = choose_answers(part, groups=of_part, seed=seed + number, repeats=1)
+        p[held_out] = found[kind].map.predict(part_of(given[kind].features, held_out))
+        kinds[held_out] = kind
+    return p, kinds
 
 
-def _best(scores: Sequence[MapScore], groups: Groups | None) -> MapCandidate:
+def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) -> MapCandidate:
     """The highest gain among those that are a standard error above what is to be had for less."""
-    best = scores[0]
-    for tier in sorted({one.candidate.tier for one in scores}):
+    none, constant, *others = scores
+    best = none if use_none and none.gain > constant.gain + TIE else constant
+    for tier in sorted({one.candidate.tier for one in others}):
         rivals = [
             one
-            for one in scores[1:]
+            for one in others
             if one.candidate.tier == tier
-            and (difference := _difference(one.gains, best.gains, groups))[0] > difference[1]
+            and all(_beats(one, rival, groups) for rival in (none, constant, best))
         ]
         highest = max((one.gain for one in rivals), default=0.0)
         best = next((one for one in rivals if one.gain >= highest - TIE), best)
     return best.candidate
 
 
-def _difference(one: Floats, other: Floats, groups: Groups | None) -> tuple[float, float]:
-    """Mean of the paired differences, and its standard error over questions or groups."""
+def _beats(one: MapScore, other: MapScore, groups: Groups | None) -> bool:
+    above, error = paired_difference(one.gains, other.gains, groups)
+    return above > error
+
+
+def paired_difference(one: Floats, other: Floats, groups: Groups | None) -> tuple[float, float]:
+    """Return the mean of the paired differences, and its standard error over questions or groups."""
     above = one - other
     sums = np.bincount(np.arange(len(above)) if groups is None else groups, above - above.mean())
     return float(above.mean()), float(np.sqrt((sums**2).sum()) / len(above))
@@ -329,10 +404,7 @@ def _scores(
     rng: np.random.Generator,
     repeats: int,
 ) -> tuple[MapScore, ...]:
-    """Cross-validate the candidates; without maps where right or wrong answers are too few for the folds."""
-    rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else -1
-    tried = [one for one in candidates[1:] if one.fewest <= rarer or one.kind == "constant"]
-    candidates = [candidates[0], *tried]
+    """Cross-validate the candidates."""
     gains = np.zeros((len(candidates), len(correct)))
     for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):
@@ -341,7 +413,7 @@ def _scores(
                 p = candidate.fit(part, labels).predict(rest)
                 gain[held_out] += p * (2 * correct[held_out] - p) / repeats
     return tuple(
-        MapScore(candidate, float(gain.mean()), *_difference(gain, gains[0], groups), gain)
+        MapScore(candidate, float(gain.mean()), *paired_difference(gain, gains[0], groups), gain)
         for candidate, gain in zip(candidates, gains)
     )
 

@@ -31,6 +31,8 @@ GRID = np.arange(101) / 100
 ASIDE = 5
 #: With so many times the fewest questions that could show a threshold, none found means none there.
 PLENTY = 3
+#: No use is in a risk limit from which on as many answers are wrong as right.
+USELESS = 0.5
 #: Errors among the answered for which the number of questions that is needed is looked up.
 LARGEST_ERRORS = 1000
 
@@ -44,7 +46,8 @@ class RiskControlledThreshold:
     `answered` is the number of questions at or above the threshold (0 for none), `coverage` their share,
     `errors` the wrong ones among them, `upper_bound` the upper confidence bound, at level 1 - delta, on the
     error rate there (NaN for none). `tested_...`, shape (T,): all that were tested, the strictest first and
-    the first that failed last. `questions` were tested; `aside` only said where to start.
+    the first that failed last. `questions` were tested; `aside` only said where to start. `least_risk` is the
+    least bound at any threshold, where none was found: a smaller risk limit could not be shown.
     """
 
     threshold: float | None
@@ -59,6 +62,7 @@ class RiskControlledThreshold:
     questions: int
     questions_needed: int | None
     aside: int = 0
+    least_risk: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -79,6 +83,8 @@ class _Tested(Protocol):
     def answered(self) -> int: ...
     @property
     def questions_needed(self) -> int | None: ...
+    @property
+    def least_risk(self) -> float | None: ...
 
 
 def threshold_sentence(found: _Tested, questions: int, aside: int = 0) -> str:
@@ -96,9 +102,10 @@ def threshold_sentence(found: _Tested, questions: int, aside: int = 0) -> str:
     if found.questions_needed is not None:
         about = "at least" if questions < _fewest(found.risk_limit, found.delta) else "about"
         return f"{none}; {about} {found.questions_needed} would be needed"
-    return (
-        f"{none}, nor would it be by more: even the surest are wrong too often; allow more risk, or calibrate"
-    )
+    why = f"{none}, nor would it be by more: even the surest are wrong too often"
+    if found.least_risk is None or found.least_risk >= USELESS:
+        return f"{why}, at any risk of use; ask what the model knows, or take a larger one"
+    return f"{why}; allow more risk (from about {100 * found.least_risk:.0f} %), or calibrate"
 
 
 @both_names
@@ -205,13 +212,14 @@ def risk_controlled_threshold(
     answered, right = t.at_least(grid)
     errors = answered - right
     enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
+    some = answered > 0
     bounds = _upper_bound(errors[first:], answered[first:], delta)
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
     at = first + passed - 1
     found = passed > 0
     # the first that was tested failed; with more questions, testing may begin at a stricter one
-    strict = (np.arange(len(grid)) <= max(first, int((answered > 0).argmax()))) & (answered > 0)
+    strict = (np.arange(len(grid)) <= max(first, int(some.argmax()))) & some
     now, wrong = answered[strict], errors[strict]
     needed = None if found else _questions_needed(now, wrong, wrong, len(aside), risk_limit, delta)
     undecided = not found and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
@@ -231,6 +239,7 @@ def risk_controlled_threshold(
         questions=t.n,
         questions_needed=needed,
         aside=int(aside.sum()),
+        least_risk=None if found else float(_upper_bound(errors[some], answered[some], delta).min(initial=1)),
     )
 
 

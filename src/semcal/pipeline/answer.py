@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semcal.pipeline.assess import CALIBRATED
 from semcal.pipeline.measure import representative
+from semcal.semantics.measures import TIE
 
 if TYPE_CHECKING:
     from semcal.pipeline.calibrated import CalibratedAnswer
@@ -68,6 +69,12 @@ class Answer:
         takes all draws; meanings are as far as they were told apart.
     m : int, optional
         The draws that would have been taken; `row` holds those that were.
+    tied : int, optional
+        How many meanings share the first place, where several do: the draws do not agree on any answer.
+    score : float, optional
+        With a calibration the answer's share of the draws, by which answers are ordered under a constant.
+    map : str, optional
+        What made the probability, such as "logistic(…)"; "none(E-SC)" is the share itself.
 
     Examples
     --------
@@ -90,6 +97,9 @@ class Answer:
     row: Mapping[str, Any]
     bounds: tuple[float, float] | None = None
     m: int | None = None
+    tied: int | None = None
+    score: float | None = None
+    map: str | None = None
 
     def __repr__(self) -> str:
         abstained = "" if self.abstained is None else f", abstained={self.abstained}"
@@ -112,6 +122,8 @@ class Answer:
             "answer": self.text,
             "confidence": self.confidence,
             **early,
+            **({} if self.tied is None else {"tied": self.tied}),
+            **({} if self.score is None else {"score": self.score, "map": self.map}),
             "measure": self.measure,
             "abstained": self.abstained,
             "threshold": self.threshold,
@@ -130,7 +142,9 @@ def answer_of(
     row: Mapping[str, Any], measure: str, calibrated: CalibratedAnswer | None, threshold: float | None
 ) -> Answer:
     """Return the answer of a measured row under a measure, with its probability if that is known."""
-    texts = [representative(row["samples"], cluster) for cluster in row["clusters"]]
+    texts = [representative(row, cluster) for cluster in row["clusters"]]
+    if calibrated is not None:
+        texts[calibrated.meaning] = calibrated.text
     shares = row["confidences"][measure] or [None] * len(texts)
     found = [
         Meaning(
@@ -146,6 +160,7 @@ def answer_of(
     abstained = calibrated.abstained if calibrated else None
     if threshold is not None and abstained is None:
         abstained = confidence is None or confidence < threshold
+    tied = sum(share is not None and share >= max(shares) - TIE for share in shares)
     return Answer(
         id=str(row["id"]),
         question=row["question"],
@@ -161,4 +176,7 @@ def answer_of(
             for name, k in row["top_cluster"].items()
         },
         row=row,
+        tied=tied if tied > 1 else None,
+        score=calibrated.score if calibrated else None,
+        map=calibrated.map if calibrated else None,
     )

@@ -12,7 +12,7 @@ from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.pipeline.calibrated import Calibration
-from semcal.pipeline.measure import check_measurable, measure_rows, rows_by_temperature
+from semcal.pipeline.measure import check_measurable, measure_at, measure_rows, rows_by_temperature
 from semcal.pipeline.rows import clusters_of, identity, sampled_by_of, samples_of
 from semcal.pipeline.sample import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
@@ -263,11 +263,11 @@ def calibrated_rows(
     UsageError if a row has another number of draws than the calibration was made with, or lacks a
     temperature.
     """
-    alphas = {"t_alpha": t_alpha, "g_alpha": g_alpha}
+    alphas: Any = {"t_alpha": t_alpha, "g_alpha": g_alpha}
     for row in rows:
         check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
     drawn = drawn_for(calibration, rows)
-    measured = {t: measure_rows(of_one, **alphas) for t, of_one in drawn.items()}
+    measured = measure_at(drawn, **alphas)
     try:
         found = calibration.apply(measured)
     except InputError as error:
@@ -278,6 +278,7 @@ def calibrated_rows(
             **row,
             "answer": one.text,
             "probability": one.probability,
+            "score": one.score,
             "threshold": None if limit is None else limit.threshold,
             "abstained": one.abstained,
         }

@@ -28,7 +28,7 @@ from semcal.pipeline.decide import DecisionRule, draw_and_decide
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
-from semcal.pipeline.measure import RowsAt, measure_rows
+from semcal.pipeline.measure import RowsAt, measure_at
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.results import Results
@@ -275,9 +275,9 @@ class SemanticUQ:
         self.draws += len(rows) * self.m
         self.cut_draws += sum(row["finished"].count(False) for row in rows)
         self.pairs += len(rows) * self.m * (self.m - 1)
-        rows = measure_rows(rows, t_alpha=self.t_alpha, g_alpha=self.g_alpha)
         n = len(rows) // len(self.recalibrators)
-        return {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}, failures
+        split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
+        return measure_at(split, t_alpha=self.t_alpha, g_alpha=self.g_alpha), failures
 
 
 def ask_many(

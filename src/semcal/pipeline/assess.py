@@ -37,11 +37,12 @@ class Scores:
     confidence: list[float] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
     entropy: list[float | None] = field(default_factory=list)  # nats, None where a row has none
+    score: list[float | None] = field(default_factory=list)  # the share, by which a constant is ordered
     ties: list[Ties] = field(default_factory=list)  # what a row shares with others of its group
     undefined: int = 0  # rows whose confidence or correctness is null, which do not count
 
     def add(
-        self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties = ()
+        self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties, score: Any
     ) -> None:
         """Count one row."""
         if confidence is None or correct is None:
@@ -50,7 +51,15 @@ class Scores:
         self.confidence.append(confidence)
         self.correct.append(correct)
         self.entropy.append(entropy)
+        self.score.append(score)
         self.ties.append(ties)
+
+    @property
+    def order(self) -> list[float]:
+        """What is ranked and compared with thresholds: the confidence; under a constant the score."""
+        known = [one for one in self.score if one is not None]
+        constant = len(known) == len(self.confidence) and len(set(self.confidence)) == 1
+        return known if constant else self.confidence
 
 
 def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
@@ -118,6 +127,7 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
                 None if truth is None else bool(truth),
                 parse_float(entropy.get(name)),
                 ties,
+                parse_float(row.get("score")) if name == CALIBRATED else None,
             )
     if chosen and found:
         known = [name for name in found if name is not None]
@@ -153,21 +163,22 @@ def assess(
         if ci and groups is not None:
             found[name]["groups"] = int(groups.max()) + 1
         if ci and one.confidence:
-            intervals = metrics.bootstrap(
-                one.confidence, one.correct, groups=groups, bins=bins, resamples=resamples, seed=seed
-            )
+            how: Any = {"score": one.order, "groups": groups, "bins": bins, "resamples": resamples}
+            intervals = metrics.bootstrap(one.confidence, one.correct, **how, seed=seed)
             found[name]["se"] = {metric: each.standard_error for metric, each in intervals.items()}
             found[name]["interval"] = {metric: [each.low, each.high] for metric, each in intervals.items()}
     return found
 
 
 def _measured(scores: Scores, bins: int, groups: NDArray[np.intp] | None, seed: int) -> dict[str, Any]:
-    numbers = metrics.summary(scores.confidence, scores.correct, bins=bins, groups=groups, seed=seed)
+    numbers = metrics.summary(
+        scores.confidence, scores.correct, score=scores.order, bins=bins, groups=groups, seed=seed
+    )
     result: dict[str, Any] = dict(numbers)
     entropies = [value for value in scores.entropy if value is not None]
     if len(entropies) == len(scores.correct):
         result["entropy_auroc"] = metrics.auroc([-value for value in entropies], scores.correct)
-    kept = metrics.selective_accuracy(scores.confidence, scores.correct, rejection=REJECTION_RATES)
+    kept = metrics.selective_accuracy(scores.order, scores.correct, rejection=REJECTION_RATES)
     result["selective_accuracy"] = {
         f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, kept.accuracy.tolist())
     }
@@ -178,7 +189,7 @@ def _risk(
     scores: Scores, limit: float, delta: float, groups: NDArray[np.intp] | None, seed: int
 ) -> dict[str, Any]:
     found = metrics.risk_controlled_threshold(
-        scores.confidence, scores.correct, risk_limit=limit, delta=delta, groups=groups, seed=seed
+        scores.order, scores.correct, risk_limit=limit, delta=delta, groups=groups, seed=seed
     )
     return {"limit": limit} | {key: getattr(found, key) for key in OF_THRESHOLD}
 

@@ -33,7 +33,7 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.measure import RowsAt, chosen_draws, measure_rows, rows_by_temperature
+from semcal.pipeline.measure import RowsAt, chosen_draws, measure_at, rows_by_temperature
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import (
@@ -184,7 +184,7 @@ def calibrate(
     limits: Any = {"m": sampling["m"], "seed": seed, "max_new_tokens": max_new_tokens}
     by = sampled_by(model, asking, under, questions, command="calibrate", **limits)
     found = calibrate_rows(
-        {t: measure_rows(rows) for t, rows in sampled.items()},
+        measure_at(sampled),
         **how,
         **learning,
         provenance=provenance,
@@ -345,9 +345,9 @@ def calibrate_samples(
     check_stored_draws(drawn)
     every = [row for split in drawn.values() for row in split]
     each = progress and (lambda done: progress(done // len(drawn)))
-    found = measure_rows(cluster_new(every, equivalence=equivalence, linkage=linkage, progress=each))
+    found = cluster_new(every, equivalence=equivalence, linkage=linkage, progress=each)
     n = len(rows)
-    measured = {t: found[k * n : (k + 1) * n] for k, t in enumerate(drawn)}
+    measured = measure_at({t: found[k * n : (k + 1) * n] for k, t in enumerate(drawn)})
     how |= {"provenance": origin.provenance, "recalibrator": origin.recalibrator}
     how |= {"max_new_tokens": origin.max_new_tokens or how.get("max_new_tokens")}
     calibration = calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **how)

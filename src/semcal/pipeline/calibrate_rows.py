@@ -17,10 +17,14 @@ from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
+    FEW,
     FOLDS,
-    MapScore,
+    Labelled,
+    MapChoice,
     ProbabilityMap,
+    choose_answers,
     choose_map,
+    paired_difference,
     part_of,
     predict_out_of_fold,
 )
@@ -28,6 +32,7 @@ from semcal.metrics.thresholds import likeliest_start
 from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.grade import grade_together, grader_record
 from semcal.pipeline.measure import AnswerFeatures, RowsAt, candidates_for, features_of, representative
+from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Ties, several
@@ -39,6 +44,8 @@ from semcal.recalibration.saving import Fitted
 APART = 0.4
 #: Of the learning curve: shares of the labels, random subsets of each, and the fewest labels that are tried.
 SHARES, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: Below this share of right answers a model is nearly always wrong.
+HARDLY = 0.1
 #: Between answers that were written into one cell.
 LISTED = re.compile(r"\S\s*[;|]\s*\S")
 #: What is reported of Base and of the calibrated probability.
@@ -57,15 +64,17 @@ def calibrate_rows(
     max_new_tokens: int | None = None,
     provenance: Provenance | None = None,
     recalibrator: Fitted | None = None,
+    learn_temperature: bool = True,
 ) -> Calibration:
     """Learn the probability that an answer is right from the samples of labelled questions.
 
     `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
-    clustered at each temperature by themselves; the first draws are those of the answer, with key None where
-    they are under `recalibrator` or of an unknown temperature. `equivalence` is what they were clustered
-    with, for the record (its revision is unknown where only its name is given); `grader` decides whether the
-    answer's one wording is right, by default the rules of spec section 7. `seed` is that of the folds and of
-    what is kept apart.
+    clustered at each temperature by themselves. The first draws are those of the answer, with key None where
+    they are under `recalibrator` or of an unknown temperature; where they are at T = 1, and unless
+    `learn_temperature` is false, it comes from draws at another temperature if these gain more by one
+    standard error. `equivalence` is what they were clustered with, for the record (its revision is unknown
+    where only its name is given); `grader` decides whether the answer's one wording is right, by default the
+    rules of spec section 7. `seed` is that of the folds and of what is kept apart.
 
     With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
     threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
@@ -85,24 +94,30 @@ def calibrate_rows(
                 f"question {identity(row)!r} has {len(row['samples'])} draws and others have {m}; a "
                 "calibration is for one number of draws"
             )
-    features = features_of(rows)
     marks = grader or RuleGrader()
-    correct = _graded(features, own, marks)
+    answering = [t for t in rows if t == first or (first == 1.0 and learn_temperature)]
+    features_at = [features_of({t: rows[t], **rows}) for t in answering]
+    graded = [_graded(features, own, marks) for features in features_at]
     marked_by, of_marks = grader_record(marks)
     ties = list(map(question_ties, own))
     groups = several(ties)
     apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
-    learnt = _Learnt.from_labels(features, correct, groups, ~apart, seed)
+    given = [Labelled(one.values, marks, candidates_for(one)) for one, marks in zip(features_at, graded)]
+    learnt = _Learnt.from_labels([one.part(~apart) for one in given], groups, ~apart, seed)
+    answered, features, correct = answering[learnt.kind], features_at[learnt.kind], graded[learnt.kind]
+    own, first_told = rows[answered], _to_say_first(rows[answered], correct[~apart], provenance)
     calibration = Calibration(
         map=learnt.map,
         further=_further(own, features, correct, ~apart, marks),
         m=m,
-        temperature=first,
-        temperatures=tuple(t for t in list(rows)[1:] if t is not None and _reads(learnt.map, t)),
+        temperature=answered,
+        temperatures=tuple(t for t in rows if t and t != answered and _needs(learnt.map, own, answered, t)),
         equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
         linkage=linkage,
         threshold=None,
-        report=learnt.report(apart=int(apart.sum()), problems=_problems(own, ties, groups, apart)),
+        report=learnt.report(
+            answering, int(apart.sum()), _problems(own, ties, groups, apart), first=tuple(first_told)
+        ),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
@@ -162,8 +177,33 @@ def _examples(
     )
 
 
-def _reads(chosen: ProbabilityMap, temperature: float) -> bool:
-    return any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
+def _needs(
+    chosen: ProbabilityMap, rows: Sequence[Mapping[str, Any]], own: float | None, temperature: float
+) -> bool:
+    """Whether further draws are read, or settle ties: sharper ones where likelihoods are unknown."""
+    ties = any("tied" in row and len(row["confidences"]) == 1 for row in rows)
+    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
+    return read or (ties and temperature < (1.0 if own is None else own))
+
+
+def _to_say_first(
+    rows: Sequence[Mapping[str, Any]], correct: Floats, provenance: Provenance | None
+) -> Iterator[str]:
+    """What a user should know before any figure, and what to do: a line each."""
+    n, right = len(correct), int(correct.sum())
+    helps = "give few-shot examples (--few-shot)"
+    if right < HARDLY * n:
+        yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
+    apart = sum(len(row["clusters"]) == len(row["samples"]) for row in rows)
+    if 2 * apart > len(rows):
+        found = f"all draws differ on {apart} of {len(rows)} questions, so that shares say little"
+        yield f"{found}: {helps}, or an equivalence model (--equivalence)"
+    finished = [one for row in rows for one in row.get("finished") or ()]
+    if 2 * finished.count(False) > len(finished):
+        cut = f"{finished.count(False)} of {len(finished)} draws were cut at the token limit"
+        yield f"{cut}: {helps} with short answers, or more tokens (--max-new-tokens)"
+    if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
+        yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
 
 
 def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader: Grader) -> Floats:
@@ -212,7 +252,7 @@ def set_threshold(
     )
     bound = None if np.isnan(found.upper_bound) else found.upper_bound
     counts = found.questions, found.answered, found.errors
-    return Threshold(found.threshold, risk, delta, *counts, bound, found.questions_needed)
+    return Threshold(found.threshold, risk, delta, *counts, bound, found.questions_needed, found.least_risk)
 
 
 def _further(
@@ -228,7 +268,7 @@ def _further(
     for i in map(int, wrong):
         row = rows[i]
         texts = [
-            representative(row["samples"], cluster)
+            representative(row, cluster)
             for k, cluster in enumerate(row["clusters"])
             if k != features.meanings[i]
         ]
@@ -242,32 +282,34 @@ def _further(
 class _Learnt:
     """The chosen map, and how good it and its rivals were."""
 
-    map: ProbabilityMap
-    scores: tuple[MapScore, ...]
-    share: Floats
+    kind: int  # which of the temperatures answers
+    choices: list[MapChoice]  # at each of them
+    share: Floats  # of the answers out of fold, and with `correct` at the temperature that their fold took
     out_of_fold: Floats
     correct: Floats
+    first: Labelled
     groups: Groups | None
     curve: tuple[Mapping[str, Any], ...]
 
+    @property
+    def map(self) -> ProbabilityMap:
+        """What was learnt."""
+        return self.choices[self.kind].map
+
     @classmethod
     def from_labels(
-        cls,
-        features: AnswerFeatures,
-        correct: Floats,
-        groups: Groups | None,
-        fitted: NDArray[np.bool_],
-        seed: int,
+        cls, given: Sequence[Labelled], groups: Groups | None, fitted: NDArray[np.bool_], seed: int
     ) -> _Learnt:
-        values, labels = part_of(features.values, fitted), correct[fitted]
-        candidates = candidates_for(features)
         how: dict[str, Any] = {"groups": None if groups is None else groups[fitted], "seed": seed}
-        chosen = choose_map(values, labels, candidates, **how)
-        out = predict_out_of_fold(values, labels, candidates, **how)
+        kind, choices = choose_answers(given, **how)
+        out, kinds = predict_out_of_fold(given, **how)
+        values, labels, candidates = given[kind]
+        share = np.choose(kinds, [one.features["E-SC"] for one in given])
+        correct = np.choose(kinds, [one.correct for one in given])
         rng = np.random.default_rng([seed, 3])
         curve = []
-        for share in SHARES:
-            size = round(share * len(labels))
+        for part_size in SHARES:
+            size = round(part_size * len(labels))
             if size < FEWEST_LABELS:
                 continue
             above = []
@@ -277,12 +319,17 @@ class _Learnt:
                 rest = part_of(values, ~part)
                 above.append(_above(few.map.predict(rest), rest["E-SC"], labels[~part]))
             curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
-        whole = _above(out, values["E-SC"], labels)
-        curve.append({"labels": len(labels), "gain_above_base": whole})
-        return cls(chosen.map, chosen.scores, values["E-SC"], out, labels, how["groups"], tuple(curve))
+        curve.append({"labels": len(labels), "gain_above_base": _above(out, share, correct)})
+        return cls(kind, choices, share, out, correct, given[0], how["groups"], tuple(curve))
 
-    def report(self, *, apart: int, problems: Iterable[str]) -> CalibrationReport:
+    def report(
+        self, at: Sequence[float | None], apart: int, problems: Iterable[str], first: tuple[str, ...]
+    ) -> CalibrationReport:
         """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
+        scores = [one.score for one in self.choices] if len(self.choices) > 1 else []
+        calibrated, base = _figures(self.out_of_fold, self.correct), _figures(self.share, self.correct)
+        if self.map.candidate.kind == "constant":  # then the share says what is likelier to be right
+            calibrated["auroc"] = base["auroc"]
         found = CalibrationReport(
             n=len(self.correct),
             apart=apart,
@@ -294,10 +341,17 @@ class _Learnt:
                     "above": one.above,
                     "standard_error": one.standard_error,
                 }
-                for one in self.scores
+                for one in self.choices[self.kind].scores
             ),
-            base=_figures(self.share, self.correct),
-            calibrated=_figures(self.out_of_fold, self.correct),
+            base=base,
+            calibrated=calibrated,
+            base_at_one=_figures(self.first.features["E-SC"], self.first.correct) if scores else None,
+            temperatures=tuple(
+                {"temperature": t, "gain": one.gain, "above": above, "standard_error": error}
+                for t, one in zip(at, scores)
+                for above, error in [paired_difference(one.gains, scores[0].gains, self.groups)]
+            ),
+            first=first,
             learning_curve=self.curve,
             warnings=(*problems, *self._problems()),
         )
@@ -314,17 +368,17 @@ class _Learnt:
                 f"all {n} answers are {'right' if right else 'wrong'}, so that all get one "
                 "probability; label more questions, or harder and easier ones"
             )
-        elif min(right, n - right) < FOLDS:
+        elif min(right, n - right) < FEW:
             kind = "right" if right < n - right else "wrong"
             found.append(
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FOLDS} of each: "
-                "the share is left as it is; label more questions, or harder and easier ones"
+                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FEW} of each: all "
+                "get one probability; label more questions, or harder and easier ones"
             )
         units = n if self.groups is None else len(np.unique(self.groups))
         if units < FOLDS and right not in (0, n):
             found.append(
-                f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: the share is "
-                "left as it is; label questions of more groups"
+                f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: all get one "
+                "probability; label questions of more groups"
             )
         if np.ptp(self.share) == 0:
             found.append(

@@ -55,6 +55,7 @@ class Threshold:
     errors: Count
     upper_bound: Share | None
     questions_needed: int | None = None  # kept apart, where none is shown to hold; None if no number would do
+    least_risk: Share | None = None  # where none is shown to hold: a smaller risk could not be
 
     @property
     def sentence(self) -> str:
@@ -74,29 +75,41 @@ class CalibrationReport:
     calibrated: Mapping[str, float | None]
     learning_curve: tuple[Mapping[str, Any], ...]  # labels, gain_above_base
     warnings: tuple[str, ...] = ()
+    base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
+    temperatures: tuple[Mapping[str, Any], ...] = ()  # temperature, gain, above, standard_error
+    first: tuple[str, ...] = ()  # what to know and do before anything else
 
     @property
     def why(self) -> str:
         """What was chosen, and by how much it is ahead."""
         best = max(self.candidates, key=lambda one: one["above"])
         if self.chosen.startswith("constant"):
-            right = self.base["accuracy"] or 0.0
+            p = ((self.base["accuracy"] or 0.0) * self.n + 1) / (self.n + 2)
             return (
-                f"All {self.n} answers are {'right' if right else 'wrong'}: each gets the probability "
-                f"{(right * self.n + 1) / (self.n + 2):.3f}. A threshold would be compared with the share."
+                f"No map is better than one probability for all answers, {p:.3f}; which are likelier to be "
+                "right the share tells, with which a threshold is compared."
             )
         if self.chosen.startswith("none"):
-            if len(self.candidates) == 1:
-                return "The share of the answer is used as it is."
             return (
-                f"The share of the answer is used as it is: the best map, {best['name']}, would gain "
-                f"{best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
+                f"The answer gets its share (as good as any map that was learnt): the best, {best['name']}, "
+                f"would gain {best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
             )
         chosen = next(one for one in self.candidates if one["name"] == self.chosen)
         return (
             f"Chosen: {self.chosen}, whose cross-validated gain is {chosen['above']:+.3f} ± "
             f"{chosen['standard_error']:.3f} above that of the share as it is."
         )
+
+    @property
+    def answered_at(self) -> str | None:
+        """At which temperature answers are drawn, and why; None where one alone was at hand."""
+        best = max(self.temperatures[1:], key=lambda one: one["above"], default=None)
+        if best is None:
+            return None
+        by = f"{best['above']:+.3f} ± {best['standard_error']:.3f}"
+        if best["above"] > best["standard_error"]:
+            return f"Answers are drawn at T = {best['temperature']:g}, which gains {by} above T = 1."
+        return f"Answers are drawn at T = 1; at T = {best['temperature']:g} they would gain {by}."
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -121,6 +134,8 @@ class CalibratedAnswer:
     probability: float
     probabilities: tuple[float, ...]  # of each meaning; they add up to 1 less that of no meaning being right
     abstained: bool | None  # None without a threshold
+    score: float  # its share of the draws
+    map: str  # what made the probability: "none(E-SC)" is the share itself
 
 
 @dataclass(frozen=True)
@@ -176,7 +191,7 @@ class Calibration(_Contents):
     temperature : float or None
         Of the draws that the answer comes from; None under `recalibrator`, or where nobody knows.
     temperatures : tuple of float
-        Of the further draws that the map reads.
+        Of the further draws that the map reads, or that settle ties where likelihoods are unknown.
     equivalence, linkage : str
         How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
     equivalence_revision : str or None
@@ -253,11 +268,12 @@ class Calibration(_Contents):
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
         known = lacking | dict(features.values)
         probabilities, scores = self.map.predict(known).tolist(), self.map.scores(known).tolist()
-        columns = features.answers, features.meanings, probabilities, scores, rows[first]
+        shares = features.values["E-SC"].tolist()
+        columns = features.answers, features.meanings, probabilities, scores, shares, rows[first]
         return [self._answer(*one) for one in zip(*columns)]
 
     def _answer(
-        self, text: str, meaning: int, p: float, score: float, row: Mapping[str, Any]
+        self, text: str, meaning: int, p: float, score: float, share: float, row: Mapping[str, Any]
     ) -> CalibratedAnswer:
         shares = np.array([len(cluster) for cluster in row["clusters"]], dtype=np.float64)
         shares[meaning] = 0.0
@@ -265,7 +281,8 @@ class Calibration(_Contents):
         others[meaning] = p
         limit = None if self.threshold is None else self.threshold.threshold
         abstained = None if self.threshold is None else limit is None or score < limit
-        return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), abstained)
+        made_by = abstained, share, self.map.candidate.name
+        return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), *made_by)
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.

@@ -6,7 +6,7 @@ The draws are taken in rounds, and are the first of the m that would be taken ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,8 @@ from semcal.errors import QuestionError, UsageError
 from semcal.metrics.frequencies import Floats
 from semcal.pipeline.answer import Answer, Meaning
 from semcal.pipeline.assess import CALIBRATED
-from semcal.pipeline.measure import representative
-from semcal.pipeline.sample import default_max_new_tokens
-from semcal.qa.first_answer import first_answer
+from semcal.pipeline.measure import likeliest, representative
+from semcal.pipeline.sample import default_max_new_tokens, sample_runs
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_differ, values_read
 
@@ -44,7 +43,7 @@ class Group:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Compares as answers do: the largest group wins, of equally large ones the first."""
+        """The largest group leads, of equally large ones for now the first."""
         return len(self.draws), -self.draws[0]
 
 
@@ -69,8 +68,9 @@ class Rule:
     def outcome(self, groups: Sequence[Group]) -> Outcome:
         """Return what the groups of all draws so far, at least one, decide.
 
-        "Answer" is decided when the leading group has `need` draws and no group without it can overtake it,
-        "abstain" when no group can get as many as `need`.
+        "Answer" is decided when the leading group has `need` draws and no group without it can get as many,
+        or all are drawn and told apart: likelihoods then settle a tie. "Abstain" is when no group can get as
+        many as `need`.
         """
         drawn = sum(len(group.draws) for group in groups)
         left = self.m - drawn
@@ -78,11 +78,10 @@ class Rule:
         apart = [group for group in groups if group not in joinable]
         answer = max(groups, key=lambda group: group.rank)
         others = _union(group for group in joinable if group is not answer)
-        rivals = [(len(group.draws) + left, -group.draws[0]) for group in apart if group is not answer]
-        rivals.append((len(others) + left, -others[0] if others else -drawn))
+        rivals = [len(others), *(len(group.draws) for group in apart if group is not answer)]
         low = len(answer.draws)
         high = left + max(len(_union(joinable)), *(len(group.draws) for group in apart), 0)
-        ahead = all(rival < answer.rank for rival in rivals)
+        ahead = max(rivals) + left < low or (not left and len(joinable) < 2)
         answered = True if low >= self.need and ahead else False if high < self.need else None
         return Outcome(answered, answer, low, high)
 
@@ -129,6 +128,7 @@ class PartOfDraws:
         self._linkage, self._exact = linkage, exact
         self._positions: dict[str, list[int]] = {}  # normal form → its draws
         self._read_as: dict[str, str] = {}
+        self._known: list[float | None] = []  # log-likelihoods of the draws
         self._drawn = 0
 
     @property
@@ -141,10 +141,28 @@ class PartOfDraws:
     @property
     def outcome(self) -> Outcome:
         """What the draws so far decide."""
-        return self.rule.outcome(self.groups)
+        tied = self.tied(found := self.rule.outcome(self.groups))
+        return replace(found, answer=tied[likeliest([one.draws for one in tied], self.log_likelihoods)])
 
-    def add(self, forms: Sequence[str], read_as: Sequence[str] | None = None) -> None:
+    @property
+    def log_likelihoods(self) -> list[float] | None:
+        """Those of the draws; None where one is not known."""
+        known = [u for u in self._known if u is not None]
+        return known if len(known) == self._drawn else None
+
+    def tied(self, outcome: Outcome) -> list[Group]:
+        """The groups that are as large as the leading one, in the order in which they appeared."""
+        tied = [group for group in self.groups if len(group.draws) == outcome.low]
+        return sorted(tied, key=lambda group: group.draws[0])
+
+    def add(
+        self,
+        forms: Sequence[str],
+        log_likelihoods: Sequence[float | None],
+        read_as: Sequence[str] | None = None,
+    ) -> None:
         """Take further draws as normal forms, and what their values are read from; `settle` groups them."""
+        self._known += log_likelihoods
         for form, read in zip(forms, read_as or forms, strict=True):
             self._positions.setdefault(form, []).append(self._drawn)
             self._read_as[form] = min(read, self._read_as.get(form, read), key=len)
@@ -251,7 +269,7 @@ def _threshold_of(calibration: Calibration, given: float | None) -> float | None
     if calibration.threshold.threshold is None:
         raise UsageError(
             "no threshold of the calibration was shown to hold its risk, so that every answer abstains and "
-            "nothing is left to decide; calibrate again with a larger risk"
+            f"nothing is left to decide ({calibration.threshold.sentence})"
         )
     return calibration.threshold.threshold
 
@@ -272,10 +290,13 @@ class Drawn:
     def answer(self, rule: DecisionRule) -> Answer:
         """What was decided; the confidence is known where its bounds agree."""
         outcome = self.part.outcome
+        whole = len(self.texts) == self.part.rule.m and not any(group.open for group in self.part.groups)
+        tied = len(self.part.tied(outcome)) if whole else 1
+        row = {"samples": self.texts, "log_likelihoods": self.part.log_likelihoods}
         leading, *others = sorted(self.part.groups, key=lambda group: group is not outcome.answer)
         groups = [leading, *sorted(others, key=lambda group: group.rank, reverse=True)]
         meanings = [
-            Meaning(representative(self.texts, one.draws), None, None, self._texts_of(one)) for one in groups
+            Meaning(representative(row, one.draws), None, None, self._texts_of(one)) for one in groups
         ]
         low, high = (float(rule.confidences[count]) for count in (outcome.low, outcome.high))
         return Answer(
@@ -291,6 +312,7 @@ class Drawn:
             by_measure={},
             row={**self.question.row(), "samples": self.texts, "log_likelihoods": None, "clusters": None},
             bounds=(low, high),
+            tied=tied if tied > 1 else None,
             m=len(rule.confidences) - 1,
         )
 
@@ -347,26 +369,28 @@ def _draw(
     max_new_tokens: int | None,
     truncation: Truncation | None,
 ) -> None:
-    """Take the draws `first`, …, `first` + `m` − 1 of some questions; likelihoods are not needed."""
+    """Take the draws `first`, …, `first` + `m` − 1 of some questions, with likelihoods: they settle ties."""
     longest = max_new_tokens
     if longest is None:
         longest = default_max_new_tokens(open_book=together[0].question.context is not None)
-    ((found,),) = model.sample_runs(
-        asking.prompts(model, [one.question for one in together]),
+    ((found,),) = sample_runs(
+        model,
+        [one.question for one in together],
         recalibrators=[recalibrator],
         seeds=[seed],
+        asking=asking,
         m=m,
         first=first,
         max_new_tokens=longest,
         truncation=truncation,
     )
-    for one, draws in zip(together, found):
-        if isinstance(draws, QuestionError):
-            one.failure = draws
-            continue
-        firsts = [first_answer(draw.text, one.question.question) for draw in draws]
-        finished = [draw.finished or first.closed for draw, first in zip(draws, firsts)]
-        one.cut += finished.count(False)
-        one.texts += [first.text for first in firsts]
-        forms = [normal_form(first.text) for first in firsts]
-        one.part.add(forms, values_read(forms, finished))
+    for one, sampled in zip(together, found):
+        one.failure = sampled.failure
+        if one.failure is None:
+            finished = [draw.finished for draw in sampled.draws]
+            one.cut += finished.count(False)
+            one.texts += [draw.text for draw in sampled.draws]
+            forms = [normal_form(draw.text) for draw in sampled.draws]
+            one.part.add(
+                forms, [draw.log_likelihood for draw in sampled.draws], values_read(forms, finished)
+            )

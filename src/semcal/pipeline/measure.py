@@ -15,9 +15,11 @@ import numpy as np
 
 from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Floats
-from semcal.metrics.probability_maps import MapCandidate
+from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of, temperatures_of
+from semcal.qa.normal_form import normal_form
 from semcal.semantics import MEASURES, SemanticConfidence, confidences
+from semcal.semantics.measures import EQUALLY_LIKELY
 
 Row = Mapping[str, Any]
 RowsAt = Mapping[float | None, Sequence[Row]]
@@ -44,14 +46,31 @@ FALLING = ("entropy", "meanings")
 LEAST = -50.0
 
 
-def representative(samples: Sequence[str], cluster: Sequence[int]) -> str:
-    """Return the commonest wording of a cluster; of equally common ones the first."""
-    return Counter(samples[i] for i in cluster).most_common(1)[0][0]
+def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] | None) -> int:
+    """Settle a tie as `semcal.semantics.confidences` does: return the number of the likelier group."""
+    known = [[log_likelihoods[i] for i in group] for group in groups] if log_likelihoods else []
+    peak = max((u for group in known for u in group), default=-math.inf)
+    if peak == -math.inf:
+        return 0
+    sums = [math.fsum(math.exp(u - peak) for u in group) for group in known]
+    return next(k for k, one in enumerate(sums) if one >= max(sums) * (1 - EQUALLY_LIKELY))
 
 
-def top_meaning(clusters: Sequence[Sequence[int]]) -> int:
-    """Return the number of the largest cluster; of equally large ones the first."""
-    return max(range(len(clusters)), key=lambda k: (len(clusters[k]), -k))
+def representative(row: Row, cluster: Sequence[int], sharper: Sequence[str] = ()) -> str:
+    """Return the commonest wording of a cluster; of equally common ones the likelier.
+
+    Without likelihoods that whose normal form more of the `sharper` draws have, and then the first.
+    """
+    places: dict[str, list[int]] = {}
+    for i in sorted(cluster):
+        places.setdefault(row["samples"][i], []).append(i)
+    most = max(map(len, places.values()))
+    tied = [text for text, draws in places.items() if len(draws) == most]
+    known = log_likelihoods_of(row, len(row["samples"])) if len(tied) > 1 else None
+    forms = Counter(map(normal_form, sharper if len(tied) > 1 and known is None else ()))
+    if forms:
+        return max(tied, key=lambda text: forms[normal_form(text)])
+    return tied[likeliest([places[text] for text in tied], known)]
 
 
 @dataclass(frozen=True)
@@ -67,14 +86,15 @@ class AnswerFeatures:
 def features_of(rows: RowsAt) -> AnswerFeatures:
     """Return the answer of each question and what its samples say about it.
 
-    The answer is the most frequent meaning of the first draws, ties to the meaning that appeared first, in
-    its commonest wording. Features: its share under E-SC, L-SC and IC-SC; the semantic entropy of E-SC
+    The answer is the most frequent meaning of the first draws, `top_cluster` of E-SC, in its commonest
+    wording. Features: its share under E-SC, L-SC and IC-SC; the semantic entropy of E-SC
     (nats); the logarithm of the number of meanings; the log-likelihood of its likeliest member (nats a
     token); and for each further temperature the largest share under E-SC and the logarithm of the number of
     meanings there. Without log-likelihoods only what can be counted.
     """
     first, *others = rows
-    meanings = [top_meaning(row["clusters"]) for row in rows[first]]
+    meanings = [row["top_cluster"]["E-SC"] for row in rows[first]]
+    sharper = _sharper(rows, first) or [[]] * len(meanings)
     found = [dict(_own(row, top)) for row, top in zip(rows[first], meanings)]
     for temperature in others:
         for features, row in zip(found, rows[temperature]):
@@ -82,7 +102,8 @@ def features_of(rows: RowsAt) -> AnswerFeatures:
     names = list(dict.fromkeys(name for features in found for name in features))
     return AnswerFeatures(
         answers=tuple(
-            representative(row["samples"], row["clusters"][top]) for row, top in zip(rows[first], meanings)
+            representative(row, row["clusters"][top], draws)
+            for row, top, draws in zip(rows[first], meanings, sharper)
         ),
         meanings=tuple(meanings),
         values={name: np.array([one.get(name, math.nan) for one in found]) for name in names},
@@ -115,10 +136,11 @@ def falls(feature: str) -> bool:
 
 
 def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
-    """Return what is tried, simplest first: no map, maps of one share, logistic regressions.
+    """Return what is tried beside a constant, simplest first: no map, maps of one share, regressions.
 
-    Isotonic calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be
-    clearly better than the smooth maps, and what reads further draws clearly better than what does not.
+    From five to nine right or wrong answers only the beta map of E-SC is tried. Isotonic calibration, whose
+    steps follow single answers, takes 50 right and 50 wrong ones and must be clearly better than the smooth
+    maps, and what reads further draws clearly better than what does not.
     """
     known = [name for name, values in features.values.items() if not np.isnan(values).all()]
     own = tuple(name for name in known if " at " not in name)
@@ -130,9 +152,10 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
         rising = tuple(name for name in names if not falls(name))
         return MapCandidate("logistic", tuple(names), read, rising, falling, tier=tier)
 
+    fewest = {"E-SC": FEW}
     found = [
         MapCandidate("none", ("E-SC",)),
-        *(MapCandidate("beta", (share,)) for share in shares if share in own),
+        *(MapCandidate("beta", (one,), fewest=fewest.get(one, PLENTY)) for one in shares if one in own),
         logistic(own),
         MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
     ]
@@ -220,43 +243,60 @@ def _columns(
     return columns
 
 
+def measure_at(rows: RowsAt, **how: Any) -> dict[float | None, list[dict[str, Any]]]:
+    """Measure the rows of each temperature; draws at sharper ones settle ties where likelihoods cannot."""
+    return {t: measure_rows(part, sharper=_sharper(rows, t), **how) for t, part in rows.items()}
+
+
+def _sharper(rows: RowsAt, own: float | None) -> list[list[str]]:
+    """The draws of each question at temperatures below its own, which counts as 1 where it is not known."""
+    below = [part for t, part in rows.items() if t is not None and t < (1.0 if own is None else own)]
+    return [[text for row in of_one for text in row["samples"]] for of_one in zip(*below)]
+
+
 def measure_rows(
     rows: Sequence[Mapping[str, Any]],
     *,
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     temperature: float | None = None,
+    sharper: Sequence[Sequence[str]] = (),
+    ties: str = "likelier",
 ) -> list[dict[str, Any]]:
     """Add the seven measures to clustered rows, all rows at once.
 
     Rows have `id`, `clusters` and `log_likelihoods` (null where they are not known: such a row gets E-SC
     alone). They get `confidences` (per cluster), `confidence`, `top_cluster` and `semantic_entropy` (nats),
-    each by measure; null where a measure is undefined, and for clusters of other draws. `t_alpha` and
-    `g_alpha` are the parameter a of T-SC and of G-SC; `temperature` chooses the draws of rows with
-    `temperatures`: by default those at T = 1, or else the first.
+    each by measure; null where a measure is undefined, and for clusters of other draws; and `tied: n` where
+    n > 1 meanings share the first place of E-SC. `t_alpha` and `g_alpha` are the parameter a of T-SC and of
+    G-SC; `temperature` chooses the draws of rows with `temperatures`: by default those at T = 1, or else the
+    first. Ties go to the likelier cluster; without likelihoods to that whose normal forms more of the
+    `sharper` draws of the row (or of its `temperatures`) have; else, or with `ties` "first", to the first.
 
     >>> row = {"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None}
     >>> measure_rows([row])[0]["top_cluster"]
     {'E-SC': 0}
     """
-    drawn = [_drawn_at(row, temperature) for row in rows]
+    drawn = [_drawn_at(row, temperature, texts) for row, texts in zip(rows, sharper or [()] * len(rows))]
+    measures = _measures([own for own, *_ in drawn], [texts for *_, texts in drawn], t_alpha, g_alpha, ties)
     return [
         {**row, **(one if numbers is None else _widened(one, numbers, len(row["clusters"])))}
-        for row, one, (_, numbers) in zip(rows, _measures([own for own, _ in drawn], t_alpha, g_alpha), drawn)
+        for row, one, (_, numbers, _) in zip(rows, measures, drawn)
     ]
 
 
 def _drawn_at(
-    row: Mapping[str, Any], temperature: float | None
-) -> tuple[Mapping[str, Any], list[int] | None]:
-    """The draws of a row that are measured, and the numbers of their clusters among all; None for all."""
+    row: Mapping[str, Any], temperature: float | None, sharper: Sequence[str]
+) -> tuple[Mapping[str, Any], list[int] | None, Sequence[str]]:
+    """The draws of a row that are measured, the numbers of their clusters (None for all), sharper draws."""
     given = temperatures_of(row)
     if given is None:
-        return row, None
+        return row, None, sharper
     split = rows_by_temperature([row])
     chosen = temperature if temperature in split else next(iter(split))
     numbers = [k for k, cluster in enumerate(row["clusters"]) if given[cluster[0]] == chosen]
-    return split[chosen][0], sorted(numbers, key=row["clusters"].__getitem__)
+    (texts,) = _sharper(split, chosen) or [[]]
+    return split[chosen][0], sorted(numbers, key=row["clusters"].__getitem__), texts
 
 
 def _widened(measures: Mapping[str, Any], numbers: Sequence[int], count: int) -> dict[str, Any]:
@@ -269,7 +309,13 @@ def _widened(measures: Mapping[str, Any], numbers: Sequence[int], count: int) ->
     return {**measures, "confidences": confidences, "top_cluster": top}
 
 
-def _measures(rows: Sequence[Mapping[str, Any]], t_alpha: float, g_alpha: float) -> list[dict[str, Any]]:
+def _measures(
+    rows: Sequence[Mapping[str, Any]],
+    sharper: Sequence[Sequence[str]],
+    t_alpha: float,
+    g_alpha: float,
+    ties: str,
+) -> list[dict[str, Any]]:
     """The fields that are added to rows of one temperature."""
     clusters = [clusters_of(row) for row in rows]
     known = [_log_likelihoods(row, c) for row, c in zip(rows, clusters)]
@@ -278,7 +324,9 @@ def _measures(rows: Sequence[Mapping[str, Any]], t_alpha: float, g_alpha: float)
     ]
     with_all = {i: u for i, u in enumerate(known) if u is not None}
     without = [i for i, u in enumerate(known) if u is None]
-    for chosen, log_likelihoods in ((list(with_all), list(with_all.values())), (without, None)):
+    by_forms = ties if ties == "first" else [_with_form(rows[i], clusters[i], sharper[i]) for i in without]
+    known_first = (list(with_all), list(with_all.values()), ties), (without, None, by_forms)
+    for chosen, log_likelihoods, how in known_first:
         if not chosen:
             continue
         results = confidences(
@@ -288,6 +336,7 @@ def _measures(rows: Sequence[Mapping[str, Any]], t_alpha: float, g_alpha: float)
             t_alpha=t_alpha,
             g_alpha=g_alpha,
             ids=[identity(rows[i]) for i in chosen],
+            ties=how,
         )
         for name, result in results.items():
             for i, (p, confidence, entropy, top) in zip(chosen, _columns(result)):
@@ -295,4 +344,15 @@ def _measures(rows: Sequence[Mapping[str, Any]], t_alpha: float, g_alpha: float)
                 added[i]["confidence"][name] = confidence
                 added[i]["top_cluster"][name] = top
                 added[i]["semantic_entropy"][name] = entropy
+    for row, sizes in zip(added, (list(map(len, one)) for one in clusters)):
+        if (tied := sizes.count(max(sizes))) > 1:
+            row["tied"] = tied
     return added
+
+
+def _with_form(row: Row, clusters: Sequence[Sequence[int]], texts: Sequence[str]) -> list[float]:
+    """How many of some texts have a normal form of each cluster."""
+    if not texts:
+        return [0.0] * len(clusters)
+    count, own = Counter(map(normal_form, texts)), list(map(normal_form, row["samples"]))
+    return [float(sum(count[form] for form in {own[i] for i in cluster})) for cluster in clusters]

@@ -27,7 +27,7 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.measure import RowsAt, measure_rows, rows_by_temperature
+from semcal.pipeline.measure import RowsAt, measure_at, rows_by_temperature
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
@@ -127,7 +127,7 @@ class Results(Sequence[Answer]):
             row["prediction"] = answer.text
         if answer.measure == CALIBRATED:
             row |= {"answer": answer.text, "probability": answer.confidence}
-            row |= {"threshold": answer.threshold, "abstained": answer.abstained}
+            row |= {"score": answer.score, "threshold": answer.threshold, "abstained": answer.abstained}
         return grade_row(row, grader=grader, seed=self._seed) if row.get("answers") else row
 
     def records(self) -> list[dict[str, Any]]:
@@ -374,7 +374,7 @@ def score(
     drawn: RowsAt = rows_by_temperature(clustered)
     if calibration is not None:
         drawn = applying.drawn_for(calibration, clustered)
-    rows = {t: measure_rows(part, t_alpha=t_alpha, g_alpha=g_alpha) for t, part in drawn.items()}
+    rows = measure_at(drawn, t_alpha=t_alpha, g_alpha=g_alpha)
     own = next(iter(rows.values()))
     if calibration is None:
         lacking = [row["id"] for row in own if chosen not in row["confidences"]]

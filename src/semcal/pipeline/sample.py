@@ -154,18 +154,21 @@ def sample_runs(
     seeds: Sequence[int],
     asking: PromptConfig | None = None,
     m: int = 10,
+    first: int = 0,
     max_new_tokens: int = 10,
     truncation: Truncation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[list[Sampled]]]:
     """Sample as `sample_questions` does with each of several seeds: ``[run][recalibrator][question]``.
 
-    The draws are those of separate calls, in one pass: prompts and shared beginnings run once.
+    The draws are those of separate calls, in one pass: prompts and shared beginnings run once. Their numbers
+    begin with `first`.
     """
     prompts = (asking or PromptConfig()).prompts(model, questions)
     runs = model.sample_runs(
         prompts,
         m=m,
+        first=first,
         seeds=seeds,
         recalibrators=recalibrators,
         max_new_tokens=max_new_tokens,

@@ -327,13 +327,16 @@ def _check(candidates: Mapping[Candidate, object], measure_alphas: Sequence[floa
 
 
 def under_alphas(
-    rows: Rows, verdicts: Sequence[Sequence[bool]], alphas: Sequence[float] = MEASURE_ALPHAS
+    rows: Rows,
+    verdicts: Sequence[Sequence[bool]],
+    alphas: Sequence[float] = MEASURE_ALPHAS,
+    ties: str = "likelier",
 ) -> list[list[dict[str, Any]]]:
     """Measure rows with each a, given the verdict on each cluster of each row; a list of rows for each a."""
     return [
         [
             {**row, "correct": _correct(row["top_cluster"], verdict)}
-            for row, verdict in zip(measure_rows(rows, t_alpha=a, g_alpha=a), verdicts)
+            for row, verdict in zip(measure_rows(rows, t_alpha=a, g_alpha=a, ties=ties), verdicts)
         ]
         for a in alphas
     ]

@@ -16,7 +16,8 @@ import scipy
 from numpy.typing import NDArray
 
 from semcal.arrays import as_option
-from semcal.errors import UndefinedWarning, UsageError, shown
+from semcal.errors import InputError, UndefinedWarning, UsageError, shown
+from semcal.registry import check_name
 from semcal.semantics.ragged import (
     Clusters,
     Floats,
@@ -24,6 +25,7 @@ from semcal.semantics.ragged import (
     Layout,
     LogLikelihoods,
     draws_in_cluster_order,
+    flat_numbers,
     lay_out,
     name_question,
 )
@@ -33,6 +35,8 @@ MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC")
 
 #: Cluster probabilities this close to the largest are tied with it: rounding must not choose the answer.
 TIE = 1e-9
+#: Logarithms of sums of likelihoods this close are equal: then the cluster that appeared first wins.
+EQUALLY_LIKELY = 1e-6
 #: Numbers whose logarithms are taken sooner than scipy.special is imported.
 FEW = 10_000
 
@@ -53,7 +57,8 @@ class SemanticConfidence:
         The largest cluster probability; NaN where the measure is null.
     top_cluster : ndarray of int, shape (Q,)
         Index of that cluster within its question, -1 where the measure is null. Ties (within 1e-9) go to the
-        cluster that appeared first, the one with the smallest draw index.
+        cluster whose draws are likelier together, the larger s(C); of those within 1e-6 of it, relatively, to
+        the one that appeared first, with the smallest draw index. See `ties` of :func:`confidences`.
     entropy : ndarray of float64, shape (Q,)
         Shannon entropy of the distribution in nats (semantic entropy); NaN where the measure is null.
     """
@@ -172,8 +177,9 @@ def confidence(
     >>> result.confidence.round(3), result.top_cluster, result.entropy.round(3)
     (array([0.924]), array([0]), array([0.269]))
     """
-    options = {"t_alpha": t_alpha, "g_alpha": g_alpha}
-    return confidences(clusters, log_likelihoods, measures=(measure,), ids=ids, **options)[measure]
+    return confidences(
+        clusters, log_likelihoods, measures=(measure,), t_alpha=t_alpha, g_alpha=g_alpha, ids=ids
+    )[measure]
 
 
 def confidences(
@@ -184,6 +190,7 @@ def confidences(
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     ids: Sequence[str] | None = None,
+    ties: str | Sequence[Sequence[float]] = "likelier",
 ) -> dict[str, SemanticConfidence]:
     """Several measures at once; the statistics of the clusters are computed only once.
 
@@ -193,6 +200,10 @@ def confidences(
         As in :func:`confidence`.
     measures : sequence of str
         Which of :data:`MEASURES`; all seven by default.
+    ties : {"likelier", "first"} or sequence of Q lists of numbers, optional
+        How ties for the first place are settled: by likelihood where it is known, else by which cluster
+        appeared first; always by that; or, without log-likelihoods, by a number for each cluster, the larger
+        wins.
 
     Returns
     -------
@@ -217,9 +228,10 @@ def confidences(
         "G-SC": as_option(g_alpha, "g_alpha", expected, low=0),
     }
     layout = lay_out(clusters, ids)
-    statistics = None
+    statistics, weights = None, _tie_weights(layout, ties)
     if log_likelihoods is not None:
         statistics = _statistics(layout, draws_in_cluster_order(layout, log_likelihoods, ids))
+        weights = statistics.log_sum if ties == "likelier" else weights
     results = {}
     for measure in measures:
         if measure == "E-SC":
@@ -229,7 +241,7 @@ def confidences(
             assert statistics is not None
             scores = _scores(measure, statistics, alphas.get(measure, 1.0))
             probabilities, largest = _softmax(layout, scores)
-        results[measure] = _result(measure, layout, probabilities, largest, ids)
+        results[measure] = _result(measure, layout, probabilities, largest, weights, ids)
     return results
 
 
@@ -240,6 +252,18 @@ def _check_measures(measures: Sequence[str], likelihoods: bool) -> None:
             raise UsageError(f"unknown measure {shown(measure)}; known: {', '.join(MEASURES)}")
         if measure != "E-SC" and not likelihoods:
             raise UsageError(f"{measure} needs log_likelihoods; without them only E-SC is possible")
+
+
+def _tie_weights(layout: Layout, ties: str | Sequence[Sequence[float]]) -> Floats:
+    """By what ties are settled where likelihoods do not: a logarithm for each cluster."""
+    if isinstance(ties, str):
+        check_name(ties, ("likelier", "first"), what="rule for ties")
+        return np.zeros(len(layout.size))
+    values, given = flat_numbers(ties, "ties")
+    if not np.array_equal(given, np.diff(layout.offsets)):
+        raise InputError("ties must hold a number for each cluster of each question")
+    with np.errstate(divide="ignore"):
+        return np.log(values)
 
 
 def _scores(measure: str, statistics: _Statistics, alpha: float) -> Floats:
@@ -287,23 +311,31 @@ def _softmax(layout: Layout, scores: Floats) -> tuple[Floats, Floats]:
 
 
 def _result(
-    measure: str, layout: Layout, probabilities: Floats, largest: Floats, ids: Sequence[str] | None
+    measure: str,
+    layout: Layout,
+    probabilities: Floats,
+    largest: Floats,
+    weights: Floats,
+    ids: Sequence[str] | None,
 ) -> SemanticConfidence:
     """Confidence, top cluster and entropy of each distribution; warns about the null ones."""
     null = np.isnan(largest)
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
     known, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
-    top = np.where(null, -1, _first_of_largest(layout, known, best))
+    top = np.where(null, -1, _winners(layout, known, best, weights))
     entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # that of 1 is -0.0
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 
-def _first_of_largest(layout: Layout, probabilities: Floats, largest: Floats) -> Ints:
-    """Index, within each question, of the tied cluster with the smallest draw index."""
+def _winners(layout: Layout, probabilities: Floats, largest: Floats, weights: Floats) -> Ints:
+    """Index, within each question, of the tied cluster that is likeliest, or the first of these."""
     tied = np.flatnonzero(probabilities >= layout.spread(largest - TIE))
     if len(tied) > len(largest):
         question = layout.question[tied]
+        heaviest = np.maximum.reduceat(weights[tied], np.flatnonzero(np.diff(question, prepend=-1)))
+        likely = weights[tied] >= heaviest[question] - EQUALLY_LIKELY
+        tied, question = tied[likely], question[likely]
         tied = tied[np.lexsort((layout.first_draw[tied], question))]
         tied = tied[np.diff(question, prepend=-1) > 0]
     winner: Ints = tied - layout.offsets[:-1]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Questions of a file that are asked together.
 BLOCK = 256
+#: What is said where several meanings share the first place.
+_DISAGREE = "the draws do not agree on any answer: {} meanings are equally frequent"
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
@@ -136,6 +138,8 @@ def command(
         if chosen is None:
             distinct = _under(models, recalibrator, temperature, few_shot, force=force, compare=compare)
         else:
+            for told in chosen.report.first:
+                info(f"ask: {told}")
             if chosen.threshold is not None and is_made_for(chosen, models.model):
                 info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
@@ -190,6 +194,8 @@ def _under(
 ) -> list[dict[str, Any]]:
     """What `SemanticUQ` is to sample under without a calibration: one recalibrator, or those to compare."""
     method, asking = opt.open_recalibrator(models.model, recalibrator, temperature, few_shot, force=force)
+    if not asking.few_shot:
+        info("ask: no few-shot examples: models answer in sentences without them; give some ten (--few-shot)")
     return [{"recalibrator": one, "few_shot": asking.few_shot} for one in _methods(method, compare=compare)]
 
 
@@ -326,7 +332,8 @@ def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question]
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
-    calibrated = record["measure"] == "Calibrated"
+    raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
+    calibrated = record["measure"] == "Calibrated" and not raw
     kind = "probability" if calibrated else "share"
     wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
     bound, p = _known(record)
@@ -334,6 +341,8 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
     told = (
         f"right with probability {known}"
         if calibrated
+        else f"share {known} (as good as any map that was learnt)"
+        if raw
         else f"share {known} ({record['measure']}, not calibrated)"
     )
     method = "" if record["method"] == "T" else f", {record['method']}"
@@ -347,6 +356,7 @@ def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:
         [
             *([record["question"]] if titled else []),
             f"{record['answer'] or '(empty answer)'}   {told}",
+            *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
             *_verdict(record),
             "",
             f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
@@ -378,8 +388,8 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[str]:
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"
     elif record["abstained"] is not None:
-        if (p >= threshold) == record["abstained"]:  # under a constant the share decides
-            bound, p = "share ", record["meanings"][0]["share"]
+        if record.get("map", "").startswith("constant"):
+            bound, p = "share ", record["score"]
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
         yield f"{verdict[0]}: {bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"

@@ -150,6 +150,8 @@ def command(
         if found is None:
             return bad.exit_code()
         path = _save(found, out, file, no_samples=no_samples)
+        for told in found.report.first:
+            info(f"calibrate: {told}")
         show(_as_json(found, path) if json or not sys.stdout.isatty() else _in_words(found, path))
         return bad.exit_code()
 
@@ -339,14 +341,22 @@ def _in_words(found: Calibration, path: Path) -> str:
     names = {"accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE", "ace_floor": "by chance"}
     names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
     columns = [name for name in names if name in report.base]
+    rows = [("Base", report.base), ("Calibrated", report.calibrated)]
+    if report.base_at_one is not None:
+        rows.insert(1, ("Base, T = 1", report.base_at_one))
     lines = [
         f"{report.n} labelled questions{apart}, {found.m} draws each",
         "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in columns)]),
     ]
-    for label, figures in (("Base", report.base), ("Calibrated", report.calibrated)):
+    for label, figures in rows:
         cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
         lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
-    lines.append("Calibrated is measured out of fold, with the map chosen anew in each fold.")
+    lines += [
+        "Calibrated is measured out of fold, with temperature and map chosen anew in each fold; Base is the",
+        "share of the same answers.",
+    ]
+    if report.answered_at is not None:
+        lines.append(report.answered_at)
     unset = "No threshold was asked for; --risk sets one, below which ask abstains."
     lines += ["", report.why, *report.advice, found.threshold.sentence if found.threshold else unset]
     lines += ["", f"{len(found.examples)} of the answers, as they were graded:"]

@@ -78,7 +78,7 @@ def _answers(
     """The confidence of E-SC in each answer of a method, and whether its commonest wording is right."""
     found = []
     for row in run.rows(*pair, run.choice(*pair, method, MEASURE)["candidate"], number):
-        text = representative(row["samples"], row["clusters"][row["top_cluster"][MEASURE]])
+        text = representative(row, row["clusters"][row["top_cluster"][MEASURE]])
         grade = grader.grade(row["question"], [text], row["answers"])
         found.append((row["confidence"][MEASURE], grade.correct))
     return found

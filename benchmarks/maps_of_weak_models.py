@@ -1,0 +1,111 @@
+"""Maps of a model that knows little: do probabilities above .5 hold? And what does the cap cost a good one?
+
+    python -m benchmarks.maps_of_weak_models [WORLDS]
+
+A question has a chance a that a draw says one answer; else it mostly says something new. In a weak world a is
+mostly near 0, so that ten draws are mostly apart, and the logit of being right rises by 8 from a = 0 to 1.
+Each world has labels of its own, a map is chosen from them as by `semcal calibrate`, and 4,000 fresh
+questions tell how often answers with a probability above .5 are right. A world overstates where the mean of
+these probabilities exceeds the upper end of the 95 % interval (Clopper and Pearson) of the share right. The
+worlds of accuracy .85 compare gain and AUROC with those of the same map without cap and floor.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import binomtest
+
+from semcal import metrics
+from semcal.metrics.probability_maps import choose_map
+from semcal.pipeline.measure import AnswerFeatures, candidates_for
+
+WORLDS, FRESH, M = 100, 4000, 10
+ACCURACIES, LABELS = (0.02, 0.05, 0.1, 0.15), (60, 100, 250)
+GOOD, STEEPNESS = 0.85, 8
+Data = tuple[dict[str, np.ndarray], np.ndarray]
+
+
+def questions(rng: np.random.Generator, n: int, accuracy: float) -> Data:
+    """Features of n questions (also of draws at T = .5), and whether answers are right."""
+    if accuracy < 0.5:
+        known = rng.beta(0.5, 4.5, n)
+        by = STEEPNESS * known
+        chance = expit(by + brentq(lambda b: expit(by + b).mean() - accuracy, -30, 5))
+    else:
+        known = np.where(rng.random(n) < 0.9, rng.beta(5, 1.5, n), rng.beta(0.6, 12, n))
+        chance = accuracy * (0.24 + 0.94 * known**0.5)
+    right = rng.random(n) < chance
+    values: dict[str, np.ndarray] = {}
+    for at, p in (("", known), (" at T=0.5", np.sqrt(known))):
+        same = np.maximum(rng.binomial(M, p), 1)
+        meanings = 1 + rng.binomial(M - same, 0.9)
+        values |= {f"E-SC{at}": same / M, f"meanings{at}": np.log(meanings)}
+        if not at:
+            rest = (M - same) / M
+            values["entropy"] = -np.log(same / M) * same / M + rest * np.log(M)
+            values["likelihood"] = np.minimum(-1.5 + 1.2 * known + 0.4 * rng.normal(size=n), 0)
+            noise = np.exp(0.5 * rng.normal(size=n))
+            values["L-SC"] = same * noise / (same * noise + M - same)
+    return values, right.astype(float)
+
+
+def world(accuracy: float, labels: int, seed: int) -> dict[str, Any]:
+    """The map of one world on fresh questions: what it states above .5, and what is right there."""
+    rng = np.random.default_rng([seed, labels, round(1000 * accuracy)])
+    features, right = questions(rng, labels, accuracy)
+    shares = ("E-SC", "L-SC", "E-SC at T=0.5")
+    candidates = candidates_for(AnswerFeatures((), (), features, shares))
+    found = choose_map(features, right, candidates, seed=seed).map
+    fresh, truth = questions(rng, FRESH, accuracy)
+    p, free = found.predict(fresh), replace(found, support=None).predict(fresh)
+    above = p > 0.5
+    states = {"chosen": found.candidate.kind, "states": bool(above.any()), "overstates": False}
+    if above.any():
+        share = binomtest(int(truth[above].sum()), int(above.sum())).proportion_ci().high
+        states["overstates"] = bool(p[above].mean() > share)
+    for name in ("gain", "auroc"):
+        metric = getattr(metrics, name)
+        states[f"{name} lost"] = metric(free, truth) - metric(p, truth)
+    return states
+
+
+def results(
+    worlds: int = WORLDS, accuracies: tuple[float, ...] = ACCURACIES, labels: tuple[int, ...] = LABELS
+) -> list[dict[str, Any]]:
+    """A row for each accuracy and number of labels: of how many worlds what holds."""
+    rows = []
+    for accuracy in accuracies:
+        for count in labels:
+            found = [world(accuracy, count, seed) for seed in range(worlds)]
+            kinds = [one["chosen"] for one in found]
+            rows.append(
+                {
+                    "accuracy": accuracy,
+                    "labels": count,
+                    "worlds": worlds,
+                    "a constant": kinds.count("constant"),
+                    "state above .5": sum(one["states"] for one in found),
+                    "overstate": sum(one["overstates"] for one in found),
+                    "gain lost": float(np.mean([one["gain lost"] for one in found])),
+                    "AUROC lost": float(np.mean([one["auroc lost"] for one in found])),
+                }
+            )
+    return rows
+
+
+def main() -> int:
+    from benchmarks.__main__ import table
+
+    worlds = int(sys.argv[1]) if len(sys.argv) > 1 else WORLDS
+    print(table([*results(worlds), *results(worlds, (GOOD,))]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
