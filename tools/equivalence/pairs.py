@@ -429,7 +429,7 @@ def _groups(aliases: list[Any]) -> dict[str, str]:
 
 def _nearest(vectors: NDArray[np.float32], count: int) -> NDArray[np.int32]:
     """Indices (n, count) of the nearest other rows of unit vectors (n, d), nearest first."""
-    found = []
+    found: list[NDArray[np.int32]] = []
     for start in range(0, len(vectors), 1000):
         likeness = vectors[start : start + 1000] @ vectors.T
         likeness[np.arange(len(likeness)), np.arange(start, start + len(likeness))] = -2

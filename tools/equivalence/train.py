@@ -61,7 +61,7 @@ def encode(
     """Return each pair's ids, and how many of them belong to the question and the first answer."""
     texts = [text for pair in pairs for text in (asked(pair.question), pair.first, pair.second)]
     ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-    start, end = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    start, end = tokenizer.encode("").ids  # [CLS] and [SEP]
     found = []
     for i in range(0, len(ids), 3):
         first, second = ids[i + 1][: longest // 2 - 2], ids[i + 2][: longest // 2 - 2]
@@ -102,7 +102,7 @@ def logits_of(network: Network, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> 
 @torch.inference_mode()
 def embed(encoder: BertModel, tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return unit vectors (n, d) of texts: the mean of MiniLM's last states."""
-    start, end = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    start, end = tokenizer.encode("").ids  # [CLS] and [SEP]
     ids = [
         [start, *e.ids[:30], end] for e in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     ]
@@ -167,7 +167,7 @@ def train(
                 group["lr"] = rate
             inputs, target = batch
             loss = binary_cross_entropy_with_logits(network(*inputs), target)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(trained, 1.0)
             optimizer.step()
             optimizer.zero_grad()

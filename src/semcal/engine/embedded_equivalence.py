@@ -69,18 +69,19 @@ class EmbeddedEquivalence:
                 f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
                 "or group by normal forms with --equivalence exact"
             ) from error
-        self._start, self._end = (self._tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+        self._start, self._end = self._tokenizer.encode("").ids  # [CLS] and [SEP]
         self.revision = hashlib.sha256(b"".join(files)).hexdigest()[:12]
         self._truncated = False
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, answer, other answer) whether the answers mean the same."""
-        pairs = list(dict.fromkeys((question, *sorted((a, b))) for question, a, b in triples))
+        in_order = [(question, min(a, b), max(a, b)) for question, a, b in triples]
+        pairs = list(dict.fromkeys(in_order))
         logits = self.logits(pairs)
         for index in np.flatnonzero(np.abs(logits - self._threshold) < CLOSE):
             logits[index] = self.logits([pairs[index]])[0]
         same = dict(zip(pairs, (logits > self._threshold).tolist()))
-        return [same[question, *sorted((a, b))] for question, a, b in triples]
+        return [same[triple] for triple in in_order]
 
     def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float64]:
         """Return the mean logit (n,) of both orders of each (question, answer, other answer), in nats."""
@@ -91,7 +92,8 @@ class EmbeddedEquivalence:
             heads = np.array([[encoded[i][1]] for i in batch])
             segments = (np.arange(ids.shape[1]) >= heads).astype(np.int64)
             (logits[batch],) = self._session.run(None, {"ids": ids, "segments": segments})
-        return logits.reshape(2, -1).mean(axis=0)
+        means: NDArray[np.float64] = logits.reshape(2, -1).mean(axis=0)
+        return means
 
     def _encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
         """Return of each pair its tokens, and how many of them stand before the second answer.

@@ -267,7 +267,7 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
         file.write(len(told).to_bytes(8, "little") + told)
         for one in tensors:
             values = tensor_of(one).to(dtype).contiguous()
-            file.write(values.view(torch.uint8).numpy())
+            file.write(values.view(torch.uint8).numpy().data)
 
 
 def _one_by_one(reader: Any, config: Any, model: Any) -> tuple[dict[str, str], Callable[..., Tensor]] | None:
