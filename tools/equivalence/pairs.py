@@ -364,7 +364,7 @@ def unrelated_pairs(references: list[tuple[str, str]], random: Random, count: in
     for question, answer in references:
         kinds[" ".join(question.lower().split()[:2])].append((question, answer))
     large = [kind for kind in kinds.values() if len(kind) > 5]
-    found = []
+    found: list[Pair] = []
     while len(found) < count:
         (question, _), (_, one), (_, other) = random.sample(random.choice(large), 3)
         first, second = normal_form(one), normal_form(other)
