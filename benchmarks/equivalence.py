@@ -28,7 +28,7 @@ from semcal.qa.normal_form import normal_form
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
 #: Judged pairs of a source, at most.
-LIMIT = 2000
+LIMIT = 600
 Decide = Callable[[Sequence[Pair]], np.ndarray]
 
 

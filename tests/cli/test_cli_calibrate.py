@@ -14,6 +14,9 @@ from invoking import semcal, write
 
 from semcal.demo.questions import load_set
 
+#: Tiny models of random weights never end an answer.
+pytestmark = pytest.mark.filterwarnings("ignore:.* draws reached the token limit")
+
 
 def stored(n: int) -> Iterator[dict[str, Any]]:
     """Samples of a system that is right less often than its answers agree."""

@@ -41,7 +41,9 @@ def test_a_calibration_sets_everything_and_gives_a_probability(
 ) -> None:
     file = write(tmp_path / "q.jsonl", QUESTIONS)
     code, rows, _ = semcal("ask", file, "--model", model, "--calibration", folder)
-    _, plain, _ = semcal("ask", file, "--model", model, "--m", "5", "--max-new-tokens", "2")
+    _, plain, _ = semcal(
+        "ask", file, "--model", model, "--m", "5", "--max-new-tokens", "2", "--equivalence", "exact"
+    )
     assert (code, [row["samples"] for row in rows]) == (0, [row["samples"] for row in plain])
     for row, other in zip(rows, plain):
         assert row["measure"] == "Calibrated"

@@ -134,7 +134,8 @@ def many(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[st
     rows = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(320)]
     command = ("sample", write(folder / "q.jsonl", rows), "--model", model, "--m", "8", "-q")
     assert finish(start(*command, said=folder / "said")) == 0
-    return command, (folder / "said").read_bytes()
+    said = (folder / "said").read_bytes().splitlines(keepends=True)
+    return command, b"".join(line for line in said if line.startswith(b"{"))  # without what is warned of
 
 
 @pytest.mark.parametrize("stopped", [signal.SIGINT, signal.SIGTERM])

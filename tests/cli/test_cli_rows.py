@@ -40,7 +40,7 @@ def lines(rows: list) -> str:
 
 
 def test_the_pipe_from_samples_to_metrics() -> None:
-    code, rows, _ = semcal("cluster", "-", stdin=lines(ROWS))
+    code, rows, _ = semcal("cluster", "-", "--equivalence", "exact", stdin=lines(ROWS))
     assert (code, [row["clusters"] for row in rows]) == (0, [[[0, 1], [2], [3]], [[0], [1, 2], [3]]])
     assert rows[0]["note"] == "kept"
     code, rows, _ = semcal("measure", "-", stdin=lines(rows))
@@ -63,7 +63,9 @@ def test_the_pipe_from_samples_to_metrics() -> None:
 def test_bad_rows_are_reported_by_line_and_the_rest_goes_on() -> None:
     bad = ["{", [1], {"id": 2}, {**ROWS[0], "id": 3, "samples": []}, {**ROWS[0], "samples": [1]}]
     places = ["line 1", "line 2", "line 3 (id 2)", "line 4 (id 3)", "line 5 (id 1)"]
-    code, rows, stderr = semcal("cluster", "-", stdin=lines([bad[0], *bad[1:], ROWS[1]]))
+    code, rows, stderr = semcal(
+        "cluster", "-", "--equivalence", "exact", stdin=lines([bad[0], *bad[1:], ROWS[1]])
+    )
     assert (code, len(rows)) == (1, 1)
     reasons = ["not JSON", "expected a JSON object", "no 'question'", "'samples' is empty", "list of strings"]
     for place, reason in zip(places, reasons):
@@ -116,7 +118,7 @@ def test_confidence_outside_the_unit_interval_is_a_bad_row() -> None:
 
 def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "clustered.jsonl"
-    code, rows, _ = semcal("cluster", "-", "--out", str(out), stdin=lines(ROWS))
+    code, rows, _ = semcal("cluster", "-", "--equivalence", "exact", "--out", str(out), stdin=lines(ROWS))
     assert (code, rows) == (0, [])
     assert len(out.read_text().splitlines()) == 2
     assert [file.name for file in out.parent.iterdir()] == ["clustered.jsonl"]
@@ -124,12 +126,16 @@ def test_out_appears_whole_and_stdout_stays_empty(tmp_path: Path) -> None:
 
 def test_all_linkages_can_be_named() -> None:
     for linkage in ("components", "greedy", "complete"):
-        code, rows, _ = semcal("cluster", "-", "--linkage", linkage, stdin=lines(ROWS))
+        code, rows, _ = semcal(
+            "cluster", "-", "--equivalence", "exact", "--linkage", linkage, stdin=lines(ROWS)
+        )
         assert (code, len(rows)) == (0, 2)
 
 
 def test_limit_counts_every_row_good_or_bad() -> None:
-    code, rows, _ = semcal("cluster", "-", "--limit", "2", stdin=lines(["{", *ROWS]))
+    code, rows, _ = semcal(
+        "cluster", "-", "--equivalence", "exact", "--limit", "2", stdin=lines(["{", *ROWS])
+    )
     assert (code, [row["id"] for row in rows]) == (1, [1])
 
 
@@ -140,7 +146,7 @@ def test_limit_counts_every_row_good_or_bad() -> None:
         (["cluster", "-", "--linkage", "single"], 2, "unknown linkage 'single'"),
         (["cluster", "-", "--equivalence", "no/such/dir"], 1, "no/such/dir"),
         (["metrics", "-", "--measure", "E-CS"], 2, "did you mean 'E-SC'"),
-        (["grade", "-", "--grader", "nli"], 2, "--equivalence"),
+        (["grade", "-", "--grader", "nli", "--equivalence", "exact"], 2, "--equivalence"),
         (["report", "nowhere"], 2, "no run folder"),
         (["nonsense"], 2, "No such command"),
     ],

@@ -38,8 +38,12 @@ def file(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("line", "arguments", "reason"),
     [
-        ('exec "$@" >&-', ("cluster", "FILE"), "Bad file descriptor: standard output"),
-        ('exec "$@" <&-', ("cluster", "-"), "Bad file descriptor: standard input"),
+        (
+            'exec "$@" >&-',
+            ("cluster", "FILE", "--equivalence", "exact"),
+            "Bad file descriptor: standard output",
+        ),
+        ('exec "$@" <&-', ("cluster", "-", "--equivalence", "exact"), "Bad file descriptor: standard input"),
         ('exec "$@" >&- <&-', ("env",), "Bad file descriptor: standard output"),
         ('exec "$@" >&-', ("--version",), "Bad file descriptor: standard output"),
         ('exec "$@" >/dev/full', ("--help",), "No space left on device: standard output"),
@@ -57,7 +61,7 @@ def test_a_closed_or_full_stream_that_is_not_needed_changes_nothing(
     streams: str, file: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    code, _, stderr = shell(f'exec "$@" {streams}', "cluster", file, "--out", out)
+    code, _, stderr = shell(f'exec "$@" {streams}', "cluster", file, "--equivalence", "exact", "--out", out)
     assert (code, json.loads(out.read_text())["clusters"]) == (0, [[0, 1], [2]])
     assert stderr == ("" if "2>" in streams else f"cluster: 1 rows in {out}\n")
 
@@ -65,7 +69,9 @@ def test_a_closed_or_full_stream_that_is_not_needed_changes_nothing(
 def test_messages_that_nobody_reads_do_not_end_a_command(file: str, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     line = '{ "$@" 3>&-; echo $? >&3; } 2>&1 | true'
-    code, _, _ = shell(f"{{ {line}; }} 3>{tmp_path / 'code'}", "cluster", file, "--out", out)
+    code, _, _ = shell(
+        f"{{ {line}; }} 3>{tmp_path / 'code'}", "cluster", file, "--equivalence", "exact", "--out", out
+    )
     assert (code, (tmp_path / "code").read_text(), len(out.read_text().splitlines())) == (0, "0\n", 1)
 
 
@@ -84,7 +90,7 @@ def test_a_question_that_is_not_utf_8_is_refused_before_a_model_is_loaded(
 def test_a_file_may_have_a_name_that_is_not_utf_8(file: str, tmp_path: Path) -> None:
     name, out = (tmp_path / os.fsdecode(one) for one in (b"caf\xe9.jsonl", b"out\xe9.jsonl"))
     Path(file).rename(name)
-    code, _, stderr = shell('exec "$@"', "cluster", name, "--out", out)
+    code, _, stderr = shell('exec "$@"', "cluster", name, "--equivalence", "exact", "--out", out)
     assert (code, json.loads(out.read_text())["clusters"]) == (0, [[0, 1], [2]]), stderr
 
 
@@ -92,7 +98,9 @@ def test_a_text_of_utf_8_is_understood_in_a_locale_of_ascii(tmp_path: Path) -> N
     rows = [{"id": "é", "question": "Wo?", "Größe": ["Ana", "é"]}]
     locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     file = write(tmp_path / "s.jsonl", rows)
-    code, stdout, stderr = shell('exec "$@"', "cluster", file, "--columns", "samples=Größe", **locale)
+    code, stdout, stderr = shell(
+        'exec "$@"', "cluster", file, "--equivalence", "exact", "--columns", "samples=Größe", **locale
+    )
     assert (code, stderr) == (0, "")
     assert json.loads(stdout)["samples"] == ["Ana", "é"]
     assert '"é"' in stdout
@@ -113,6 +121,6 @@ def test_a_parquet_column_whose_name_is_not_utf_8_is_one_error(old: bytes, tmp_p
     path = tmp_path / "damaged.parquet"
     parquet.write_table(arrow.table({"idXYZ": ["1"], "samples": [["Ana", "Bo"]]}), path)
     path.write_bytes(path.read_bytes().replace(old, b"\xff" + old[1:]))
-    code, rows, stderr = semcal("cluster", path)
+    code, rows, stderr = semcal("cluster", path, "--equivalence", "exact")
     reason = f"the name of a column of {path} is not UTF-8 (invalid start byte)"
     assert (code, rows, stderr) == (1, [], f"error: {reason}: write the file again with another\n")

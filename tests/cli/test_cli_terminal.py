@@ -30,6 +30,9 @@ from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.reading import read_settings
 from semcal.semantics import MEASURES
 
+#: Tiny models of random weights never end an answer.
+pytestmark = pytest.mark.filterwarnings("ignore:.* draws reached the token limit")
+
 QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
 
 

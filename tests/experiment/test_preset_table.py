@@ -21,6 +21,7 @@ TABLE = {
     "truncation while sampling": ("none", "none", "top-k 50, top-p 0.9"),
     "max_new_tokens (closed, open book)": ("10, 32", "10, 10", "10, 10"),
     "linkage": ("components", "greedy", "components"),
+    "ties for the first place": ("to the likelier", "to the first", "to the likelier"),
     "entailment": ("both directions",) * 3,
     "normal forms": ("numbers and dates",) * 3,
     "scored text": (*("answer in its whole prompt",) * 2, "answer in its prompt without passage"),

@@ -255,6 +255,7 @@ def test_an_unknown_likelihood_takes_the_mean_of_the_fit() -> None:
             "log_likelihoods": given,
             "confidences": {"E-SC": [1.0]},
             "semantic_entropy": {"E-SC": 0.0},
+            "top_cluster": {"E-SC": 0},
         }
         for given in ([-0.5] * 10, None, [-0.5] * 9 + [None])
     ]

@@ -203,7 +203,10 @@ WRONG_CALLS = {
         "equivalence is of type",
     ),
     "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
-    "a grader that needs an NLI model": (lambda: semcal.score(SAMPLED, grader="nli"), "needs an NLI model"),
+    "a grader that needs an NLI model": (
+        lambda: semcal.score(SAMPLED, "exact", grader="nli"),
+        "needs an NLI model",
+    ),
     "a number as grader": (lambda: semcal.score(SAMPLED, grader=3), "the grader is 3; give"),
     "an unknown measure": (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
     "a measure without likelihoods": (

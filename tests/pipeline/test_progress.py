@@ -31,6 +31,12 @@ MODEL = FakeLanguageModel({f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.4} for
 QUESTIONS = [Question(f"q{i}", f"Who built mill {i}?", ("Ana",)) for i in range(70)]
 
 
+@pytest.fixture(autouse=True)
+def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no equivalence is named answers are grouped by normal forms: that is not what is tested here."""
+    monkeypatch.setattr("semcal.pipeline.inputs.DEFAULT", "exact")
+
+
 class Watch:
     """A clock that is told the time, and what was shown."""
 
@@ -159,6 +165,7 @@ def test_a_resumed_call_begins_where_the_finished_blocks_end(tmp_path: Any) -> N
     assert rows == sampled([])
 
 
+@pytest.mark.filterwarnings("ignore:all 70 answers are right")
 def test_calibrate_tells_of_every_question() -> None:
     told: list[int] = []
     semcal.calibrate(MODEL, QUESTIONS, progress=told.append)

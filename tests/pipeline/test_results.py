@@ -29,6 +29,12 @@ TABLE = {f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.3, "Cy.": 0.1} for i in 
 LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(TABLE)]
 
 
+@pytest.fixture(autouse=True)
+def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no equivalence is named answers are grouped by normal forms: that is not what is tested here."""
+    monkeypatch.setattr("semcal.pipeline.inputs.DEFAULT", "exact")
+
+
 @pytest.fixture(scope="module")
 def asked() -> semcal.Results:
     return semcal.ask_many(LABELLED, FakeLanguageModel(TABLE))
@@ -122,7 +128,7 @@ def test_a_notebook_shows_a_short_table_that_runs_nothing() -> None:
 def test_an_equivalence_joins_meanings_and_a_grader_may_use_it() -> None:
     same = FakeEquivalence([{"ana", "dr ana"}])
     rows = [{"question": "Who?", "samples": ["Dr Ana", "Dr Ana", "Bo", "Ana"], "answers": ["Ana"]}]
-    assert semcal.score(rows)[0].confidence == 0.5
+    assert semcal.score(rows, equivalence="exact")[0].confidence == 0.5
     joined = semcal.score(rows, same, grader="nli")
     assert (joined[0].text, joined[0].confidence) == ("Dr Ana", 0.75)
     assert joined.rows[0]["rule"]["E-SC"] == "nli"

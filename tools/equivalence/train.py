@@ -128,9 +128,7 @@ def load(minilm: Path) -> tuple[Network, Tokenizer]:
     return Network(encoder), tokenizer
 
 
-def train(
-    data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: Path | None = None
-) -> None:
+def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: Path | None = None) -> None:
     """Train, from MiniLM or from weights that this wrote, or go on with what was begun in `out`.
 
     Writes weights.pt, the running mean of the weights.

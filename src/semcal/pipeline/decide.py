@@ -391,6 +391,4 @@ def _draw(
             one.cut += finished.count(False)
             one.texts += [draw.text for draw in sampled.draws]
             forms = [normal_form(draw.text) for draw in sampled.draws]
-            one.part.add(
-                forms, [draw.log_likelihood for draw in sampled.draws], values_read(forms, finished)
-            )
+            one.part.add(forms, [draw.log_likelihood for draw in sampled.draws], values_read(forms, finished))
