@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import signal
@@ -76,9 +77,11 @@ def test_its_answer_is_the_commonest_wording_of_bases_largest_meaning_and_so_is_
         expected = calibration.apply({1.0: base, 0.5: se})
         for row, one, answer in zip(base, found, expected):
             sizes = [len(cluster) for cluster in row["clusters"]]
-            cluster = row["clusters"][sizes.index(max(sizes))]
+            likely = [math.exp(float(u)) for u in row["log_likelihoods"]]
+            cluster = max(row["clusters"], key=lambda one: (len(one), sum(likely[i] for i in one)))
             texts = Counter(row["samples"][i] for i in cluster)
-            assert one["text"] == max(texts, key=lambda text: (texts[text], -row["samples"].index(text)))
+            summed = {t: sum(likely[i] for i in cluster if row["samples"][i] == t) for t in texts}
+            assert one["text"] == max(texts, key=lambda text: (texts[text], summed[text]))
             assert one["share"] == max(sizes) / 4
             assert (
                 one["correct"] == RuleGrader().grade(row["question"], [one["text"]], row["answers"]).correct
