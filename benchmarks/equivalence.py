@@ -1,16 +1,18 @@
 """Do equivalences judge pairs of real answers as people do, and leave unrelated answers apart?
 
-    SEMCAL_DATA=FOLDER python -m benchmarks.equivalence [--minilm FOLDER]
+    SEMCAL_DATA=FOLDER python -m benchmarks equivalence [--minilm FOLDER] [--draws FILE...]
 
 Pairs of answers to one question, both judged right by people or exactly one of them (n_refs = 1: the
 question has one reference, so that two right answers mean the same); of the sources that the embedded
 model was trained on, only questions that were kept apart. "unrelated": answers to two other questions of
 one kind, from questions of NQ-open's development set. `--minilm` adds the cosine of all-MiniLM-L6-v2, at
-the threshold that is best on these very pairs.
+the threshold that is best on these very pairs. `--draws` are files that `semcal sample` wrote of questions
+with answers: gain and AUROC of E-SC on each, as every equivalence and linkage groups them.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,12 +25,13 @@ from typing import Any
 import numpy as np
 
 import semcal
-from semcal.engine.clustering import cluster_answers
+from semcal.engine.clustering import LINKAGES, cluster_answers
 from semcal.qa.normal_form import normal_form
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
 #: Judged pairs of a source, at most.
 LIMIT = 600
+NAMES = ("default", "exact", "atlas")
 Decide = Callable[[Sequence[Pair]], np.ndarray]
 
 
@@ -71,17 +74,30 @@ def cosine(folder: Path, pairs: Sequence[Pair]) -> np.ndarray:
     return likeness >= best
 
 
-def results() -> list[dict[str, Any]]:
+def on_draws(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """One row for each file, equivalence and linkage: how good the shares of E-SC are."""
+    rows = []
+    for file in files:
+        for name in NAMES:
+            equivalence = semcal.load_equivalence(name)
+            for linkage in LINKAGES if name == "default" else LINKAGES[:1]:
+                found = semcal.score(str(file), equivalence=equivalence, linkage=linkage, progress=None)
+                measured = found.metrics()["E-SC"]
+                several = sum(len(row["clusters"]) < len(row["samples"]) for row in found.rows)
+                row = {"draws": file.stem, "equivalence": name, "linkage": linkage, "merged in": several}
+                rows.append(row | {key: measured[key] for key in ("n", "accuracy", "gain", "auroc", "ace")})
+    return rows
+
+
+def results(minilm: Path | None = None) -> list[dict[str, Any]]:
     """One row for each set of pairs: accuracy of each equivalence, or the share that it merges."""
     folder = data_folder()
     sets = judged(folder)
     asked = [(row["question"], row["answers"][0]) for row in read(folder, "nq_open_dev_sample")]
     sets["unrelated, merged"] = unrelated_pairs(asked, Random(0), LIMIT)
-    deciders: dict[str, Decide] = {
-        name: partial(merged, semcal.load_equivalence(name)) for name in ("default", "exact", "atlas")
-    }
-    if "--minilm" in sys.argv:
-        deciders["cosine"] = partial(cosine, Path(sys.argv[sys.argv.index("--minilm") + 1]))
+    deciders: dict[str, Decide] = {name: partial(merged, semcal.load_equivalence(name)) for name in NAMES}
+    if minilm is not None:
+        deciders["cosine"] = partial(cosine, minilm)
     rows = []
     for name, pairs in sorted(sets.items()):
         row: dict[str, Any] = {"pairs": name, "n": len(pairs)}
@@ -96,7 +112,18 @@ def results() -> list[dict[str, Any]]:
     return rows
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> int:
     from benchmarks.__main__ import table
 
-    print(table(results()))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks equivalence")
+    parser.add_argument("--minilm", type=Path, metavar="FOLDER")
+    parser.add_argument("--draws", type=Path, nargs="+", default=[], metavar="FILE")
+    options = parser.parse_args(arguments)
+    print(table(results(options.minilm)), flush=True)
+    if options.draws:
+        print(table(on_draws(options.draws)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,8 @@ from semcal.cli.executors import open_executor
 from semcal.pipeline.worker_state import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+#: All that is said by a quiet command here: the small model seldom ends an answer.
+CUT = re.compile(r"warning: \d+ of \d+ draws reached the token limit before the answer ended; [^\n]+\n")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,8 @@ def test_rows_are_the_same_for_any_number_of_workers(model: str, questions: str,
     assert (code, rows) == (0, sampled)
     assert "peak memory of this process and 2 more" in stderr
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "-q")
-    assert (code, rows, stderr) == (0, sampled, "")
+    assert (code, rows) == (0, sampled)
+    assert CUT.fullmatch(stderr)
 
 
 def test_bad_questions_are_named_and_left_out_by_workers_too(model: str, tmp_path: Path) -> None:
@@ -97,7 +101,9 @@ def test_an_interruption_keeps_what_workers_have_finished(
     assert "Traceback" not in (tmp_path / "said").read_text()
     finished = {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.jsonl")}
     assert len(finished) >= 2
-    assert semcal(*command) == (0, "", "")
+    code, rows, stderr = semcal(*command)
+    assert (code, rows) == (0, "")
+    assert CUT.fullmatch(stderr)
     assert not kept.exists()
     code, alone, _ = semcal("sample", questions, "--model", model, "--m", "16", "--workers", "1")
     assert (code, alone) == (0, out.read_text())

@@ -29,8 +29,8 @@ def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(path)
 
 
-def test_the_wheel_is_below_12_megabytes_and_holds_what_runs_and_nothing_else(wheel_file: Path) -> None:
-    assert wheel_file.stat().st_size < 12e6
+def test_the_wheel_is_below_36_megabytes_and_holds_what_runs_and_nothing_else(wheel_file: Path) -> None:
+    assert wheel_file.stat().st_size < 36e6
     with zipfile.ZipFile(wheel_file) as wheel:
         names = set(wheel.namelist())
         metadata = wheel.read(f"semcal-{semcal.__version__}.dist-info/METADATA").decode()

@@ -77,6 +77,9 @@ def test_ask_answers_by_name_and_hash(model: Path, few_shot: str, tmp_path: Path
     code, found, told = command("ask", question, *given, "--equivalence", "exact", "--m", 5)
     answers = {row["id"]: row["answer"] for row in found}
     assert (code, answers["France"], answers["Japan"]) == (0, "Paris", "Tokyo"), told
+    scored = semcal.score(str(out), progress=None)
+    assert [row["correct"]["E-SC"] for row in scored.rows if row["id"] != "Peru"] == [True, True]
+    assert scored.equivalence == "default"
 
 
 def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: str, tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def ask_many(
     >>> from semcal.engine.fakes import FakeLanguageModel
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 1.0}, "Who sang it?": {"Bo": 0.5, "Cy": 0.5}})
     >>> ask_many([{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}], model)
-    Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'exact')
+    Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'default')
     """
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 

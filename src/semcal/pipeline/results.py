@@ -69,7 +69,7 @@ class Results(Sequence[Answer]):
         What the command line would write: samples, clusters, the measures and, where they are known, the
         calibrated `answer` and its `probability`, and what is `correct`.
     equivalence : str
-        What decided which answers mean the same: "exact", the name of a model, or "stored clusters".
+        What decided which answers mean the same: "exact", "default" or the name of another model, or "stored clusters".
     failures : dict of str to QuestionError
         Why a server gave no answers, by the id of a question; such questions have no answer here.
 
@@ -81,7 +81,7 @@ class Results(Sequence[Answer]):
     ...     {"question": "Who sang it?", "samples": ["Cy", "Di", "Cy"], "answers": ["Di"]},
     ... ])
     >>> found
-    Results(2 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.667, gain 0.222; meanings by 'exact')
+    Results(2 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.667, gain 0.222; meanings by 'default')
     >>> found[0], found.rows[0]["correct"]
     (Answer('Ana', confidence=0.667), {'E-SC': True})
     >>> found.metrics()["E-SC"]["brier"]
