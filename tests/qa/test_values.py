@@ -94,6 +94,24 @@ def test_different_values_differ(a, b):
     assert differ(a, b)
 
 
+def test_sentences_are_compared_by_values_only_where_they_say_the_same_otherwise():
+    built = "the old lighthouse of Tarn was built by Odo Brand in {}"
+    other = "Odo Brand, who lived until {}, made the light of that place for its fishermen"
+    assert differ(built.format(1907), built.format(1912))
+    assert not differ(built.format(1907), other.format(1950))
+    assert differ("1907", other.format(1950))
+    assert differ("built by Odo Brand in 1907", other.format(1950))
+
+
+@given(
+    st.lists(st.sampled_from("ana bo cy dora emil finn gus hal ina jo".split()), min_size=9, unique=True),
+    st.lists(st.sampled_from("kai lea mia ned ona pia rob sia tea uwe".split()), max_size=9, unique=True),
+)
+def test_how_much_sentences_may_have_of_their_own(shared, own):
+    one, other = " ".join([*shared, "1907"]), " ".join([*shared, *own, "1912"])
+    assert differ(one, other) == (len(shared) >= 0.6 * (len(shared) + len(own)))
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [

@@ -42,6 +42,7 @@ _PLAIN = re.compile(
 _NONE: frozenset[str] = frozenset()
 _LONGEST = 400  # maximum digits of a number compared by value
 _MOST = 100  # maximum numbers in two texts that are compared pair by pair
+_SENTENCE, _ALIKE = 8, 0.6  # words of more than an answer, and the share of words in which sentences are alike
 _AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
@@ -303,7 +304,9 @@ def values_differ(a: str, b: str) -> bool:
 
     They do if each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign
     that the other lacks. Amounts in different units (5 km, 5000 m) are not compared. Two forms that are only
-    a date differ if their granularity differs (1988, 1988-12); among other words such dates do not.
+    a date differ if their granularity differs (1988, 1988-12); among other words such dates do not. Of two
+    sentences (more than 8 words each) only those are compared that share three in five of their words
+    without digits: others state values beside the answer.
 
     >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
     (True, False, True)
@@ -314,4 +317,13 @@ def values_differ(a: str, b: str) -> bool:
     if one.units and other.units and not one.units & other.units:
         return False
     among_words = not (_ISO_OR_YEAR.fullmatch(a) and _ISO_OR_YEAR.fullmatch(b))
-    return contradict(one, other, finer=among_words, coarser=among_words)
+    return contradict(one, other, finer=among_words, coarser=among_words) and not _say_other_things(a, b)
+
+
+def _say_other_things(a: str, b: str) -> bool:
+    """Whether two texts are sentences that share few of their words without digits (Jaccard index)."""
+    texts = a.split(), b.split()
+    if min(map(len, texts)) <= _SENTENCE:
+        return False
+    one, other = ({word for word in words if not _DIGIT.search(word)} for words in texts)
+    return len(one & other) < _ALIKE * len(one | other)

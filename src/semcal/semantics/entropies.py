@@ -232,20 +232,7 @@ def components(related: ArrayLike) -> list[list[int]]:
 def greedy(related: ArrayLike) -> list[list[int]]:
     """Greedy clusters: each answer joins the first cluster whose first member it is equivalent to.
 
-    Parameters
-    ----------
-    related : array_like of bool, shape (n, n)
-        As in :func:`components`.
-
-    Returns
-    -------
-    list of list of int
-        A partition of 0..n-1, members ascending, clusters in the order of their first member.
-
-    Raises
-    ------
-    InputError
-        The relation is not square or not symmetric.
+    `related`, what is returned and errors are those of :func:`components`.
 
     References
     ----------
@@ -274,15 +261,7 @@ def complete(related: ArrayLike) -> list[list[int]]:
     the more answers are equivalent to both among those equivalent to either (Jaccard index, the two counted);
     of equally sure ones the first comes first. A transitive relation gives its components.
 
-    Parameters
-    ----------
-    related : array_like of bool, shape (n, n)
-        As in :func:`components`.
-
-    Returns
-    -------
-    list of list of int
-        A partition of 0..n-1, members ascending, clusters in the order of their first member.
+    `related`, what is returned and errors are those of :func:`components`.
 
     Examples
     --------
