@@ -438,6 +438,20 @@ def test_ctrl_c_cancels_what_is_under_way_and_leaves_no_thread_behind() -> None:
     assert threading.active_count() == before
 
 
+def test_ctrl_c_before_the_waiting_begins_cancels_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = asyncio.run_coroutine_threadsafe
+
+    def interrupted(work: Any, loop: Any) -> Any:
+        begin(work, loop)
+        raise KeyboardInterrupt
+
+    with FakeServer(delay=60) as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.send_all([asks(number) for number in range(40)], dict)
+        assert client._running is None  # what was under way is cancelled with its thread
+
+
 def test_a_client_that_is_dropped_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     with FakeServer() as server:

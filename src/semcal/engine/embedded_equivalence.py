@@ -15,7 +15,9 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,28 +51,9 @@ class EmbeddedEquivalence:
     symmetric = True
 
     def __init__(self, folder: Path | None = None) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        folder = folder or Path(locate(DEFAULT, NLI_MODEL).source)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all processors
-        options.add_session_config_entry(
-            "session.disable_quant_qdq", "1"
-        )  # weights are multiplied out at once
-        try:
-            files = [(folder / name).read_bytes() for name in ("model.onnx", "tokenizer.json", "config.json")]
-            config = json.loads(files[2])
-            self._threshold, self._longest = float(config["threshold"]), int(config["longest"])
-            self._tokenizer = Tokenizer.from_buffer(files[1])
-            self._session = onnxruntime.InferenceSession(files[0], options, ["CPUExecutionProvider"])
-        except Exception as error:  # each library has errors of its own
-            raise ModelError(
-                f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
-                "or group by normal forms with --equivalence exact"
-            ) from error
+        opened = _opened(folder or Path(locate(DEFAULT, NLI_MODEL).source))
+        self._session, self._tokenizer, self._threshold, self._longest, self.revision = opened
         self._start, self._end = self._tokenizer.encode("").ids  # [CLS] and [SEP]
-        self.revision = hashlib.sha256(b"".join(files)).hexdigest()[:12]
         self._truncated = False
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
@@ -122,6 +105,33 @@ class EmbeddedEquivalence:
                 SemcalWarning,
                 stacklevel=2,
             )
+
+
+@cache
+def _opened(folder: Path) -> tuple[Any, Any, float, int, str]:
+    """Session, tokenizer, threshold, most tokens and revision, read once in a process."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all processors
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # weights are multiplied out at once
+    try:
+        files = [(folder / name).read_bytes() for name in ("model.onnx", "tokenizer.json", "config.json")]
+        session = onnxruntime.InferenceSession(files[0], options, ["CPUExecutionProvider"])
+        config = json.loads(files[2])
+        settings = float(config["threshold"]), int(config["longest"])
+        return (
+            session,
+            Tokenizer.from_buffer(files[1]),
+            *settings,
+            hashlib.sha256(b"".join(files)).hexdigest()[:12],
+        )
+    except Exception as error:  # each library has errors of its own
+        raise ModelError(
+            f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
+            "or group by normal forms with --equivalence exact"
+        ) from error
 
 
 def _batches(encoded: Sequence[tuple[list[int], int]]) -> Iterator[list[int]]:

@@ -69,7 +69,8 @@ class Results(Sequence[Answer]):
         What the command line would write: samples, clusters, the measures and, where they are known, the
         calibrated `answer` and its `probability`, and what is `correct`.
     equivalence : str
-        What decided which answers mean the same: "exact", "default" or the name of another model, or "stored clusters".
+        What decided which answers mean the same: "exact", "default" or another model's name, or "stored
+        clusters".
     failures : dict of str to QuestionError
         Why a server gave no answers, by the id of a question; such questions have no answer here.
 

@@ -153,17 +153,16 @@ class ServerClient:
 
     def _call(self, start: Callable[[_Running], Coroutine[Any, Any, Found]]) -> Found:
         """Run it in the client's thread and wait; whatever interrupts the waiting cancels it."""
-        with self._starting:
-            if self._running is None:
-                self._running = _Running(self._connections(), self.settings.concurrency)
-                weakref.finalize(self, self._running.stop)
-            running = self._running
-        future = asyncio.run_coroutine_threadsafe(start(running), running.loop)
         try:
-            return future.result()
+            with self._starting:
+                if self._running is None:
+                    self._running = _Running(self._connections(), self.settings.concurrency)
+                    weakref.finalize(self, self._running.stop)
+                running = self._running
+            return asyncio.run_coroutine_threadsafe(start(running), running.loop).result()
         except Exception:
             raise
-        except BaseException:  # Ctrl-C
+        except BaseException:  # Ctrl-C, also before the waiting has begun
             self.close()
             raise
 
