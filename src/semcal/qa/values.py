@@ -44,6 +44,7 @@ _LONGEST = 400  # maximum digits of a number compared by value
 _MOST = 100  # maximum numbers in two texts that are compared pair by pair
 _SENTENCE = 8  # the most words of what is only an answer
 _ALIKE = 0.6  # the least share of other words in sentences that are alike but for values
+_AGES = ("century", "centuries", "millennium", "millennia", "years")
 _JOINTS = ("and", "or", "to", "until", "through")
 _BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
 _AD = re.compile(r"(\b(?:[0-9]\w*|century|centuries|millennium)) (?:ce|c e|common era|anno domini)(?!\S)")
