@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from semcal.engine import load_equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
-from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
+from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
 from semcal.pipeline.answer import answer_of
 from semcal.pipeline.apply_calibration import calibrated_rows
 from semcal.pipeline.calibrate import calibrate, calibrate_samples
@@ -512,6 +512,17 @@ def test_no_map_falls_as_the_draws_agree_more() -> None:
     known = features_of({None: measured(by_share)}).values
     p = found.predict({name: np.full(9, np.nan) for name in logistic.features} | dict(known))
     assert (np.diff(p) >= -1e-12).all()
+
+
+def test_a_regression_takes_five_answers_of_each_kind_a_feature() -> None:
+    features = features_of({None: measured(samples(200))})
+    candidates = candidates_for(features)
+    (logistic,) = (one for one in candidates if one.kind == "logistic")
+    assert logistic.fewest == 5 * len(logistic.features) == 30
+    for right, tried in ((29, False), (30, True)):
+        correct = (np.arange(200) < right).astype(float)
+        scores = choose_map(features.values, correct, candidates).scores
+        assert (logistic in [one.candidate for one in scores]) == tried
 
 
 def test_a_stored_map_that_falls_as_the_draws_agree_more_is_used_with_a_warning(tmp_path: Path) -> None:

@@ -138,9 +138,10 @@ def falls(feature: str) -> bool:
 def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     """Return what is tried beside a constant, simplest first: no map, maps of one share, regressions.
 
-    From five to nine right or wrong answers only the beta map of E-SC is tried. Isotonic calibration, whose
-    steps follow single answers, takes 50 right and 50 wrong ones and must be clearly better than the smooth
-    maps, and what reads further draws clearly better than what does not.
+    From five to nine right or wrong answers only the beta map of E-SC is tried, and a regression takes five
+    right and five wrong ones for each of its features: with fewer it takes chance for a rule. Isotonic
+    calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be clearly
+    better than the smooth maps, and what reads further draws clearly better than what does not.
     """
     known = [name for name, values in features.values.items() if not np.isnan(values).all()]
     own = tuple(name for name in known if " at " not in name)
@@ -150,12 +151,16 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
         read = tuple(name for name in names if name in shares)
         falling = tuple(name for name in names if falls(name))
         rising = tuple(name for name in names if not falls(name))
-        return MapCandidate("logistic", tuple(names), read, rising, falling, tier=tier)
+        fewest = max(PLENTY, FEW * len(names))
+        return MapCandidate("logistic", tuple(names), read, rising, falling, fewest, tier)
 
-    fewest = {"E-SC": FEW}
     found = [
         MapCandidate("none", ("E-SC",)),
-        *(MapCandidate("beta", (one,), fewest=fewest.get(one, PLENTY)) for one in shares if one in own),
+        *(
+            MapCandidate("beta", (one,), fewest=FEW if one == "E-SC" else PLENTY)
+            for one in shares
+            if one in own
+        ),
         logistic(own),
         MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
     ]
