@@ -15,6 +15,7 @@ from tests.golden.grids import write_killed_grid
 from tests.golden.invoking import store_output
 from tests.golden.machine_facts import is_compared, without_machine_facts
 from tests.golden.questions import write_questions
+from tests.golden.recordings import write_imports
 
 FITS: dict[str, Sequence[str]] = {
     "ts": (),
@@ -99,5 +100,6 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "pipe": write_pipe,
     "fit": write_fits,
     "export": write_exports,
+    "import": write_imports,
     "grid": write_killed_grid,
 }
