@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from tests.golden.calibrations import write_calibrations
 from tests.golden.grids import write_killed_grid
 from tests.golden.invoking import store_output
 from tests.golden.machine_facts import is_compared, without_machine_facts
@@ -101,5 +102,6 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "fit": write_fits,
     "export": write_exports,
     "import": write_imports,
+    "calibrate": write_calibrations,
     "grid": write_killed_grid,
 }
