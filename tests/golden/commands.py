@@ -17,6 +17,7 @@ from tests.golden.invoking import store_output
 from tests.golden.machine_facts import is_compared, without_machine_facts
 from tests.golden.questions import write_questions
 from tests.golden.recordings import write_imports
+from tests.golden.servers import write_served
 
 FITS: dict[str, Sequence[str]] = {
     "ts": (),
@@ -103,5 +104,6 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "export": write_exports,
     "import": write_imports,
     "calibrate": write_calibrations,
+    "servers": write_served,
     "grid": write_killed_grid,
 }
