@@ -15,6 +15,7 @@ from tests.golden.calibrations import write_calibrations
 from tests.golden.grids import write_killed_grid
 from tests.golden.invoking import store_output
 from tests.golden.machine_facts import is_compared, without_machine_facts
+from tests.golden.python_results import write_python_results
 from tests.golden.questions import write_questions
 from tests.golden.recordings import write_imports
 from tests.golden.servers import write_served
@@ -105,5 +106,6 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "import": write_imports,
     "calibrate": write_calibrations,
     "servers": write_served,
+    "python": write_python_results,
     "grid": write_killed_grid,
 }
