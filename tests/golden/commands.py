@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from tests.golden.calibrations import write_calibrations
-from tests.golden.grids import write_killed_grid
+from tests.golden.grids import write_calibrated_grid, write_killed_grid
 from tests.golden.invoking import store_output
 from tests.golden.machine_facts import is_compared, without_machine_facts
 from tests.golden.python_results import write_python_results
@@ -108,4 +108,5 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "servers": write_served,
     "python": write_python_results,
     "grid": write_killed_grid,
+    "calibrated-grid": write_calibrated_grid,
 }
