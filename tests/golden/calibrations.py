@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.golden.invoking import store_output, store_page
 from tests.golden.questions import made_up_samples, write_questions, write_rows
 
@@ -66,8 +64,7 @@ def _measure() -> None:
         graded = store_output(f"grade-{name}", "grade", "-", stdin=measured)
         store_output(f"metrics-{name}", "metrics", "-", stdin=graded)
     store_output("metrics-at-risk", "metrics", "-", "--risk", 0.5, "--delta", 0.2, "--json", stdin=graded)
-    Path("graded.jsonl").write_text(graded)
-    shown = ("metrics", "graded.jsonl", "--risk", 0.4, "--measure", "E-SC", "--measure", "Calibrated")
-    store_page("metrics-on-a-terminal", *shown, "--ci")
+    both = ("--measure", "E-SC", "--measure", "Calibrated", "--risk", 0.4, "--ci")
+    store_page("metrics-on-a-terminal", "metrics", "grade-without-a-threshold.txt", *both)
     few_bins = ("metrics", "-", "--bins", 4, "--measure", "L-SC", "--ci", "--seed", 7)
     store_output("metrics-of-few-bins", *few_bins, stdin=graded)
