@@ -53,6 +53,20 @@ OPTIONS: Mapping[str, Sequence[object]] = {
     "thinking": ("--allow-truncation", "--max-new-tokens", 60),
     "truncating": ("--allow-truncation",),
 }
+#: What happens to replies; not what is noticed or not as the next request comes sooner or later.
+FAULTS = (
+    "refuse",
+    "lose",
+    "cut",
+    "too many",
+    "broken",
+    "busy",
+    "truncated",
+    "html",
+    "types",
+    "error",
+    "garbage",
+)
 #: One request at a time, so that notes and counts come in one order.
 IN_TURN = ("--concurrency", 1)
 
@@ -92,7 +106,8 @@ def _sample_with_faults() -> None:
     """Replies that are damaged or never come are asked for again; some questions the server refuses."""
     questions = write_rows("mills.jsonl", mill_questions(16))
     switches: dict[str, Any] = {"log_probs": "scaled", "refused": ("mill 5?", "mill 6?")}
-    with FakeServer(**switches) as server, FaultProxy(server.port, share=0.2, seed=2, at_most=2) as proxy:
+    faults: dict[str, Any] = {"share": 0.3, "seed": 2, "faults": FAULTS, "at_most": 2}
+    with FakeServer(**switches) as server, FaultProxy(server.port, **faults) as proxy:
         sampling = ("sample", questions, "--model", f"openai:{proxy.url}#fake", "--m", 4, *IN_TURN)
         store_output("sample-with-faults", *sampling, exit_code=1)
         Path("faults.txt").write_text("".join(f"{name} {n}\n" for name, n in sorted(proxy.faults.items())))
