@@ -58,7 +58,7 @@ def test_of_a_page_its_words_and_questions_are_compared_and_a_figure_by_its_word
     page = """<style>
 p {}
 </style>
-<p>ACE 0.125</p><svg aria-label="Figure 1"><text x="1">share</text></svg>
+<p>ACE 0.125 of http://127.0.0.1:4711/v1</p><svg aria-label="Figure 1"><text x="1">share</text></svg>
 <section id="costs"><p>12 s</p></section>
 <h3>Environment</h3>
 <dl class="facts-list"><dt>cores</dt><dd>2</dd></dl>
@@ -67,6 +67,6 @@ p {}
 """
     page = page.replace("PACKED", packed([{"question": "Who?"}]))
     assert without_machine_facts("report.html", page) == (
-        "<p>ACE 0.125</p>[Figure 1 | share | drawn 3487e33852bc29f0]\n"
+        "<p>ACE 0.125 of http://127.0.0.1:PORT/v1</p>[Figure 1 | share | drawn 3487e33852bc29f0]\n"
         '<script type="text/plain" id="questions-0">\n{"question": "Who?"}\n</script>\n'
     )

@@ -33,8 +33,7 @@ def is_compared(name: str) -> bool:
 
 def without_machine_facts(name: str, text: str) -> str:
     """A file's text without ports, versions and times."""
-    if name.endswith(".html"):
-        return page_text(text)
+    text = page_text(text) if name.endswith(".html") else text
     for pattern, replacement in _LEFT_OUT.items():
         text = pattern.sub(replacement, text)
     return text
