@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from semcal.report.explorer import packed
 from tests.golden.__main__ import written_today
 from tests.golden.archive import read_archive, write_archive
 from tests.golden.differences import differences
+from tests.golden.machine_facts import is_compared, without_machine_facts
 
 
 @pytest.mark.slow
@@ -34,3 +36,37 @@ def test_an_archive_gives_back_its_files_and_has_the_same_bytes_each_time(tmp_pa
     write_archive(dict(reversed(files.items())), tmp_path / "two.tar.gz")
     assert read_archive(tmp_path / "one.tar.gz") == files
     assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
+
+
+def test_ports_versions_and_times_are_left_out_and_numbers_stay() -> None:
+    said = "sample: 3 of 20 (12 s, 9 s left)\nsample: 71 requests (121/s, 7 retried), 5313 tokens in\n"
+    assert without_machine_facts("a.stderr.txt", said) == "sample: 71 requests (7 retried), 5313 tokens in\n"
+    assert without_machine_facts("a.yaml", "path: openai:http://127.0.0.1:4711/v1") == (
+        "path: openai:http://127.0.0.1:PORT/v1"
+    )
+    fitted = '{\n  "temperature": 1.25,\n  "versions": {\n    "torch": "2"\n  },\n  "sha256": "%s"\n}\n' % (
+        "a" * 64
+    )
+    assert without_machine_facts("ts/calibration.json", fitted) == (
+        '{\n  "temperature": 1.25,\n  "versions": {}\n}\n'
+    )
+    assert not is_compared("grid/run/environment.json")
+    assert is_compared("grid/run/report.html")
+
+
+def test_of_a_page_its_words_and_questions_are_compared_and_a_figure_by_its_words_and_a_hash() -> None:
+    page = """<style>
+p {}
+</style>
+<p>ACE 0.125 of http://127.0.0.1:4711/v1</p><svg aria-label="Figure 1"><text x="1">share</text></svg>
+<section id="costs"><p>12 s</p></section>
+<h3>Environment</h3>
+<dl class="facts-list"><dt>cores</dt><dd>2</dd></dl>
+<script type="text/plain" id="questions-0">PACKED</script>
+<script>run()</script>
+"""
+    page = page.replace("PACKED", packed([{"question": "Who?"}]))
+    assert without_machine_facts("report.html", page) == (
+        "<p>ACE 0.125 of http://127.0.0.1:PORT/v1</p>[Figure 1 | share | drawn 3487e33852bc29f0]\n"
+        '<script type="text/plain" id="questions-0">\n{"question": "Who?"}\n</script>\n'
+    )

@@ -34,13 +34,16 @@ def main() -> int:
 
 
 def written_today(folder: Path) -> dict[str, str]:
-    """The files that the commands write, run in a process of one thread."""
+    """The files that the commands write, run in a process of one thread that finds nothing in its cache."""
     from tests.golden.commands import stored_files
 
     code = "import sys; from pathlib import Path; from tests.golden.commands import write_everything; "
     code += "write_everything(Path(sys.argv[1]))"
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, env=one_thread)
+    with tempfile.TemporaryDirectory() as cache:
+        surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "SEMCAL_CACHE": cache}
+        surroundings["PYTHONPATH"] = os.pathsep.join(str(Path(place).absolute()) for place in sys.path)
+        surroundings.pop("SEMCAL_API_KEY", None)
+        subprocess.run([sys.executable, "-c", code, str(folder)], check=True, env=surroundings)
     return stored_files(folder)
 
 

@@ -1,43 +1,25 @@
-"""The commands whose output is stored: rows, fits, `ask`, `export`, and a small grid killed and resumed."""
+"""The commands whose output is stored: rows, fits and exports here, what is larger in modules of its own.
+
+Each part writes into its own folder as the working directory, so that no path in an output tells where.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
 import torch
-import yaml
-from typer.testing import CliRunner
 
-from semcal.cli.app import app
-from semcal.demo.questions import load_set
+from tests.golden.calibrations import write_calibrations
+from tests.golden.grids import write_calibrated_grid, write_killed_grid
+from tests.golden.invoking import store_output
+from tests.golden.machine_facts import is_compared, without_machine_facts
+from tests.golden.python_results import write_python_results
+from tests.golden.questions import write_questions
+from tests.golden.recordings import write_imports
+from tests.golden.servers import write_served
 
-# Facts of the machine and what it took; blocks and the page stand behind and before what is compared.
-NOT_COMPARED = ("environment.json", "blocks/", "work/", "report.html", "report-files.json", "tables/cost-")
-TEXT = {".json", ".jsonl", ".md", ".html", ".svg", ".tex", ".csv", ".txt", ".yaml", ".py"}
-
-GRID: dict[str, Any] = {
-    "preset": "sound",
-    "models": [{"name": "Llama", "path": "atlas"}],
-    "datasets": [
-        {"name": name, "source": name, "calibration_train": 32, "validation": 12, "test": 12}
-        for name in ("atlas-rare", "atlas-reading")
-    ],
-    "equivalence": "atlas",
-    "methods": ["Base", "SE", "TS", "ATS", "Platt"],
-    "runs": {"count": 2},
-    "sampling": {"m": 4, "max_new_tokens": {"closed_book": 24, "open_book": 24}, "counts": [2, 6]},
-    "fitting": {"losses": [["NLL", None], ["SS", 0.25]], "weight_decays": [0.0], "learning_rate": 1e-3},
-    "evaluation": {"resamples": 200},
-}
 FITS: dict[str, Sequence[str]] = {
     "ts": (),
     "ts-ss": ("--loss", "SS", "--alpha", "0.5"),
@@ -53,13 +35,13 @@ EXPORTS = ("generation-config", "logits-processor", "openai", "vllm", "sglang", 
 
 
 def write_everything(folder: Path) -> None:
-    """Run all commands and leave what they write in a folder: files, and stdout as NAME.txt."""
+    """Run all commands and leave what they write in a folder, each part in a folder of its own."""
     torch.set_num_threads(1)
-    folder.mkdir(parents=True)
-    _rows(folder / "pipe")
-    _fits(folder / "fit")
-    _exports(folder / "export", folder / "fit" / "ts")
-    _grid(folder / "grid")
+    for name, write in PARTS.items():
+        part = folder.absolute() / name
+        part.mkdir(parents=True)
+        with chdir(part):
+            write()
 
 
 def stored_files(folder: Path) -> dict[str, str]:
@@ -70,84 +52,61 @@ def stored_files(folder: Path) -> dict[str, str]:
 def _stored(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and path.suffix in TEXT and not any(part in name for part in NOT_COMPARED):
-            yield name, path.read_text(encoding="utf-8")
+        if path.is_file() and is_compared(name):
+            yield name, without_machine_facts(name, path.read_text(encoding="utf-8"))
 
 
-def _run(*arguments: object, stdin: str = "") -> str:
-    """What a command prints on stdout; any other end than 0 is an error that shows it."""
-    result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
-    if result.exit_code:
-        raise RuntimeError(f"semcal {' '.join(map(str, arguments))}: {result.stderr}") from result.exception
-    return result.stdout
+def write_pipe() -> None:
+    """Questions that become samples, clusters, measures, grades and metrics, with other ways to cluster."""
+    questions = write_questions("questions.jsonl", "test", 20)
+    sampling = ("--model", "atlas", "--max-new-tokens", 24, "--seed", 3)
+    sampled = store_output("sample", "sample", questions, *sampling)
+    clustered = store_output("cluster", "cluster", "-", "--equivalence", "atlas", stdin=sampled)
+    measured = store_output("measure", "measure", "-", stdin=clustered)
+    graded = store_output("grade", "grade", "-", stdin=measured)
+    store_output("metrics", "metrics", "-", "--ci", stdin=graded)
+    store_output("measure-at", "measure", "-", "--t-alpha", 0.75, "--g-alpha", 1.25, stdin=clustered)
+    store_output("grade-rouge", "grade", "-", "--rouge", "--seed", 5, stdin=measured)
+    nli = ("--grader", "nli", "--equivalence", "atlas")
+    store_output("grade-nli", "grade", "-", *nli, "--limit", 6, stdin=measured)
+    for linkage in ("components", "greedy", "complete"):
+        for equivalence in ("exact", "default", "atlas"):
+            how = ("--equivalence", equivalence, "--linkage", linkage, "--limit", 10, "--merge-refusals")
+            store_output(f"cluster-{equivalence}-{linkage}", "cluster", "-", *how, stdin=sampled)
+    sure = ("--temperature", 0.7, "--m", 3, "--limit", 5)
+    store_output("sample-at-temperature", "sample", questions, "--model", "atlas", *sure)
+    embedded = ("--model", "atlas", "--equivalence", "atlas", "--recalibrator", "atlas")
+    store_output("ask", "ask", "Who governed Ruvorkreth?", *embedded, "--json")
 
 
-def _questions(path: Path, part: str, count: int) -> Path:
-    """Questions of Atlas that the model knows badly, as JSON Lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    questions = getattr(load_set("atlas-rare"), part)[:count]
-    fields = map(dataclasses.asdict, questions)
-    rows = [{k: v for k, v in one.items() if v not in (None, {}, False)} for one in fields]
-    path.write_text("".join(json.dumps({**row, **row.pop("extra", {})}) + "\n" for row in rows))
-    return path
-
-
-def _rows(folder: Path) -> None:
-    questions = _questions(folder / "questions.jsonl", "test", 20)
-    steps: Mapping[str, Sequence[object]] = {
-        "sample": ("--model", "atlas", "--max-new-tokens", 24, "--seed", 3),
-        "cluster": ("--equivalence", "atlas"),
-        "measure": (),
-        "grade": (),
-        "metrics": ("--ci",),
-    }
-    text = questions.read_text()
-    for command, options in steps.items():
-        text = _run(command, "-", *options, stdin=text)
-        (folder / f"{command}.txt").write_text(text)
-    sure = _run("sample", questions, "--model", "atlas", "--temperature", 0.7, "--m", 3, "--limit", 5)
-    (folder / "sample-at-temperature.txt").write_text(sure)
-    one = "Who governed Ruvorkreth?"
-    (folder / "ask.txt").write_text(
-        _run("ask", one, "--model", "atlas", "--equivalence", "atlas", "--recalibrator", "atlas", "--json")
-    )
-
-
-def _fits(folder: Path) -> None:
-    labelled = _questions(folder / "labelled.jsonl", "calibration_train", 40)
-    validation = _questions(folder / "validation.jsonl", "validation", 12)
+def write_fits() -> None:
+    """Recalibrators of every method, fitted and chosen."""
+    labelled = write_questions("labelled.jsonl", "calibration_train", 40)
+    validation = write_questions("validation.jsonl", "validation", 12)
     for name, options in FITS.items():
-        arguments: list[object] = ["--model", "atlas", "--out", folder / name, *options]
+        arguments: list[object] = ["--model", "atlas", "--out", name, *options]
         if name in SAMPLED_FITS:
             arguments += ["--equivalence", "atlas", "--m", 4, "--max-new-tokens", 24]
         if "--select" in options:
             arguments += ["--validation", validation]
-        (folder / f"{name}.txt").write_text(
-            _run("fit", labelled, *arguments, "--json").replace(str(folder), ".")
-        )
+        store_output(name, "fit", labelled, *arguments, "--json")
 
 
-def _exports(folder: Path, recalibrator: Path) -> None:
-    folder.mkdir()
+def write_exports() -> None:
+    """A fitted temperature in the form of each program."""
     for form in EXPORTS:
-        (folder / f"{form}.txt").write_text(_run("export", recalibrator, "--format", form))
+        store_output(form, "export", "../fit/ts", "--format", form)
 
 
-def _grid(folder: Path) -> None:
-    """The grid in a process that is killed with a part of its blocks done, and then resumed."""
-    folder.mkdir()
-    config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump(GRID, sort_keys=False))
-    run = folder / "run"
-    command = [sys.executable, "-m", "semcal", "run", str(config), "--out", str(run), "--workers", "1", "-q"]
-    with subprocess.Popen(command) as process:
-        while process.poll() is None and _finished_blocks(run) < 12:
-            time.sleep(0.05)
-        if process.poll() is not None:
-            raise RuntimeError("the grid ended before it could be killed")
-        process.send_signal(signal.SIGKILL)
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
-def _finished_blocks(run: Path) -> int:
-    return sum(1 for _ in (run / "blocks").rglob("*.jsonl")) if run.is_dir() else 0
+#: Folder → what writes there, in this order.
+PARTS: Mapping[str, Callable[[], None]] = {
+    "pipe": write_pipe,
+    "fit": write_fits,
+    "export": write_exports,
+    "import": write_imports,
+    "calibrate": write_calibrations,
+    "servers": write_served,
+    "python": write_python_results,
+    "grid": write_killed_grid,
+    "calibrated-grid": write_calibrated_grid,
+}

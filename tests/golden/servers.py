@@ -1,0 +1,133 @@
+"""Commands over the fake server: what kinds of servers give, faults on the way, and a kill and resume."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.golden.invoking import store_output
+from tests.golden.questions import mill_questions, served_questions, write_rows
+from tests.servers.fake_server import FakeServer
+from tests.servers.fault_proxy import FaultProxy
+
+#: Kind of server → its switches in the fake server.
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "vllm": {"drawn_takes_a_place": True},
+    "vllm-processed": {"log_probs": "scaled", "max_top_logprobs": -1},
+    "llama.cpp": {
+        "server": "llama.cpp",
+        "slots": 4,
+        "scaled_on_request": True,
+        "max_top_logprobs": -1,
+        "zero_drops_them": True,
+        "prompt_scores": None,
+        "chosen_ids": False,
+        "usage_of_one": True,
+        "halves_lost": True,
+    },
+    "openai": {
+        "server": "OpenAI",
+        "unknown_refused": True,
+        "max_temperature": 2,
+        "completions": False,
+        "ids_in": False,
+        "ids_out": False,
+        "prompt_scores": None,
+        "chosen_ids": False,
+        "continues": False,
+    },
+    "one-choice": {"n_ignored": True, "log_probs": None, "no_usage": True},
+    "busy": {"busy": 1, "retry_after": "0"},
+    "thinking": {"reasons": "field"},
+    "truncating": {"truncates": "always"},
+}
+#: Options beside those of all kinds.
+OPTIONS: Mapping[str, Sequence[object]] = {
+    "llama.cpp": ("--temperature", 0.7),
+    "openai": ("--temperature", 0.7),
+    "thinking": ("--allow-truncation", "--max-new-tokens", 60),
+    "truncating": ("--allow-truncation",),
+}
+#: What happens to replies; not what is noticed or not as the next request comes sooner or later.
+FAULTS = (
+    "refuse",
+    "lose",
+    "cut",
+    "too many",
+    "broken",
+    "busy",
+    "truncated",
+    "html",
+    "types",
+    "error",
+    "garbage",
+)
+#: One request at a time, so that notes and counts come in one order.
+IN_TURN = ("--concurrency", 1)
+
+
+def write_served() -> None:
+    """Ask servers of all kinds; calibrate, fit and ask over one; lose replies, questions and the process."""
+    questions = write_rows("questions.jsonl", served_questions())
+    for kind, switches in KINDS.items():
+        with FakeServer(**switches) as server:
+            _probe_and_sample(kind, questions, server)
+    with FakeServer(log_probs="scaled", refused=("mill 3?",)) as server:
+        _learn_and_ask(questions, server)
+    _sample_with_faults()
+    _calibrate_killed()
+
+
+def _probe_and_sample(kind: str, questions: str, server: FakeServer) -> None:
+    store_output(f"probe-{kind}", "probe", server.url, "--json")
+    sampling = ("--model", server.name, "--m", 3, "--seed", 3, *IN_TURN, *OPTIONS.get(kind, ()))
+    store_output(f"sample-{kind}", "sample", questions, *sampling)
+
+
+def _learn_and_ask(questions: str, server: FakeServer) -> None:
+    """A question that the server refuses is left out of what is learnt."""
+    labelled = write_rows("labelled.jsonl", mill_questions(24))
+    served = ("--model", server.name, "--equivalence", "exact", *IN_TURN)
+    learning = (labelled, *served, "--m", 4)
+    store_output("calibrate", "calibrate", *learning, "--risk", 0.6, "--out", "calibration", exit_code=1)
+    store_output("fit", "fit", *learning, "--method", "TS-grid", "--out", "fitted", exit_code=1)
+    calibrated = ("--model", server.name, "--calibration", "calibration", *IN_TURN)
+    store_output("ask-calibrated", "ask", questions, *calibrated)
+    store_output("ask-decided", "ask", questions, *served, "--decide", "--abstain-below", 0.6)
+    store_output("ask-recalibrated", "ask", questions, *served, "--recalibrator", "fitted", "--m", 5)
+
+
+def _sample_with_faults() -> None:
+    """Replies that are damaged or never come are asked for again; some questions the server refuses."""
+    questions = write_rows("mills.jsonl", mill_questions(16))
+    switches: dict[str, Any] = {"log_probs": "scaled", "refused": ("mill 5?", "mill 6?")}
+    faults: dict[str, Any] = {"share": 0.3, "seed": 2, "faults": FAULTS, "at_most": 2}
+    with FakeServer(**switches) as server, FaultProxy(server.port, **faults) as proxy:
+        sampling = ("sample", questions, "--model", f"openai:{proxy.url}#fake", "--m", 4, *IN_TURN)
+        store_output("sample-with-faults", *sampling, exit_code=1)
+        Path("faults.txt").write_text("".join(f"{name} {n}\n" for name, n in sorted(proxy.faults.items())))
+
+
+def _calibrate_killed() -> None:
+    """A calibration that is killed in its second block of questions, and begun again."""
+    labelled = write_rows("many.jsonl", mill_questions(40))
+    with FakeServer(log_probs="scaled") as server:
+        options = (labelled, "--model", server.name, "--equivalence", "exact", *IN_TURN, "--out", "resumed")
+        words = [sys.executable, "-m", "semcal", "calibrate", *map(str, options), "--quiet"]
+        with subprocess.Popen(words) as process:
+            while process.poll() is None and not _asked_for(server, "mill 34?"):
+                time.sleep(0.005)
+            if process.poll() is not None:
+                raise RuntimeError("the calibration ended before it could be killed")
+            process.send_signal(signal.SIGKILL)
+        store_output("resumed", "calibrate", *options)
+
+
+def _asked_for(server: FakeServer, words: str) -> bool:
+    """Whether a request has asked a question with these words."""
+    return any(words in str(body) for _, body in server.requests)
