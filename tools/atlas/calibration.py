@@ -5,6 +5,7 @@ Learnt from 500 questions each of atlas-trivia and atlas-rare, with a threshold 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ def main(
         data="atlas-trivia and atlas-rare, calibration-train",
         versions=versions(),
     )
+    found = replace(found, samples=None)  # what was sampled is not shipped
     typer.echo(found.save_pretrained(directory or calibration_dir()))
     typer.echo(found.report.why)
     if found.threshold is not None:
