@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import semcal
+from semcal.cli.app import app
 from semcal.engine.language_model import Prompt
 from semcal.qa.questions import Question, chat
 from semcal.recalibration import Base
@@ -108,8 +110,9 @@ def test_a_grid_of_one_set_is_run_and_reported(model: Path, tmp_path: Path) -> N
         "equivalence: exact\nmethods: [Base, TS]\nruns: {count: 1}\nsampling: {m: 4, counts: [4]}\n"
         "extras: {beams: false, entailment: false}\n"
     )
-    code, _, told = command("run", tmp_path / "grid.yaml", "--out", tmp_path / "run", "--workers", 1)
-    assert code == 0, told
+    arguments = ["run", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "run"), "--workers", "1"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
     assert (tmp_path / "run" / "report.html").is_file()
     rows = [line for path in (tmp_path / "run").rglob("*.jsonl") for line in path.read_text().splitlines()]
     assert rows
