@@ -94,7 +94,7 @@ def fault(data: Any) -> str | None:
     level: list[Keyed] = [(None, data)]
     for _ in range(DEEPEST + 1):
         for key, value in level:
-            reason = _fault_of_one("a value" if key is None else shown(key), value)
+            reason = _fault_of_one(key, value)
             if reason is not None:
                 return reason
         level = [item for keyed in level for item in _inside(*keyed)]
@@ -103,16 +103,18 @@ def fault(data: Any) -> str | None:
     return TOO_DEEP
 
 
-def _fault_of_one(where: str, value: Any) -> str | None:
+def _fault_of_one(key: str | None, value: Any) -> str | None:
     if isinstance(value, _Doubled):
         return f"the key {shown(value.key)} occurs twice in one object: rename or remove one"
     if isinstance(value, _TooLong):
-        return f"{where} holds a whole number of {len(value)} digits: write it as a text, in quotes"
-    if isinstance(value, float) and math.isnan(value):
-        return f"{where} holds NaN, which is no value of JSON: write null for a number that is not known"
-    if isinstance(value, str) and (half := HALF.search(value)):
-        return f"{where} holds {half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
-    return None
+        reason = f"a whole number of {len(value)} digits: write it as a text, in quotes"
+    elif isinstance(value, float) and math.isnan(value):
+        reason = "NaN, which is no value of JSON: write null for a number that is not known"
+    elif isinstance(value, str) and (half := HALF.search(value)):
+        reason = f"{half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
+    else:
+        return None
+    return f"{'a value' if key is None else shown(key)} holds {reason}"
 
 
 def _inside(key: str | None, value: Any) -> Iterator[Keyed]:
