@@ -12,35 +12,15 @@ from typing import Any
 
 from tests.golden.invoking import store_output
 from tests.golden.questions import mill_questions, served_questions, write_rows
-from tests.servers.fake_server import FakeServer
+from tests.servers.fake_server import LLAMA, OPENAI, FakeServer
 from tests.servers.fault_proxy import FaultProxy
 
 #: Kind of server → its switches in the fake server.
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "vllm": {"drawn_takes_a_place": True},
     "vllm-processed": {"log_probs": "scaled", "max_top_logprobs": -1},
-    "llama.cpp": {
-        "server": "llama.cpp",
-        "slots": 4,
-        "scaled_on_request": True,
-        "max_top_logprobs": -1,
-        "zero_drops_them": True,
-        "prompt_scores": None,
-        "chosen_ids": False,
-        "usage_of_one": True,
-        "halves_lost": True,
-    },
-    "openai": {
-        "server": "OpenAI",
-        "unknown_refused": True,
-        "max_temperature": 2,
-        "completions": False,
-        "ids_in": False,
-        "ids_out": False,
-        "prompt_scores": None,
-        "chosen_ids": False,
-        "continues": False,
-    },
+    "llama.cpp": {**LLAMA, "halves_lost": True},
+    "openai": OPENAI,
     "one-choice": {"n_ignored": True, "log_probs": None, "no_usage": True},
     "busy": {"busy": 1, "retry_after": "0"},
     "thinking": {"reasons": "field"},

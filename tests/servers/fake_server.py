@@ -71,6 +71,30 @@ from tests.servers.thread_server import ThreadServer
 Json = dict[str, Any]
 
 
+#: Switches of servers as they are met.
+LLAMA: dict[str, Any] = {
+    "server": "llama.cpp",
+    "slots": 4,
+    "scaled_on_request": True,
+    "max_top_logprobs": -1,
+    "zero_drops_them": True,
+    "prompt_scores": None,
+    "chosen_ids": False,
+    "usage_of_one": True,
+}
+OPENAI: dict[str, Any] = {
+    "server": "OpenAI",
+    "unknown_refused": True,
+    "max_temperature": 2,
+    "completions": False,
+    "ids_in": False,
+    "ids_out": False,
+    "prompt_scores": None,
+    "chosen_ids": False,
+    "continues": False,
+}
+
+
 @dataclass
 class Quirks:
     """See the module."""

@@ -18,29 +18,7 @@ from semcal.engine.servers.profile import NEUTRAL, ServerProfile, cache_folder
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import SemcalWarning, ServerError
 from tests.servers import fake_model
-from tests.servers.fake_server import FakeServer, Json
-
-LLAMA = {
-    "server": "llama.cpp",
-    "slots": 4,
-    "scaled_on_request": True,
-    "max_top_logprobs": -1,
-    "zero_drops_them": True,
-    "prompt_scores": None,
-    "chosen_ids": False,
-    "usage_of_one": True,
-}
-OPENAI = {
-    "server": "OpenAI",
-    "unknown_refused": True,
-    "max_temperature": 2,
-    "completions": False,
-    "ids_in": False,
-    "ids_out": False,
-    "prompt_scores": None,
-    "chosen_ids": False,
-    "continues": False,
-}
+from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json
 
 
 @contextmanager

@@ -120,13 +120,9 @@ def _opened(folder: Path) -> tuple[Any, Any, float, int, str]:
         files = [(folder / name).read_bytes() for name in ("model.onnx", "tokenizer.json", "config.json")]
         session = onnxruntime.InferenceSession(files[0], options, ["CPUExecutionProvider"])
         config = json.loads(files[2])
-        settings = float(config["threshold"]), int(config["longest"])
-        return (
-            session,
-            Tokenizer.from_buffer(files[1]),
-            *settings,
-            hashlib.sha256(b"".join(files)).hexdigest()[:12],
-        )
+        threshold, longest = float(config["threshold"]), int(config["longest"])
+        revision = hashlib.sha256(b"".join(files)).hexdigest()[:12]
+        return session, Tokenizer.from_buffer(files[1]), threshold, longest, revision
     except Exception as error:  # each library has errors of its own
         raise ModelError(
             f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
