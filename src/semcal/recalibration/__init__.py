@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.log_partition_table import tabulate as tabulate
     from semcal.recalibration.losses import Certificate as Certificate
     from semcal.recalibration.partitions import log_partitions as log_partitions
-    from semcal.recalibration.partitions import log_probs_at as log_probs_at
     from semcal.recalibration.provenance import GradientSteps as GradientSteps
     from semcal.recalibration.provenance import Provenance as Provenance
     from semcal.recalibration.provenance import Schedule as Schedule
@@ -58,7 +57,7 @@ _MODULES = {
     "features": "CalibrationFeatures Head",
     "log_partition_table": "LogPartitionTable tabulate",
     "losses": "Certificate",
-    "partitions": "log_partitions log_probs_at",
+    "partitions": "log_partitions",
     "provenance": "GradientSteps Provenance Schedule check_enough paper_schedule warn_if_few",
     "saving": "Fitted from_pretrained save_pretrained",
     "temperature": "SE Base Greedy GridTemperature Platt Recalibrator Temperature TemperatureScaling "
