@@ -31,19 +31,17 @@ WAYS: dict[str, tuple[str, ...]] = {
 KILLS = 15
 HOW = ("cut short", "before", "after")
 #: Loads everything once. Each line is a command, run in a fork, which kills itself at a file or after a time.
-#: Blocks are small and states of trainings are written at every step, so that there is much to go on from.
+#: Blocks are small, so that there is much to go on from.
 CODE = """
 import json, os, signal, sys
 from pathlib import Path
 import torch, transformers
 import semcal.engine.causal_lm, semcal.pipeline.fit_and_select, semcal.cli.commands.fit
 from semcal.cli import main
-from semcal.pipeline import calibration_set, fit_and_select
-from semcal.recalibration import training_store
+from semcal.pipeline import calibration_set, sample
 
 torch.set_num_threads(1)
-calibration_set.BLOCK, fit_and_select.BLOCK = 8, 4
-training_store.INTERVAL, training_store.SHARE = 0.0, float("inf")
+calibration_set.BLOCK, sample.BLOCK_TOKENS = 8, 16
 replace = Path.replace
 
 def run(name, how, seconds, told, arguments):

@@ -25,7 +25,7 @@ from semcal.records import LOCK, file_lock, is_stream, own_files
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0
 #: Folders of finished work in what a command keeps.
-_WORK = ("blocks", "trainings", "recalibrators")
+_WORK = ("blocks", "recalibrators")
 
 _quiet = False
 _verbose = False

@@ -188,7 +188,7 @@ class FitWork:
                 on_bad_question=self._leave_out,
                 progress=begin("fit", len(self.questions)),
                 on_step=_steps_shown(begin),
-                keep=keep / "trainings",
+                keep=keep,
             )
         path = found.save_pretrained(self.out)
         drawn = {} if plot is None else {"plot": str(_draw(found.recalibrator, plot))}

@@ -45,7 +45,7 @@ class Cell:
     parts: Parts
     known: Mapping[str, Any]  # what the models say of themselves, as `IdentifyJob` gives it
     blocks: GridBlocks
-    scratch: str  # folder for features and states of trainings, relative to the run folder
+    scratch: str  # folder for features, relative to the run folder
     priority: int = 0  # of its jobs
     not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
     problems: list[Problem] = field(default_factory=list)  # questions that do not fit, or a server failed at

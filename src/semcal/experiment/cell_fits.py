@@ -23,7 +23,6 @@ from semcal.experiment.grid_blocks import (
 from semcal.experiment.paths import recalibrator_folder
 from semcal.experiment.question_sets import PARTS, Problem, essentials
 from semcal.pipeline.select import Candidate, CandidateFit
-from semcal.pipeline.store import digest
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import data_hash
 
@@ -106,7 +105,6 @@ def _folders(cell: Cell, fits: CandidateFit) -> dict[str, str]:
 
 def _block(cell: Cell, fits: CandidateFit, *, kept: bool = False) -> PlannedBlock:
     fitting, folders = cell.settings.fitting, _folders(cell, fits)
-    made_of = [cell.identity.key(), cell.calibration.key(), asdict(fits), folders, cell.settings.seeds]
     job = FitJob(
         cell.calibration,
         cell.identity,
@@ -117,7 +115,6 @@ def _block(cell: Cell, fits: CandidateFit, *, kept: bool = False) -> PlannedBloc
         fitting.warm_up,
         cell.settings.seeds[fits.run],
         folders,
-        trainings=f"{cell.scratch}/trainings/{digest([*made_of, fitting.model_dump()])}",
     )
     needs = (cell.root / folder / "calibration.json" for folder in folders.values())
     return cell.block(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -160,7 +159,6 @@ class FitJob:
     warm_up: float
     seed: int
     folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
-    trainings: str  # folder for states of trainings
 
     def key(self) -> dict[str, Any]:
         """What its rows depend on beside the model."""
@@ -206,15 +204,12 @@ class FitJob:
                     "train_nll": mean_loss_of(model, found.features, recalibrator),
                 }
             )
-        shutil.rmtree(state.folder / self.trainings, ignore_errors=True)
         return rows
 
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
         from semcal.pipeline.fit_and_select import fit_candidate
-        from semcal.recalibration.training_store import TrainingStore
 
-        identity, needs_table = self.identity, self.fit.solver == "sgd" and self.fit.method != "Platt"
-        depends = {"data": self.source.data_hash, "model": identity.revision, "prompt": identity.prompt}
+        needs_table = self.fit.solver == "sgd" and self.fit.method != "Platt"
         return fit_candidate(
             state.language_model,
             state.calibration(self.source).features,
@@ -224,7 +219,6 @@ class FitJob:
             warm_up=self.warm_up,
             seed=self.seed,
             table=state.table(self.source) if needs_table else None,
-            keep=TrainingStore(state.folder / self.trainings, depends),
         )
 
 

@@ -104,7 +104,7 @@ def forget_from(folder: Path, stage: str) -> None:
     check_name(stage, (*STAGES, "rows"), what="stage")
     gone = STAGES[STAGES.index(stage) :] if stage in STAGES else ()
     folders = [f"blocks/{one}" for one in gone]
-    folders += ["recalibrators", "work/trainings"] if "fit" in gone else []
+    folders += ["recalibrators"] if "fit" in gone else []
     folders += ["work/features"] if "features" in gone else []
     for name in [*folders, "calibrations", "samples", "selection"]:
         shutil.rmtree(folder / name, ignore_errors=True)

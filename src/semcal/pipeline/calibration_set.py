@@ -30,7 +30,6 @@ from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question, data_hash, group_ties, several
 from semcal.recalibration.features import CalibrationFeatures, row_counts
 from semcal.recalibration.provenance import Provenance, check_enough
-from semcal.recalibration.training_store import TrainingStore
 from semcal.records import (
     LOCK,
     Row,
@@ -333,14 +332,6 @@ class CalibrationSet:
             prompt_hash=asking.hash(model),
             whole=whole,
         )
-
-    def training_store(
-        self, model: LanguageModel, folder: Path | None, *, asking: PromptConfig, whole: bool
-    ) -> TrainingStore | None:
-        """Where trainings on these questions keep their states; None without a folder."""
-        if folder is None:
-            return None
-        return TrainingStore(folder, asdict(self.manifest(model, asking=asking, whole=whole)))
 
 
 def provenance_of(

@@ -31,8 +31,6 @@ from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate
 from semcal.recalibration.provenance import Provenance, warn_if_few
 from semcal.recalibration.saving import Fitted, save_pretrained
 from semcal.recalibration.temperature import TemperatureScaling
-from semcal.recalibration.training import TrainingCallbacks
-from semcal.recalibration.training_store import TrainingStore
 from semcal.registry import check_name
 
 #: What `calibration.json` keeps of the scores by which it was chosen.
@@ -51,7 +49,6 @@ def fit_candidate(
     warm_up: float = 0.1,
     seed: int = 0,
     table: LogPartitionTable | None = None,
-    keep: TrainingStore | None = None,
 ) -> dict[Candidate, Fitted]:
     """Carry out one fit on stored features; TS by sgd has its own learning rate."""
     if one.solver == "exact":
@@ -70,7 +67,6 @@ def fit_candidate(
             warm_up=warm_up,
             seed=seed,
             table=table,
-            callbacks=TrainingCallbacks(store=keep),
         ).recalibrator
         for candidate, (loss, alpha) in zip(one.candidates, one.losses)
     }
@@ -84,21 +80,17 @@ def fit_candidates(
     learning_rate: float | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
-    keep: TrainingStore | None = None,
 ) -> dict[Candidate, Fitted]:
     """Fit every candidate of the paper to stored features; `progress` gets the number of finished ones.
 
-    `learning_rate` is that of ATS and Platt (the paper's by default). `keep` holds finished trainings and the
-    state of an interrupted one.
+    `learning_rate` is that of ATS and Platt (the paper's by default).
     """
     for method in methods:
         check_name(method, METHODS, what="method")
     table = tabulate(features, model.logits) if "ATS" in methods else None
     found: dict[Candidate, Fitted] = {}
     for one in candidate_fits(methods, losses=PAPER_LOSSES):
-        found |= fit_candidate(
-            model, features, one, learning_rate=learning_rate, seed=seed, table=table, keep=keep
-        )
+        found |= fit_candidate(model, features, one, learning_rate=learning_rate, seed=seed, table=table)
         if progress is not None:
             progress(len(found))
     return found
@@ -208,8 +200,8 @@ def fit_and_select(
 
     One pass of the model over the calibration set, one over the validation questions. `store` is a folder
     for the hidden states; `learning_rate` that of ATS and Platt; `by` as in `select`; `progress` maps a label
-    and a total to a function that gets the number of finished items. `keep` is a folder for trainings and
-    finished blocks of questions: the same call resumes from there with identical results.
+    and a total to a function that gets the number of finished items. `keep` is a folder for
+    finished blocks of questions: the same call samples only the others, with identical results.
     """
 
     def shown(label: str, total: int) -> Callable[[int], None] | None:
@@ -232,7 +224,6 @@ def fit_and_select(
         learning_rate=learning_rate,
         seed=seed,
         progress=shown("fit", sum(len(fit.losses) for fit in candidate_fits(methods, losses=PAPER_LOSSES))),
-        keep=labelled.training_store(model, keep / "trainings" if keep else None, asking=asking, whole=whole),
     )
     rows = sample_candidates(
         model,

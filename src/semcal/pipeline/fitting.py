@@ -29,7 +29,7 @@ from semcal.recalibration.losses import check_loss, token_losses
 from semcal.recalibration.provenance import Provenance, paper_schedule, warn_if_few
 from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
 from semcal.recalibration.temperature import Base, Platt, Temperature, TemperatureScaling, temperature_of
-from semcal.recalibration.training import Training, TrainingCallbacks, fit_ats, fit_platt, fit_ts
+from semcal.recalibration.training import StepProgress, Training, fit_ats, fit_platt, fit_ts
 from semcal.registry import check_name
 
 METHODS = ("TS", "ATS", "Platt")
@@ -207,14 +207,14 @@ def train_stored(
     warm_up: float = 0.1,
     seed: int = 0,
     table: LogPartitionTable | None = None,
-    callbacks: TrainingCallbacks | None = None,
+    progress: StepProgress | None = None,
 ) -> Training:
     """Take the paper's gradient steps on stored features; parameters as in `fit` and `Schedule`."""
     schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
     schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
     if learning_rate is not None:
         schedule = replace(schedule, learning_rate=learning_rate)
-    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "callbacks": callbacks}
+    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "progress": progress}
     if method == "TS":
         return fit_ts(features, model.logits, table=table, **how)
     if method == "ATS":
@@ -267,7 +267,7 @@ def fit(
     versions: dict[str, str | None] | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
     progress: ShowProgress = True,
-    on_step: Callable[[int, int], None] | None = None,
+    on_step: StepProgress | None = None,
     keep: Path | None = None,
 ) -> Fit:
     """Fit a recalibrator to labelled questions.
@@ -310,8 +310,8 @@ def fit(
     on_step : callable, optional
         Called with the number of finished steps of sgd and of all steps.
     keep : Path, optional
-        A folder for the state of a training by sgd, which resumes from there with identical results. It is
-        not removed at the end.
+        A folder for what a server was asked, from which an interrupted fit over a server resumes. It is not
+        removed at the end.
 
     Returns
     -------
@@ -368,9 +368,7 @@ def fit(
             weight_decay=weight_decay,
             learning_rate=learning_rate,
             seed=seed,
-            callbacks=TrainingCallbacks(
-                on_step, labelled.training_store(model, keep, asking=asking, whole=whole)
-            ),
+            progress=on_step,
         )
     provenance = provenance_of(model, labelled.questions, asking=asking, **known)
     return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})

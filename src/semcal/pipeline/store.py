@@ -26,8 +26,8 @@ Rows = list[dict[str, Any]]
 _OF_TEXTS = frozenset(
     ["cluster", "grade", "greedy", "nli", "plain", "select", "measure", "candidates", "temperatures"]
 )
-#: What unfinished work was begun with, and the folders of what it has finished: blocks, states of trainings.
-SETTINGS, FINISHED = "settings.json", ("blocks", "trainings")
+#: What unfinished work was begun with, and the folder of what it has finished.
+SETTINGS, FINISHED = "settings.json", "blocks"
 
 
 def digest(value: Any) -> str:
@@ -152,8 +152,7 @@ class UnfinishedWork:
         """Remove what was kept: the --out file is whole now."""
         if self._folder is not None and self._folder.is_dir():
             remove_leftovers(self._folder)
-            for name in FINISHED:
-                shutil.rmtree(self._folder / name, ignore_errors=True)
+            shutil.rmtree(self._folder / FINISHED, ignore_errors=True)
             (self._folder / SETTINGS).unlink(missing_ok=True)
             if not any(self._folder.iterdir()):
                 self._folder.rmdir()
@@ -161,7 +160,7 @@ class UnfinishedWork:
 
 def remove_if_nothing_is_finished(folder: Path) -> bool:
     """Remove what an `UnfinishedWork` was begun with if it finished nothing; say whether that is so."""
-    if any(one.is_file() for name in FINISHED for one in (folder / name).rglob("*")):
+    if any(path.is_file() for path in (folder / FINISHED).rglob("*")):
         return False
     (folder / SETTINGS).unlink(missing_ok=True)
     with suppress(OSError):  # not there, or something else is in it

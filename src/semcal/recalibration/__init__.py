@@ -45,11 +45,9 @@ if TYPE_CHECKING:
     from semcal.recalibration.temperature import solver_of as solver_of
     from semcal.recalibration.temperature import temperature_of as temperature_of
     from semcal.recalibration.training import Training as Training
-    from semcal.recalibration.training import TrainingCallbacks as TrainingCallbacks
     from semcal.recalibration.training import fit_ats as fit_ats
     from semcal.recalibration.training import fit_platt as fit_platt
     from semcal.recalibration.training import fit_ts as fit_ts
-    from semcal.recalibration.training_store import TrainingStore as TrainingStore
 
 _MODULES = {
     "attentive": "ATS AnyRecalibrator BlockShape fingerprint inverse_temperatures",
@@ -62,8 +60,7 @@ _MODULES = {
     "saving": "Fitted from_pretrained save_pretrained",
     "temperature": "SE Base Greedy GridTemperature Platt Recalibrator Temperature TemperatureScaling "
     "single_temperature solver_of temperature_of",
-    "training": "Training TrainingCallbacks fit_ats fit_platt fit_ts",
-    "training_store": "TrainingStore",
+    "training": "Training fit_ats fit_platt fit_ts",
 }
 _ADDRESSES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

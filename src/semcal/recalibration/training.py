@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +29,6 @@ from semcal.recalibration.provenance import (
     paper_schedule,
 )
 from semcal.recalibration.temperature import Platt, TemperatureScaling
-from semcal.recalibration.training_store import TrainingState, TrainingStore
 
 #: Logits computed at once for several steps of Platt.
 CHUNK = 8_000_000
@@ -55,22 +52,8 @@ class Training:
         return self.sgd.distance(self.recalibrator.temperature_)
 
 
-@dataclass(frozen=True)
-class TrainingCallbacks:
-    """Progress of a training, and where its state is stored."""
-
-    progress: Callable[[int, int], None] | None = None  # called with the finished steps and all steps
-    store: TrainingStore | None = None  # an interrupted training resumes from the state in it
-
-    def state(self, method: str, loss: str, alpha: float | None, schedule: Schedule) -> TrainingState | None:
-        """Return where the state of this training is stored."""
-        settings = {"method": method, "loss": loss, "alpha": alpha, **asdict(schedule)}
-        return None if self.store is None else self.store.state(settings)
-
-    def report(self, done: int, total: int) -> None:
-        """Report progress."""
-        if self.progress is not None:
-            self.progress(done, total)
+StepProgress = Callable[[int, int], None]
+"""Called with the number of finished steps and of all steps."""
 
 
 def drawn_answers(features: CalibrationFeatures, *, seed: int, epoch: int) -> Tensor:
@@ -101,37 +84,32 @@ def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Ten
 
 def _train_module(
     module: ATS | Platt,
-    steps: Callable[[int], Iterable[_Step]],
+    steps: Iterable[_Step],
     total: int,
     loss_of: Callable[[_Step], Tensor],
     *,
     schedule: Schedule,
-    callbacks: TrainingCallbacks,
+    progress: StepProgress | None,
 ) -> Training:
     """Take all steps on the weights of ATS or Platt, and freeze them."""
-    state = callbacks.state(module.method, module.loss, module.alpha, schedule)
-    losses = _train(
-        list(module.parameters()), steps, total, loss_of, schedule=schedule, state=state, callbacks=callbacks
-    )
+    losses = _train(list(module.parameters()), steps, total, loss_of, schedule=schedule, progress=progress)
     record = GradientSteps.from_losses(schedule, losses)
     return Training(module.freeze(record), record, losses)
 
 
 def _train(
     parameters: list[Tensor],
-    steps: Callable[[int], Iterable[_Step]],
+    steps: Iterable[_Step],
     total: int,
     loss_of: Callable[[_Step], Tensor],
     *,
     schedule: Schedule,
-    state: TrainingState | None,
-    callbacks: TrainingCallbacks,
+    progress: StepProgress | None,
 ) -> tuple[float, ...]:
-    """Take all steps once and return their losses; `steps(n)` yields those after the first n."""
-    rates = learning_rates(schedule, total)
+    """Take all steps once and return their losses."""
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
-    losses = state.restore(parameters, optimiser) if state else []
-    for rate, step in zip(rates[len(losses) :], steps(len(losses))):
+    losses: list[float] = []
+    for rate, step in zip(learning_rates(schedule, total), steps):
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.zero_grad()
@@ -141,9 +119,8 @@ def _train(
             torch.nn.utils.clip_grad_norm_(parameters, schedule.max_norm)
         optimiser.step()
         losses.append(float(loss.detach()))
-        if state is not None:
-            state.keep(parameters, optimiser, losses, finished=len(losses) == total)
-        callbacks.report(len(losses), total)
+        if progress is not None:
+            progress(len(losses), total)
     return tuple(losses)
 
 
@@ -188,7 +165,7 @@ def fit_ts(
     alpha: float | None = None,
     schedule: Schedule | None = None,
     table: LogPartitionTable | None = None,
-    callbacks: TrainingCallbacks | None = None,
+    progress: StepProgress | None = None,
 ) -> Training:
     """Train TS on log T, from T = 1.
 
@@ -206,8 +183,8 @@ def fit_ts(
         The paper's by default.
     table : LogPartitionTable, optional
         From `tabulate`, where it exists already; made otherwise.
-    callbacks : TrainingCallbacks, optional
-        Progress, and where the state is stored.
+    progress : callable, optional
+        Called with the number of finished steps and of all steps.
 
     Returns
     -------
@@ -229,7 +206,7 @@ def fit_ts(
         rates: a step of AdamW is about one learning rate long when gradients keep their sign.
     """
     check_loss(loss, alpha)
-    schedule, callbacks = schedule or paper_schedule("TS"), callbacks or TrainingCallbacks()
+    schedule = schedule or paper_schedule("TS")
     table = table or tabulate(features, head)
     mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
     steps = training_plan(features, schedule)
@@ -239,16 +216,7 @@ def fit_ts(
         tokens = features.tokens_of(answers)
         return mean(tokens, torch.exp(-log_temperature).expand(len(tokens)))
 
-    state = callbacks.state("TS", loss, alpha, schedule)
-    losses = _train(
-        [log_temperature],
-        lambda finished: steps[finished:],
-        len(steps),
-        loss_of,
-        schedule=schedule,
-        state=state,
-        callbacks=callbacks,
-    )
+    losses = _train([log_temperature], steps, len(steps), loss_of, schedule=schedule, progress=progress)
     tabulated: Any = tabulated_loss(features, table, loss=loss, alpha=alpha)
     record = GradientSteps.from_losses(schedule, losses, 1 / float(tabulated.minimum()))
     beta = min(max(math.exp(-float(log_temperature.detach())), 1 / T_MAX), 1 / T_MIN)
@@ -289,7 +257,7 @@ def fit_ats(
     schedule: Schedule | None = None,
     table: LogPartitionTable | None = None,
     device: torch.device | str | None = None,
-    callbacks: TrainingCallbacks | None = None,
+    progress: StepProgress | None = None,
 ) -> Training:
     """Train ATS; parameters, errors and `Training` as in `fit_ts`.
 
@@ -307,7 +275,7 @@ def fit_ats(
     UsageError
         Also if the block has another hidden size than the states.
     """
-    schedule, callbacks = schedule or paper_schedule("ATS"), callbacks or TrainingCallbacks()
+    schedule = schedule or paper_schedule("ATS")
     width = features.states.shape[1]
     if shape.hidden_size != width:
         raise UsageError(f"the block has hidden_size {shape.hidden_size}, but the states are {width} wide")
@@ -323,9 +291,7 @@ def fit_ats(
         beta = batch_inverse_temperatures(ats, features.sequences(answers, device=block_device), prefix)
         return mean(features.tokens_of(answers), beta)
 
-    return _train_module(
-        ats, lambda finished: steps[finished:], len(steps), loss_of, schedule=schedule, callbacks=callbacks
-    )
+    return _train_module(ats, steps, len(steps), loss_of, schedule=schedule, progress=progress)
 
 
 def fit_platt(
@@ -335,10 +301,10 @@ def fit_platt(
     loss: str = "NLL",
     alpha: float | None = None,
     schedule: Schedule | None = None,
-    callbacks: TrainingCallbacks | None = None,
+    progress: StepProgress | None = None,
 ) -> Training:
     """Train Platt on the device of the head's logits; parameters, errors and `Training` as in `fit_ts`."""
-    schedule, callbacks = schedule or paper_schedule("Platt"), callbacks or TrainingCallbacks()
+    schedule = schedule or paper_schedule("Platt")
     steps = training_plan(features, schedule)
     rows, sample = features.predicting_rows(), features.token_weights()
     if schedule.references == "drawn":
@@ -352,25 +318,20 @@ def fit_platt(
         return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
 
     at_once = max(1, CHUNK // first.shape[1])
-    remaining = partial(_with_logits, features, head, rows, steps, at_once)
-    return _train_module(platt, remaining, len(steps), loss_of, schedule=schedule, callbacks=callbacks)
+    with_logits = _with_logits(features, head, rows, steps, at_once)
+    return _train_module(platt, with_logits, len(steps), loss_of, schedule=schedule, progress=progress)
 
 
 def _with_logits(
-    features: CalibrationFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int, finished: int
+    features: CalibrationFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """(tokens, their logits) of each step after the finished ones.
-
-    The head runs for as many steps together as memory allows, the same ones together wherever it begins.
-    """
+    """(tokens, their logits) of each step; the head runs for as many steps together as memory allows."""
     waiting: list[Tensor] = []
     for number, answers in enumerate(steps, start=1):
         waiting.append(features.tokens_of(answers))
         following = len(features.tokens_of(steps[number])) if number < len(steps) else at_once
         if sum(map(len, waiting)) + following > at_once:
-            if number > finished:
-                with torch.no_grad():
-                    logits = head(features.states[rows[torch.cat(waiting)]])
-                made = zip(waiting, torch.split(logits, [len(tokens) for tokens in waiting]))
-                yield from islice(made, max(0, finished - (number - len(waiting))), None)
+            with torch.no_grad():
+                logits = head(features.states[rows[torch.cat(waiting)]])
+            yield from zip(waiting, torch.split(logits, [len(tokens) for tokens in waiting]))
             waiting = []
